@@ -1,0 +1,1 @@
+//! Durations in Go and protobuf spelling.

@@ -1,0 +1,87 @@
+//! The forms a resource takes outside: Universal (`type`, `name`, …) and Kubernetes
+//! (`apiVersion`, `kind`, `metadata`, …), both as JSON values. YAML text is read by [`yaml`].
+
+use serde_json::{Map, Value};
+
+use crate::{Draft, Kind, kind::ShapeError};
+
+pub mod kubernetes;
+pub mod universal;
+pub mod yaml;
+
+/// A resource read from outside, and the fields in it that mean nothing to us.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    pub draft: Draft,
+    /// JSON paths of fields that were dropped, from the resource's root.
+    pub unknown_fields: Vec<String>,
+}
+
+/// Why a value is not a resource.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("expected an object with `type` (Universal) or `apiVersion` and `kind` (Kubernetes), got {0}")]
+    NotAnObject(&'static str),
+    #[error("{0:?} is missing: a resource needs `type` (Universal) or `apiVersion` and `kind` (Kubernetes)")]
+    Missing(&'static str),
+    #[error("{field:?} must be a string")]
+    NotAString { field: String },
+    #[error("unknown resource type {name:?}{}", suggestion.map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]
+    UnknownKind { name: String, suggestion: Option<&'static str> },
+    #[error("invalid {kind} object: {error}")]
+    Shape { kind: Kind, error: ShapeError },
+}
+
+/// Reads either form.
+pub fn parse(value: Value) -> Result<Parsed, Error> {
+    let fields = object(value)?;
+    if fields.contains_key("apiVersion") { kubernetes::parse(fields) } else { universal::parse(fields) }
+}
+
+pub(crate) fn object(value: Value) -> Result<Map<String, Value>, Error> {
+    match value {
+        Value::Object(fields) => Ok(fields),
+        Value::Null => Err(Error::NotAnObject("nothing")),
+        Value::Bool(_) => Err(Error::NotAnObject("a boolean")),
+        Value::Number(_) => Err(Error::NotAnObject("a number")),
+        Value::String(_) => Err(Error::NotAnObject("a string")),
+        Value::Array(_) => Err(Error::NotAnObject("a list")),
+    }
+}
+
+/// Looks a kind up by name and, failing that, suggests the one the user may have meant.
+pub fn kind_by_name(name: &str) -> Result<Kind, Error> {
+    Kind::by_name(name).ok_or_else(|| {
+        let wanted = name.to_lowercase();
+        let suggestion = Kind::ALL
+            .iter()
+            .map(|k| k.name())
+            .find(|n| n.to_lowercase() == wanted || format!("{}s", n.to_lowercase()) == wanted);
+        Error::UnknownKind { name: name.to_owned(), suggestion }
+    })
+}
+
+/// Takes a string field out of the object; absent and `null` are the same.
+pub(crate) fn take_string(fields: &mut Map<String, Value>, field: &str) -> Result<Option<String>, Error> {
+    match fields.shift_remove(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(s)) => Ok(Some(s)),
+        Some(_) => Err(Error::NotAString { field: field.to_owned() }),
+    }
+}
+
+/// Takes a map of strings, such as labels, out of the object.
+pub(crate) fn take_labels(fields: &mut Map<String, Value>, field: &str) -> Result<crate::Labels, Error> {
+    let not_a_string = |key: &str| Error::NotAString { field: format!("{field}[{key:?}]") };
+    match fields.shift_remove(field) {
+        None | Some(Value::Null) => Ok(crate::Labels::new()),
+        Some(Value::Object(entries)) => entries
+            .into_iter()
+            .map(|(key, value)| match value {
+                Value::String(value) => Ok((key, value)),
+                _ => Err(not_a_string(&key)),
+            })
+            .collect(),
+        Some(_) => Err(Error::NotAString { field: field.to_owned() }),
+    }
+}

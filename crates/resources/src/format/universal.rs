@@ -1,0 +1,128 @@
+//! The Universal form: `type`, `mesh`, `name`, `labels`, then the spec inlined or under `spec`.
+
+use serde_json::{Map, Value};
+
+use super::{Error, Parsed, kind_by_name, take_labels, take_string};
+use crate::{Draft, Form, Key, Kind, Resource, Scope, Spec, naming::sni};
+
+/// Fields of a resource that only the control plane writes: accepted from users and ignored.
+const COMPUTED: [&str; 5] = ["creationTime", "modificationTime", "kri", "snis", "status"];
+
+/// The mesh a resource belongs to when its author does not say.
+pub const DEFAULT_MESH: &str = "default";
+
+/// Reads a resource whose kind is named by its `type` field.
+pub fn parse(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
+    let name = take_string(&mut fields, "type")?.ok_or(Error::Missing("type"))?;
+    parse_as(kind_by_name(&name)?, fields)
+}
+
+/// Reads a resource of a known kind; a `type` field is not looked at.
+pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Error> {
+    let descriptor = kind.descriptor();
+    fields.shift_remove("type");
+    let name = take_string(&mut fields, "name")?.unwrap_or_default();
+    let mesh = take_string(&mut fields, "mesh")?;
+    let labels = take_labels(&mut fields, "labels")?;
+    for computed in COMPUTED {
+        let is_spec_field = descriptor.form == Form::Inline && matches!(computed, "snis" | "status");
+        if !is_spec_field {
+            fields.shift_remove(computed);
+        }
+    }
+    let mesh = match descriptor.scope {
+        Scope::Global => String::new(),
+        Scope::Mesh => mesh.unwrap_or_else(|| DEFAULT_MESH.to_owned()),
+    };
+    let mut unknown_fields = Vec::new();
+    let spec = match descriptor.form {
+        Form::Inline => Value::Object(fields),
+        Form::Spec => {
+            let spec = fields.shift_remove("spec").unwrap_or_else(|| Value::Object(Map::new()));
+            unknown_fields.extend(fields.keys().cloned());
+            spec
+        }
+    };
+    let mut unknown_in_spec = Vec::new();
+    let mut spec = Spec::from_json(kind, spec, &mut unknown_in_spec).map_err(|mut error| {
+        if descriptor.form == Form::Spec {
+            error.path = if error.path == "." { "spec".into() } else { format!("spec.{}", error.path) };
+        }
+        Error::Shape { kind, error }
+    })?;
+    spec.apply_defaults();
+    unknown_fields.extend(unknown_in_spec.into_iter().map(|path| match descriptor.form {
+        Form::Inline => path,
+        Form::Spec => format!("spec.{path}"),
+    }));
+    Ok(Parsed { draft: Draft { key: Key::new(kind, &mesh, &name), labels, spec }, unknown_fields })
+}
+
+/// Writes a stored resource as the REST API shows it.
+pub fn render(resource: &Resource) -> Value {
+    let descriptor = resource.kind().descriptor();
+    let mut out = Map::new();
+    out.insert("type".into(), descriptor.name.into());
+    if descriptor.scope == Scope::Mesh {
+        out.insert("mesh".into(), resource.mesh().into());
+    }
+    out.insert("name".into(), resource.name().into());
+    out.insert("creationTime".into(), resource.created.to_string().into());
+    out.insert("modificationTime".into(), resource.modified.to_string().into());
+    if !resource.labels.is_empty() {
+        out.insert("labels".into(), label_object(&resource.labels));
+    }
+    if let Some(kri) = resource.kri("") {
+        out.insert("kri".into(), kri.to_string().into());
+    }
+    match descriptor.form {
+        Form::Inline => append(&mut out, resource.spec.to_json()),
+        Form::Spec => {
+            let snis = sni::computed(resource);
+            if !snis.is_empty() {
+                let list = snis
+                    .into_iter()
+                    .map(|(port, sni)| serde_json::json!({ "port": port, "sni": sni }))
+                    .collect();
+                out.insert("snis".into(), Value::Array(list));
+            }
+            out.insert("spec".into(), resource.spec.to_json());
+            if descriptor.has_status {
+                let status = resource.status.as_ref().map_or_else(|| Value::Object(Map::new()), |s| s.to_json());
+                out.insert("status".into(), status);
+            }
+        }
+    }
+    Value::Object(out)
+}
+
+/// Writes a draft, the way a user would have written it.
+pub fn render_draft(draft: &Draft) -> Value {
+    let descriptor = draft.kind().descriptor();
+    let mut out = Map::new();
+    out.insert("type".into(), descriptor.name.into());
+    if descriptor.scope == Scope::Mesh {
+        out.insert("mesh".into(), draft.key.mesh.as_ref().into());
+    }
+    out.insert("name".into(), draft.key.name.as_ref().into());
+    if !draft.labels.is_empty() {
+        out.insert("labels".into(), label_object(&draft.labels));
+    }
+    match descriptor.form {
+        Form::Inline => append(&mut out, draft.spec.to_json()),
+        Form::Spec => {
+            out.insert("spec".into(), draft.spec.to_json());
+        }
+    }
+    Value::Object(out)
+}
+
+pub(crate) fn label_object(labels: &crate::Labels) -> Value {
+    Value::Object(labels.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect())
+}
+
+fn append(out: &mut Map<String, Value>, spec: Value) {
+    if let Value::Object(fields) = spec {
+        out.extend(fields);
+    }
+}

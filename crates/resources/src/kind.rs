@@ -1,0 +1,419 @@
+//! The one table of kinds.
+//!
+//! Adding a kind is one row here and one file in [`crate::kinds`]; exhaustive matches elsewhere then
+//! make the compiler list what the new kind must answer.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{Schema, Subject, Violations, kinds as k};
+
+/// Whether a resource lives in a mesh or stands alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Global,
+    Mesh,
+}
+
+/// How a kind looks on the wire: spec fields beside the metadata, or under `spec`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Inline,
+    Spec,
+}
+
+/// Which control plane may write a kind and in which direction it is synchronised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sync {
+    pub provided_by_global: bool,
+    pub provided_by_zone: bool,
+    pub global_to_zones: bool,
+    pub zone_to_global: bool,
+    pub across_zones: bool,
+}
+
+/// What a policy kind can select.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyTraits {
+    pub target_ref: bool,
+    pub to: bool,
+    pub from: bool,
+    pub rules: bool,
+    /// `from` entries count as `rules` without a match.
+    pub from_as_rules: bool,
+}
+
+/// Everything that is the same for all resources of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptor {
+    pub name: &'static str,
+    /// The name in KRIs; kinds without one cannot be addressed by a KRI.
+    pub short: Option<&'static str>,
+    /// The collection's path in the REST API; empty for kinds that have none.
+    pub path: &'static str,
+    pub alias: Option<&'static str>,
+    pub scope: Scope,
+    pub form: Form,
+    pub sync: Sync,
+    pub policy: Option<PolicyTraits>,
+    pub read_only: bool,
+    pub admin_only: bool,
+    pub has_status: bool,
+    /// The kind that reports on this one; `_overview` joins the two.
+    pub insight: Option<Kind>,
+}
+
+const fn inline(name: &'static str, path: &'static str, scope: Scope) -> Descriptor {
+    Descriptor {
+        name,
+        short: None,
+        path,
+        alias: None,
+        scope,
+        form: Form::Inline,
+        sync: Sync {
+            provided_by_global: false,
+            provided_by_zone: false,
+            global_to_zones: false,
+            zone_to_global: false,
+            across_zones: false,
+        },
+        policy: None,
+        read_only: false,
+        admin_only: false,
+        has_status: false,
+        insight: None,
+    }
+}
+
+const fn spec(name: &'static str, path: &'static str, scope: Scope) -> Descriptor {
+    Descriptor { form: Form::Spec, ..inline(name, path, scope) }
+}
+
+/// A `targetRef` policy: mesh-scoped, writable on both sides, synchronised everywhere.
+const fn policy(name: &'static str, path: &'static str, selects: PolicyTraits) -> Descriptor {
+    Descriptor {
+        policy: Some(selects),
+        ..spec(name, path, Scope::Mesh).global_to_zones().zone_to_global().across_zones()
+    }
+}
+
+const SELECTS_PROXIES: PolicyTraits =
+    PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false };
+const LEGACY_POLICY: PolicyTraits = PolicyTraits { target_ref: false, ..SELECTS_PROXIES };
+const TO: PolicyTraits = PolicyTraits { to: true, ..SELECTS_PROXIES };
+const FROM_RULES: PolicyTraits = PolicyTraits { from: true, rules: true, ..SELECTS_PROXIES };
+const TO_FROM_RULES: PolicyTraits = PolicyTraits { to: true, ..FROM_RULES };
+
+impl Descriptor {
+    const fn short(self, short: &'static str) -> Self {
+        Descriptor { short: Some(short), ..self }
+    }
+    const fn alias(self, alias: &'static str) -> Self {
+        Descriptor { alias: Some(alias), ..self }
+    }
+    const fn provided_by_global(mut self) -> Self {
+        self.sync.provided_by_global = true;
+        self
+    }
+    const fn provided_by_zone(mut self) -> Self {
+        self.sync.provided_by_zone = true;
+        self
+    }
+    const fn global_to_zones(mut self) -> Self {
+        self.sync.global_to_zones = true;
+        self.provided_by_global()
+    }
+    const fn zone_to_global(mut self) -> Self {
+        self.sync.zone_to_global = true;
+        self.provided_by_zone()
+    }
+    const fn across_zones(mut self) -> Self {
+        self.sync.across_zones = true;
+        self
+    }
+    const fn read_only(self) -> Self {
+        Descriptor { read_only: true, ..self }
+    }
+    const fn admin_only(self) -> Self {
+        Descriptor { admin_only: true, ..self }
+    }
+    const fn with_status(self) -> Self {
+        Descriptor { has_status: true, ..self }
+    }
+    const fn insight(self, kind: Kind) -> Self {
+        Descriptor { insight: Some(kind), ..self }
+    }
+    const fn legacy_policy(self) -> Self {
+        Descriptor { policy: Some(LEGACY_POLICY), ..self }
+    }
+
+    /// "Mesh HTTP Route": the name in words.
+    pub fn singular_display_name(&self) -> String {
+        let letters: Vec<char> = self.name.chars().collect();
+        let mut words = String::new();
+        for (i, &c) in letters.iter().enumerate() {
+            let starts_word = c.is_uppercase()
+                && i > 0
+                && (letters[i - 1].is_lowercase() || letters.get(i + 1).is_some_and(|n| n.is_lowercase()));
+            if starts_word {
+                words.push(' ');
+            }
+            words.push(c);
+        }
+        words
+    }
+
+    pub fn plural_display_name(&self) -> String {
+        let singular = self.singular_display_name();
+        match singular.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None if singular.ends_with('s') || singular.ends_with('h') => format!("{singular}es"),
+            None => format!("{singular}s"),
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($variant:ident($spec:ty) = $descriptor:expr;)*) => {
+        /// Every kind of resource.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind { $($variant),* }
+
+        impl Kind {
+            pub const ALL: &'static [Kind] = &[$(Kind::$variant),*];
+
+            pub fn descriptor(self) -> &'static Descriptor {
+                match self { $(Kind::$variant => {
+                    const DESCRIPTOR: Descriptor = $descriptor;
+                    &DESCRIPTOR
+                })* }
+            }
+
+            /// The JSON Schema of the kind's spec.
+            pub fn json_schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                match self { $(Kind::$variant => generator.subschema_for::<$spec>()),* }
+            }
+
+            /// The JSON Schema of the kind's status.
+            pub fn status_schema(self, generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                match self {
+                    $(Kind::$variant => generator.subschema_for::<<$spec as Schema>::Status>()),*
+                }
+            }
+        }
+
+        /// The spec of a resource of any kind.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Spec { $($variant(Arc<$spec>)),* }
+
+        impl Spec {
+            pub fn kind(&self) -> Kind {
+                match self { $(Spec::$variant(_) => Kind::$variant),* }
+            }
+
+            /// Reads a spec; unknown fields are dropped and their paths reported through `unknown`.
+            pub fn from_json(kind: Kind, value: Value, unknown: &mut Vec<String>) -> Result<Self, ShapeError> {
+                match kind { $(Kind::$variant => {
+                    let spec: $spec = decode(value, unknown)?;
+                    Ok(Spec::$variant(Arc::new(spec)))
+                })* }
+            }
+
+            pub fn to_json(&self) -> Value {
+                match self { $(Spec::$variant(spec) => encode(spec.as_ref())),* }
+            }
+
+            pub fn apply_defaults(&mut self) {
+                match self { $(Spec::$variant(spec) => Arc::make_mut(spec).apply_defaults()),* }
+            }
+
+            pub fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+                match self { $(Spec::$variant(spec) => spec.validate(subject, found)),* }
+            }
+        }
+
+        /// The status of a resource of any kind.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Status { $($variant(Arc<<$spec as Schema>::Status>)),* }
+
+        impl Status {
+            pub fn from_json(kind: Kind, value: Value) -> Result<Self, ShapeError> {
+                match kind { $(Kind::$variant => {
+                    Ok(Status::$variant(Arc::new(decode(value, &mut Vec::new())?)))
+                })* }
+            }
+
+            pub fn to_json(&self) -> Value {
+                match self { $(Status::$variant(status) => encode(status.as_ref())),* }
+            }
+        }
+
+        $(
+            impl From<$spec> for Spec {
+                fn from(spec: $spec) -> Spec { Spec::$variant(Arc::new(spec)) }
+            }
+            impl TypedSpec for $spec {
+                const KIND: Kind = Kind::$variant;
+                fn of(spec: &Spec) -> Option<&Self> {
+                    match spec { Spec::$variant(spec) => Some(spec), _ => None }
+                }
+            }
+        )*
+    };
+}
+
+/// Access to a spec by its Rust type: `resource.spec.get::<Mesh>()`.
+pub trait TypedSpec: Schema {
+    const KIND: Kind;
+    fn of(spec: &Spec) -> Option<&Self>;
+}
+
+impl Spec {
+    pub fn get<T: TypedSpec>(&self) -> Option<&T> {
+        T::of(self)
+    }
+}
+
+use Scope::{Global, Mesh as InMesh};
+
+kinds! {
+    Mesh(k::mesh::Mesh) = inline("Mesh", "meshes", Global).short("m").global_to_zones();
+    Dataplane(k::dataplane::Dataplane) =
+        inline("Dataplane", "dataplanes", InMesh).short("dp").zone_to_global().insight(Kind::DataplaneInsight);
+    DataplaneInsight(k::dataplane_insight::DataplaneInsight) =
+        inline("DataplaneInsight", "dataplane-insights", InMesh).zone_to_global().read_only();
+    Zone(k::zone::Zone) =
+        inline("Zone", "zones", Global).short("z").provided_by_global().provided_by_zone().insight(Kind::ZoneInsight);
+    ZoneInsight(k::zone_insight::ZoneInsight) =
+        inline("ZoneInsight", "zone-insights", Global).provided_by_global().provided_by_zone().read_only();
+    ZoneIngress(k::zone_ingress::ZoneIngress) =
+        inline("ZoneIngress", "zoneingresses", Global).alias("zone-ingresses").short("zi")
+            .zone_to_global().across_zones().insight(Kind::ZoneIngressInsight);
+    ZoneIngressInsight(k::zone_ingress_insight::ZoneIngressInsight) =
+        inline("ZoneIngressInsight", "zone-ingress-insights", Global).zone_to_global().read_only();
+    ZoneEgress(k::zone_egress::ZoneEgress) =
+        inline("ZoneEgress", "zoneegresses", Global).short("ze").zone_to_global().insight(Kind::ZoneEgressInsight);
+    ZoneEgressInsight(k::zone_egress_insight::ZoneEgressInsight) =
+        inline("ZoneEgressInsight", "zoneegressinsights", Global).zone_to_global().read_only();
+    MeshInsight(k::mesh_insight::MeshInsight) =
+        inline("MeshInsight", "mesh-insights", Global).provided_by_global().read_only();
+    ServiceInsight(k::service_insight::ServiceInsight) =
+        inline("ServiceInsight", "service-insights", InMesh).global_to_zones().read_only();
+    Secret(k::secret::Secret) =
+        inline("Secret", "secrets", InMesh).global_to_zones().provided_by_zone().admin_only();
+    GlobalSecret(k::secret::GlobalSecret) =
+        inline("GlobalSecret", "globalsecrets", Global).alias("global-secrets")
+            .global_to_zones().provided_by_zone().admin_only();
+    Config(k::config::Config) = inline("Config", "", Global).global_to_zones().provided_by_zone();
+    VirtualOutbound(k::virtual_outbound::VirtualOutbound) =
+        inline("VirtualOutbound", "virtual-outbounds", InMesh).global_to_zones().legacy_policy();
+    HostnameGenerator(k::hostname_generator::HostnameGenerator) =
+        spec("HostnameGenerator", "hostnamegenerators", Global).short("hg").global_to_zones().zone_to_global();
+    MeshService(k::mesh_service::MeshService) =
+        spec("MeshService", "meshservices", InMesh).short("msvc").zone_to_global().across_zones().with_status();
+    MeshExternalService(k::mesh_external_service::MeshExternalService) =
+        spec("MeshExternalService", "meshexternalservices", InMesh).short("extsvc")
+            .global_to_zones().zone_to_global().with_status();
+    MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
+        spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
+    MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
+        policy("MeshFaultInjection", "meshfaultinjections", TO_FROM_RULES).short("mfi");
+    MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
+        policy("MeshHTTPRoute", "meshhttproutes", TO).short("mhttpr");
+    MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
+        policy("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", TO).short("mlbs");
+    MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
+        policy("MeshProxyPatch", "meshproxypatches", SELECTS_PROXIES).short("mpp");
+    MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
+        policy("MeshTCPRoute", "meshtcproutes", TO).short("mtcpr");
+    MeshTimeout(k::mesh_timeout::MeshTimeout) =
+        policy("MeshTimeout", "meshtimeouts", PolicyTraits { from_as_rules: true, ..TO_FROM_RULES }).short("mt");
+    MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
+        policy("MeshTrafficPermission", "meshtrafficpermissions", FROM_RULES).short("mtp");
+}
+
+impl Kind {
+    pub const COUNT: usize = Kind::ALL.len();
+
+    pub fn name(self) -> &'static str {
+        self.descriptor().name
+    }
+
+    pub fn by_name(name: &str) -> Option<Kind> {
+        Kind::ALL.iter().copied().find(|k| k.name() == name)
+    }
+
+    pub fn by_short(short: &str) -> Option<Kind> {
+        Kind::ALL.iter().copied().find(|k| k.descriptor().short == Some(short))
+    }
+
+    /// By the REST collection, including its older spelling.
+    pub fn by_path(path: &str) -> Option<Kind> {
+        if path.is_empty() {
+            return None;
+        }
+        Kind::ALL.iter().copied().find(|k| {
+            let d = k.descriptor();
+            d.path == path || d.alias == Some(path)
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        Kind::by_name(name).ok_or_else(|| UnknownKind(name.to_owned()))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown resource type {0:?}")]
+pub struct UnknownKind(pub String);
+
+/// A value of the wrong type, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct ShapeError {
+    pub path: String,
+    pub message: String,
+}
+
+/// Decodes a spec, collecting the paths of fields that nothing read.
+fn decode<T: serde::de::DeserializeOwned>(value: Value, unknown: &mut Vec<String>) -> Result<T, ShapeError> {
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(without_nulls(value), &mut track);
+    let result = serde_ignored::deserialize(tracked, |path| unknown.push(path.to_string()));
+    result.map_err(|error: serde_json::Error| ShapeError {
+        path: track.path().to_string(),
+        message: error.to_string(),
+    })
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or_else(|error| {
+        // A spec is plain data with string keys, for which serde_json has no failure.
+        debug_assert!(false, "encoding a spec failed: {error}");
+        Value::Null
+    })
+}
+
+/// `tags:` with nothing behind it means the same as no `tags` at all, as in Go's decoder.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        scalar => scalar,
+    }
+}
+

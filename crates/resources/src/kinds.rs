@@ -1,0 +1,27 @@
+//! One file per kind: spec, defaults, validation, tests.
+
+pub mod config;
+pub mod dataplane;
+pub mod dataplane_insight;
+pub mod hostname_generator;
+pub mod mesh;
+pub mod mesh_external_service;
+pub mod mesh_fault_injection;
+pub mod mesh_http_route;
+pub mod mesh_insight;
+pub mod mesh_load_balancing_strategy;
+pub mod mesh_multi_zone_service;
+pub mod mesh_proxy_patch;
+pub mod mesh_service;
+pub mod mesh_tcp_route;
+pub mod mesh_timeout;
+pub mod mesh_traffic_permission;
+pub mod secret;
+pub mod service_insight;
+pub mod virtual_outbound;
+pub mod zone;
+pub mod zone_egress;
+pub mod zone_egress_insight;
+pub mod zone_ingress;
+pub mod zone_ingress_insight;
+pub mod zone_insight;

@@ -1,0 +1,28 @@
+//! The label and tag names that mean something to the mesh, each spelled once.
+
+pub const DISPLAY_NAME: &str = "kuma.io/display-name";
+pub const ORIGIN: &str = "kuma.io/origin";
+pub const ORIGIN_GLOBAL: &str = "global";
+pub const ORIGIN_ZONE: &str = "zone";
+pub const ZONE: &str = "kuma.io/zone";
+pub const ENV: &str = "kuma.io/env";
+pub const ENV_UNIVERSAL: &str = "universal";
+pub const MESH: &str = "kuma.io/mesh";
+pub const POLICY_ROLE: &str = "kuma.io/policy-role";
+pub const MANAGED_BY: &str = "kuma.io/managed-by";
+pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
+pub const EFFECT: &str = "kuma.io/effect";
+pub const KDS_SYNC: &str = "kuma.io/kds-sync";
+pub const WORKLOAD: &str = "kuma.io/workload";
+pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
+pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
+pub const DELETION_GRACE_PERIOD: &str = "kuma.io/deletion-grace-period-started-at";
+
+/// Tags of a Dataplane's inbounds.
+pub const SERVICE: &str = "kuma.io/service";
+pub const PROTOCOL: &str = "kuma.io/protocol";
+
+pub const K8S_NAMESPACE: &str = "k8s.kuma.io/namespace";
+pub const K8S_SERVICE_NAME: &str = "k8s.kuma.io/service-name";
+pub const K8S_SERVICE_PORT: &str = "k8s.kuma.io/service-port";
+pub const K8S_HEADLESS: &str = "k8s.kuma.io/is-headless-service";

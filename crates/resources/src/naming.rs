@@ -1,0 +1,4 @@
+//! Every name that leaves the control plane, built and read in one place.
+
+pub mod kri;
+pub mod sni;

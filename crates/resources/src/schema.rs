@@ -1,0 +1,50 @@
+//! What every kind answers: how it is defaulted and validated, and whether it has a status.
+
+use std::fmt::Debug;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{Labels, Violations, labels};
+
+/// The spec of one kind. Serde gives its shape, this trait its meaning.
+pub trait Schema:
+    Serialize + DeserializeOwned + JsonSchema + Clone + Debug + PartialEq + Default + Send + Sync + 'static
+{
+    /// What the control plane reports back about the resource; [`NoStatus`] for most kinds.
+    type Status: Serialize
+        + DeserializeOwned
+        + JsonSchema
+        + Clone
+        + Debug
+        + PartialEq
+        + Default
+        + Send
+        + Sync
+        + 'static;
+
+    /// Fills in what the user left out and Kuma stores as a value.
+    fn apply_defaults(&mut self) {}
+
+    /// Reports every violation; paths start at the resource's root (`spec.…` for kinds in spec form).
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations);
+}
+
+/// The resource a spec belongs to, as far as validation may look at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub mesh: &'a str,
+    pub name: &'a str,
+    pub labels: &'a Labels,
+}
+
+impl<'a> Subject<'a> {
+    /// The name a user gave the resource, before synchronisation renamed it.
+    pub fn display_name(&self) -> &'a str {
+        self.labels.get(labels::DISPLAY_NAME).map_or(self.name, String::as_str)
+    }
+}
+
+/// The status of kinds that have none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoStatus {}
