@@ -16,8 +16,12 @@ pub mod mesh_service;
 pub mod mesh_tcp_route;
 pub mod mesh_timeout;
 pub mod mesh_traffic_permission;
+pub mod proto;
 pub mod secret;
 pub mod service_insight;
+#[cfg(test)]
+#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "tests")]
+pub(crate) mod testing;
 pub mod virtual_outbound;
 pub mod zone;
 pub mod zone_egress;

@@ -1,0 +1,1 @@
+//! The pieces of protobuf JSON that serde does not have.
