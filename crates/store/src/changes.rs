@@ -1,0 +1,185 @@
+//! Which keys are dirty since a subscriber last looked.
+//!
+//! The feed remembers, for every key, the revision of its last change only. A subscriber holds a
+//! cursor (a revision); what it gets is the set of keys that changed after it. However slow it is,
+//! it costs the feed nothing and the writer never waits: many changes of one key become one.
+//! Deletions are remembered for the last [`TOMBSTONES`]; a cursor older than that is told to look at
+//! everything again, which is always correct.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use resources::Key;
+use tokio::sync::watch;
+
+/// How many deletions are remembered for subscribers that fall behind.
+pub const TOMBSTONES: usize = 100_000;
+
+/// A place in the feed. Keep it to resume later, also from another subscription of the same feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor(u64);
+
+/// What changed since a cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dirty {
+    Keys(BTreeSet<Key>),
+    /// More was forgotten than can be listed: compare with a snapshot.
+    Everything,
+}
+
+/// The writer's side: one per store.
+#[derive(Debug)]
+pub struct Feed {
+    log: Arc<Mutex<Log>>,
+    latest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// Last change of each key, by revision; several keys may share one.
+    by_revision: BTreeMap<u64, Vec<Key>>,
+    last: HashMap<Key, u64>,
+    /// Deleted keys, oldest first, with the revision of their deletion.
+    tombstones: VecDeque<(u64, Key)>,
+    /// Cursors before this revision cannot be answered key by key.
+    complete_from: u64,
+}
+
+impl Feed {
+    /// A feed that starts after `revision`: nobody knows what changed before.
+    pub fn new(revision: u64) -> Feed {
+        let log = Log { complete_from: revision, ..Log::default() };
+        Feed { log: Arc::new(Mutex::new(log)), latest: watch::Sender::new(revision) }
+    }
+
+    /// Records a commit. `changed` lists each key with whether it still exists.
+    pub fn publish(&self, revision: u64, changed: impl IntoIterator<Item = (Key, bool)>) {
+        {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, exists) in changed {
+                log.record(revision, key, exists);
+            }
+        }
+        self.latest.send_if_modified(|latest| {
+            let newer = revision > *latest;
+            *latest = revision.max(*latest);
+            newer
+        });
+    }
+
+    /// A subscription that reports what changes from now on.
+    pub fn subscribe(&self) -> Changes {
+        let latest = self.latest.subscribe();
+        let cursor = Cursor(*latest.borrow());
+        Changes { log: self.log.clone(), latest, cursor }
+    }
+
+    /// Tells every subscriber to look at everything: the past is unknown, as after a lost connection
+    /// whose changes cannot be listed.
+    pub fn forget(&self, revision: u64) {
+        {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            *log = Log { complete_from: revision, ..Log::default() };
+        }
+        self.latest.send_modify(|latest| *latest = revision.max(*latest));
+    }
+}
+
+impl Log {
+    fn record(&mut self, revision: u64, key: Key, exists: bool) {
+        if let Some(previous) = self.last.insert(key.clone(), revision)
+            && let Some(keys) = self.by_revision.get_mut(&previous)
+        {
+            keys.retain(|k| *k != key);
+            if keys.is_empty() {
+                self.by_revision.remove(&previous);
+            }
+        }
+        self.by_revision.entry(revision).or_default().push(key.clone());
+        if !exists {
+            self.tombstones.push_back((revision, key));
+            if self.tombstones.len() > TOMBSTONES {
+                self.drop_oldest_tombstone();
+            }
+        }
+    }
+
+    fn drop_oldest_tombstone(&mut self) {
+        let Some((revision, key)) = self.tombstones.pop_front() else { return };
+        // A key that was created again is remembered by its newer change.
+        if self.last.get(&key) == Some(&revision) {
+            self.last.remove(&key);
+            if let Some(keys) = self.by_revision.get_mut(&revision) {
+                keys.retain(|k| *k != key);
+                if keys.is_empty() {
+                    self.by_revision.remove(&revision);
+                }
+            }
+            self.complete_from = self.complete_from.max(revision);
+        }
+    }
+
+    fn since(&self, cursor: Cursor) -> Dirty {
+        if cursor.0 < self.complete_from {
+            return Dirty::Everything;
+        }
+        Dirty::Keys(self.by_revision.range(cursor.0 + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect())
+    }
+}
+
+/// A subscriber's side.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    log: Arc<Mutex<Log>>,
+    latest: watch::Receiver<u64>,
+    cursor: Cursor,
+}
+
+impl Changes {
+    /// Where this subscription stands: everything up to here was reported.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Continues from a cursor of the same feed.
+    #[must_use]
+    pub fn resume(mut self, cursor: Cursor) -> Changes {
+        self.cursor = cursor;
+        self
+    }
+
+    /// A subscription that reports everything first: for whoever starts with nothing.
+    #[must_use]
+    pub fn from_the_beginning(self) -> Changes {
+        self.resume(Cursor(0))
+    }
+
+    /// What changed since the last call, without waiting; `None` if nothing did.
+    pub fn try_next(&mut self) -> Option<Dirty> {
+        let latest = *self.latest.borrow_and_update();
+        if latest <= self.cursor.0 {
+            return None;
+        }
+        let dirty = {
+            let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.since(self.cursor)
+        };
+        self.cursor = Cursor(latest);
+        match dirty {
+            Dirty::Keys(keys) if keys.is_empty() => None,
+            dirty => Some(dirty),
+        }
+    }
+
+    /// Waits for the next change; `None` when the store is gone.
+    pub async fn next(&mut self) -> Option<Dirty> {
+        loop {
+            if let Some(dirty) = self.try_next() {
+                return Some(dirty);
+            }
+            self.latest.changed().await.ok()?;
+        }
+    }
+}

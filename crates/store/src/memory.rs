@@ -1,0 +1,47 @@
+//! The store that forgets everything when the process ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+
+use crate::{
+    Changes, Committed, Error, Feed, Snapshot, Store, Write,
+    staging::{Owners, Staging},
+};
+
+/// Keeps resources in memory only.
+#[derive(Debug)]
+pub struct Memory {
+    snapshot: ArcSwap<Snapshot>,
+    feed: Feed,
+    /// Held by the one writer at a time.
+    owners: Mutex<Owners>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { snapshot: ArcSwap::default(), feed: Feed::new(0), owners: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        Ok(self.snapshot.load_full())
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot.load_full();
+        let committed = Staging::new(&before, &owners).stage(batch)?;
+        owners.apply(&before, &committed);
+        self.snapshot.store(Arc::new(before.with(committed.revision, &committed.changed)));
+        self.feed.publish(committed.revision, committed.changed.iter().map(|(k, r)| (k.clone(), r.is_some())));
+        Ok(committed)
+    }
+
+    fn changes(&self) -> Changes {
+        self.feed.subscribe()
+    }
+}

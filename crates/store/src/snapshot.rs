@@ -1,0 +1,214 @@
+//! Everything that is stored, at one moment.
+//!
+//! Resources of a kind stand on one shelf, sorted by mesh and name, cut into chunks that successive
+//! snapshots share: a write copies one chunk and a list of chunk pointers, whatever the size of the
+//! store, and a page at any offset is found by counting chunks.
+
+use std::{cmp::Ordering, ops::Range, sync::Arc};
+
+use resources::{Key, Kind, Resource};
+
+const CHUNK: usize = 256;
+
+/// An immutable view of the whole store.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    revision: u64,
+    shelves: Vec<Arc<Shelf>>,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Snapshot { revision: 0, shelves: vec![Arc::default(); Kind::COUNT] }
+    }
+}
+
+/// Part of a list: `total` counts everything that matched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    pub items: Vec<Arc<Resource>>,
+    pub total: usize,
+}
+
+impl Snapshot {
+    /// The revision of the last write in this snapshot.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
+        self.shelf(key.kind).get(&key.mesh, &key.name)
+    }
+
+    /// All resources of a kind, sorted by mesh and name.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
+        let shelf = self.shelf(kind);
+        shelf.range(0..shelf.len)
+    }
+
+    /// All resources of a kind in one mesh, sorted by name.
+    pub fn in_mesh(&self, kind: Kind, mesh: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        let shelf = self.shelf(kind);
+        shelf.range(shelf.mesh_range(mesh))
+    }
+
+    pub fn count(&self, kind: Kind, mesh: Option<&str>) -> usize {
+        let shelf = self.shelf(kind);
+        mesh.map_or(shelf.len, |mesh| shelf.mesh_range(mesh).len())
+    }
+
+    /// `size` resources from index `offset` on, of one mesh or all of them.
+    pub fn page(&self, kind: Kind, mesh: Option<&str>, offset: usize, size: usize) -> Page {
+        let shelf = self.shelf(kind);
+        let all = mesh.map_or(0..shelf.len, |mesh| shelf.mesh_range(mesh));
+        let start = all.start.saturating_add(offset).min(all.end);
+        let end = start.saturating_add(size).min(all.end);
+        Page { items: shelf.range(start..end).cloned().collect(), total: all.len() }
+    }
+
+    /// As [`Snapshot::page`], counting only the resources that `matches` lets through.
+    pub fn page_where(
+        &self,
+        kind: Kind,
+        mesh: Option<&str>,
+        offset: usize,
+        size: usize,
+        matches: impl Fn(&Resource) -> bool,
+    ) -> Page {
+        let shelf = self.shelf(kind);
+        let all = mesh.map_or(0..shelf.len, |mesh| shelf.mesh_range(mesh));
+        let mut page = Page { items: Vec::new(), total: 0 };
+        for resource in shelf.range(all).filter(|r| matches(r)) {
+            if page.total >= offset && page.items.len() < size {
+                page.items.push(resource.clone());
+            }
+            page.total += 1;
+        }
+        page
+    }
+
+    /// Every resource of every kind, by kind, mesh and name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        Kind::ALL.iter().flat_map(|&kind| self.of_kind(kind))
+    }
+
+    /// The next snapshot: this one with `changed` applied.
+    #[must_use]
+    pub fn with(&self, revision: u64, changed: &[(Key, Option<Arc<Resource>>)]) -> Snapshot {
+        let mut next = self.clone();
+        next.revision = revision;
+        for (key, value) in changed {
+            let shelf = Arc::make_mut(&mut next.shelves[key.kind as usize]);
+            match value {
+                Some(resource) => shelf.put(resource.clone()),
+                None => shelf.remove(&key.mesh, &key.name),
+            }
+        }
+        next
+    }
+
+    /// A snapshot of resources in any order, for loading a store.
+    pub fn load(revision: u64, resources: impl IntoIterator<Item = Arc<Resource>>) -> Snapshot {
+        let mut by_kind: Vec<Vec<Arc<Resource>>> = vec![Vec::new(); Kind::COUNT];
+        for resource in resources {
+            by_kind[resource.kind() as usize].push(resource);
+        }
+        let shelves = by_kind.into_iter().map(|resources| Arc::new(Shelf::sorted(resources))).collect();
+        Snapshot { revision, shelves }
+    }
+
+    fn shelf(&self, kind: Kind) -> &Shelf {
+        &self.shelves[kind as usize]
+    }
+}
+
+/// The resources of one kind, sorted by mesh and name. No chunk is empty or longer than `CHUNK`.
+#[derive(Debug, Clone, Default)]
+struct Shelf {
+    chunks: Vec<Arc<Vec<Arc<Resource>>>>,
+    len: usize,
+}
+
+impl Shelf {
+    fn sorted(mut resources: Vec<Arc<Resource>>) -> Shelf {
+        resources.sort_by(|a, b| compare(a, b.mesh(), b.name()));
+        let len = resources.len();
+        // Half-full chunks leave room for the writes that follow.
+        let chunks = resources.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
+        Shelf { chunks, len }
+    }
+
+    fn get(&self, mesh: &str, name: &str) -> Option<&Arc<Resource>> {
+        let chunk = self.chunks.get(self.chunk_for(mesh, name))?;
+        let index = chunk.binary_search_by(|r| compare(r, mesh, name)).ok()?;
+        chunk.get(index)
+    }
+
+    /// The chunk that holds the place of a name: the last one that does not start after it.
+    fn chunk_for(&self, mesh: &str, name: &str) -> usize {
+        let starts_after = |chunk: &Arc<Vec<Arc<Resource>>>| {
+            chunk.first().is_none_or(|first| compare(first, mesh, name) == Ordering::Greater)
+        };
+        self.chunks.partition_point(|chunk| !starts_after(chunk)).saturating_sub(1)
+    }
+
+    fn put(&mut self, resource: Arc<Resource>) {
+        if self.chunks.is_empty() {
+            self.chunks.push(Arc::new(vec![resource]));
+            self.len = 1;
+            return;
+        }
+        let at = self.chunk_for(resource.mesh(), resource.name());
+        let chunk = Arc::make_mut(&mut self.chunks[at]);
+        match chunk.binary_search_by(|r| compare(r, resource.mesh(), resource.name())) {
+            Ok(index) => chunk[index] = resource,
+            Err(index) => {
+                chunk.insert(index, resource);
+                self.len += 1;
+                if chunk.len() > CHUNK {
+                    let upper = chunk.split_off(CHUNK / 2);
+                    self.chunks.insert(at + 1, Arc::new(upper));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, mesh: &str, name: &str) {
+        let at = self.chunk_for(mesh, name);
+        let Some(shared) = self.chunks.get_mut(at) else { return };
+        let Ok(index) = shared.binary_search_by(|r| compare(r, mesh, name)) else { return };
+        let chunk = Arc::make_mut(shared);
+        chunk.remove(index);
+        self.len -= 1;
+        if chunk.is_empty() {
+            self.chunks.remove(at);
+        }
+    }
+
+    /// The first index whose resource is not before (`mesh`, `name`).
+    fn index_of(&self, before: impl Fn(&Resource) -> bool) -> usize {
+        let at = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| before(last)));
+        let earlier: usize = self.chunks[..at].iter().map(|chunk| chunk.len()).sum();
+        earlier + self.chunks.get(at).map_or(0, |chunk| chunk.partition_point(|r| before(r)))
+    }
+
+    fn mesh_range(&self, mesh: &str) -> Range<usize> {
+        self.index_of(|r| r.mesh() < mesh)..self.index_of(|r| r.mesh() <= mesh)
+    }
+
+    fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Arc<Resource>> {
+        let mut skip = range.start;
+        let mut first = 0;
+        while let Some(chunk) = self.chunks.get(first)
+            && skip >= chunk.len()
+        {
+            skip -= chunk.len();
+            first += 1;
+        }
+        self.chunks[first..].iter().flat_map(|chunk| chunk.iter()).skip(skip).take(range.len())
+    }
+}
+
+fn compare(resource: &Resource, mesh: &str, name: &str) -> Ordering {
+    resource.mesh().cmp(mesh).then_with(|| resource.name().cmp(name))
+}

@@ -1,0 +1,189 @@
+//! What a batch does, worked out in memory before anything durable is touched.
+//!
+//! Memory and SQLite stores share this: the batch is checked and expanded (versions, owned
+//! resources) against the last snapshot; the store then makes the outcome durable and publishes it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use resources::{Key, Resource};
+
+use crate::{Committed, Error, Snapshot, Write};
+
+/// Who owns what. Kept by the writer; readers have no use for it.
+#[derive(Debug, Default)]
+pub struct Owners(HashMap<Key, BTreeSet<Key>>);
+
+impl Owners {
+    pub fn load(snapshot: &Snapshot) -> Owners {
+        let mut owners = Owners::default();
+        for resource in snapshot.iter() {
+            owners.add(resource);
+        }
+        owners
+    }
+
+    fn add(&mut self, resource: &Resource) {
+        if let Some(owner) = &resource.owner {
+            self.0.entry(owner.clone()).or_default().insert(resource.key.clone());
+        }
+    }
+
+    fn remove(&mut self, resource: &Resource) {
+        if let Some(owner) = &resource.owner
+            && let Some(owned) = self.0.get_mut(owner)
+        {
+            owned.remove(&resource.key);
+            if owned.is_empty() {
+                self.0.remove(owner);
+            }
+        }
+    }
+
+    fn of(&self, owner: &Key) -> impl Iterator<Item = &Key> {
+        self.0.get(owner).into_iter().flatten()
+    }
+
+    /// Brings the index up to date with a commit that has become durable.
+    pub fn apply(&mut self, before: &Snapshot, committed: &Committed) {
+        for (key, value) in &committed.changed {
+            if let Some(old) = before.get(key) {
+                self.remove(old);
+            }
+            if let Some(resource) = value {
+                self.add(resource);
+            }
+        }
+    }
+}
+
+/// Several batches worked out on top of each other, none of them durable yet.
+#[derive(Debug)]
+pub struct Staging<'a> {
+    snapshot: &'a Snapshot,
+    owners: &'a Owners,
+    revision: u64,
+    /// What the staged batches changed; `None` marks a deletion.
+    overlay: HashMap<Key, Option<Arc<Resource>>>,
+}
+
+impl<'a> Staging<'a> {
+    pub fn new(snapshot: &'a Snapshot, owners: &'a Owners) -> Self {
+        Staging { snapshot, owners, revision: snapshot.revision(), overlay: HashMap::new() }
+    }
+
+    /// Adds a batch; on error the batch leaves no trace.
+    pub fn stage(&mut self, batch: Vec<Write>) -> Result<Committed, Error> {
+        let mut step = Step { staging: self, revision: self.revision + 1, changed: Vec::new() };
+        for write in batch {
+            step.apply(write)?;
+        }
+        let Step { revision, changed, .. } = step;
+        let changed = last_of_each(changed);
+        self.revision = revision;
+        self.overlay.extend(changed.iter().cloned());
+        Ok(Committed { revision, changed })
+    }
+
+    fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
+        match self.overlay.get(key) {
+            Some(staged) => staged.as_ref(),
+            None => self.snapshot.get(key),
+        }
+    }
+}
+
+/// One batch in the making.
+struct Step<'s, 'a> {
+    staging: &'s Staging<'a>,
+    revision: u64,
+    changed: Vec<(Key, Option<Arc<Resource>>)>,
+}
+
+impl Step<'_, '_> {
+    fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
+        match self.changed.iter().rev().find(|(k, _)| k == key) {
+            Some((_, value)) => value.as_ref(),
+            None => self.staging.get(key),
+        }
+    }
+
+    fn apply(&mut self, write: Write) -> Result<(), Error> {
+        match write {
+            Write::Create(mut resource) => {
+                if self.get(&resource.key).is_some() {
+                    return Err(Error::AlreadyExists(resource.key));
+                }
+                self.check_owner(&resource)?;
+                resource.version = self.revision;
+                self.put(resource);
+            }
+            Write::Update { mut resource, expected } => {
+                self.check_version(&resource.key, Some(expected))?;
+                self.check_owner(&resource)?;
+                resource.version = self.revision;
+                self.put(resource);
+            }
+            Write::Delete { key, expected } => {
+                self.check_version(&key, expected)?;
+                self.delete(key);
+            }
+            Write::Restore(resource) => {
+                if self.get(&resource.key).is_some() {
+                    return Err(Error::AlreadyExists(resource.key));
+                }
+                self.revision = self.revision.max(resource.version);
+                self.put(resource);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, resource: Resource) {
+        self.changed.push((resource.key.clone(), Some(Arc::new(resource))));
+    }
+
+    fn check_version(&self, key: &Key, expected: Option<u64>) -> Result<(), Error> {
+        let found = self.get(key).ok_or_else(|| Error::NotFound(key.clone()))?.version;
+        match expected {
+            Some(expected) if expected != found => Err(Error::Conflict { key: key.clone(), expected, found }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_owner(&self, resource: &Resource) -> Result<(), Error> {
+        match &resource.owner {
+            Some(owner) if self.get(owner).is_none() => {
+                Err(Error::OwnerMissing { owned: resource.key.clone(), owner: owner.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes a key and, before it, everything it owns.
+    fn delete(&mut self, key: Key) {
+        for owned in self.owned_by(&key) {
+            self.delete(owned);
+        }
+        self.changed.push((key, None));
+    }
+
+    fn owned_by(&self, owner: &Key) -> BTreeSet<Key> {
+        let stored = self.staging.owners.of(owner).cloned();
+        let staged = self.staging.overlay.keys().chain(self.changed.iter().map(|(key, _)| key)).cloned();
+        stored
+            .chain(staged)
+            .filter(|key| self.get(key).is_some_and(|r| r.owner.as_ref() == Some(owner)))
+            .collect()
+    }
+}
+
+/// A batch may touch a key twice; only what it left behind counts.
+fn last_of_each(changed: Vec<(Key, Option<Arc<Resource>>)>) -> Vec<(Key, Option<Arc<Resource>>)> {
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<_> = changed.into_iter().rev().filter(|(key, _)| seen.insert(key.clone())).collect();
+    kept.reverse();
+    kept
+}
