@@ -1,5 +1,57 @@
 //! Every name that leaves the control plane, built and read in one place.
+//!
+//! | Name | Module | Example |
+//! |---|---|---|
+//! | KRI, the identifier of a resource | [`kri`] | `kri_msvc_default_east__backend_http` |
+//! | name of an object inside one proxy | [`self_name`] | `self_http` |
+//! | name of an object the proxy needs for itself | [`system`] | `system_envoy_admin` |
+//! | names from before these three | [`legacy`] | `inbound:10.0.0.1:80` |
+//! | SNI, the destination inside a TLS connection between zones | [`sni`] | `sni.msvc.default.backend.http` |
+//! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
+//!
+//! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
 
+mod classify;
 pub mod dns;
+mod fnv;
+pub mod kds;
 pub mod kri;
+pub mod legacy;
+pub mod section;
+pub mod self_name;
 pub mod sni;
+pub mod system;
+
+pub use classify::{Class, classify};
+pub use kri::{Kri, ShortName};
+pub use legacy::LegacyName;
+pub use section::SectionName;
+pub use self_name::{Direction, IpVersion, SelfName};
+pub use system::SystemName;
+
+/// A string that is not the name it was taken for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("invalid identifier string: {0:?}")]
+    KriShape(String),
+    #[error("identifier must start with 'kri': {0:?}")]
+    KriPrefix(String),
+    #[error("unknown short name of resource type: {0:?}")]
+    UnknownShortName(String),
+    #[error("invalid section name {section:?}: {reason}")]
+    Section { section: String, reason: &'static str },
+    #[error("cannot read {0:?} as a self_ name: expected self_<section> or self_passthrough_ipv4|6_inbound|outbound")]
+    SelfName(String),
+    #[error("cannot read {0:?} as a system_ name: expected system_ and then a KRI or a-z, 0-9, '-' and '_'")]
+    SystemName(String),
+    #[error("cannot parse tags from sni: {0}")]
+    SniBraces(String),
+    #[error("invalid format of tags, pairs should be separated by , and key should be separated from value by =")]
+    SniTags,
+    #[error("{0} has no SNI: only MeshService, MeshExternalService and MeshMultiZoneService are destinations")]
+    NotADestination(&'static str),
+    #[error("cannot build an SNI for {kri}: {}", reasons.join(", "))]
+    SniOfKri { kri: String, reasons: Vec<String> },
+    #[error("cannot read {sni:?} as a KRI SNI: {reason}")]
+    KriSni { sni: String, reason: String },
+}

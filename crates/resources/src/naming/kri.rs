@@ -1,22 +1,187 @@
-//! KRI: the Kuma resource identifier.
+//! KRI: the identifier of a resource that is the same on every control plane.
+//!
+//! `kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>`; fields that do not apply stay empty.
+//! Only the section may contain `_` (`rule_0`), so the first six fields always read back unchanged.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
-use crate::Resource;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::Error;
+use crate::{Kind, Resource, labels};
+
+/// Every type that has a KRI, with its short name; also types this control plane does not serve.
+pub const SHORT_NAMES: &[(&str, &str)] = &[
+    ("Mesh", "m"),
+    ("Dataplane", "dp"),
+    ("ZoneIngress", "zi"),
+    ("ZoneEgress", "ze"),
+    ("Zone", "z"),
+    ("MeshGateway", "mgw"),
+    ("MeshService", "msvc"),
+    ("MeshExternalService", "extsvc"),
+    ("MeshMultiZoneService", "mzsvc"),
+    ("HostnameGenerator", "hg"),
+    ("MeshIdentity", "mid"),
+    ("MeshTrust", "mtrust"),
+    ("MeshZoneAddress", "mza"),
+    ("MeshOpenTelemetryBackend", "motb"),
+    ("Workload", "wl"),
+    ("MeshAccessLog", "mal"),
+    ("MeshCircuitBreaker", "mcb"),
+    ("MeshFaultInjection", "mfi"),
+    ("MeshHealthCheck", "mhc"),
+    ("MeshHTTPRoute", "mhttpr"),
+    ("MeshLoadBalancingStrategy", "mlbs"),
+    ("MeshMetric", "mm"),
+    ("MeshPassthrough", "mp"),
+    ("MeshProxyPatch", "mpp"),
+    ("MeshRateLimit", "mrl"),
+    ("MeshRetry", "mr"),
+    ("MeshTCPRoute", "mtcpr"),
+    ("MeshTimeout", "mt"),
+    ("MeshTLS", "mtls"),
+    ("MeshTrace", "mtr"),
+    ("MeshTrafficPermission", "mtp"),
+];
+
+/// The short name of a type that has KRIs; only those of [`SHORT_NAMES`] can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShortName(&'static str);
+
+impl ShortName {
+    pub fn all() -> impl Iterator<Item = ShortName> {
+        SHORT_NAMES.iter().map(|&(_, short)| ShortName(short))
+    }
+
+    /// By the type's name. An overview shows a resource, so it has the identifier of that resource.
+    pub fn of_type(type_name: &str) -> Option<ShortName> {
+        let shown = type_name.strip_suffix("Overview").unwrap_or(type_name);
+        SHORT_NAMES.iter().find(|(name, _)| *name == shown).map(|&(_, short)| ShortName(short))
+    }
+
+    pub fn of_kind(kind: Kind) -> Option<ShortName> {
+        ShortName::of_type(kind.name())
+    }
+
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+
+    pub fn type_name(self) -> &'static str {
+        SHORT_NAMES.iter().find(|(_, short)| *short == self.0).map_or("", |(name, _)| name)
+    }
+
+    /// `None` for types this control plane does not serve.
+    pub fn kind(self) -> Option<Kind> {
+        Kind::by_short(self.0)
+    }
+}
+
+impl FromStr for ShortName {
+    type Err = Error;
+
+    fn from_str(short: &str) -> Result<Self, Error> {
+        ShortName::all()
+            .find(|known| known.0 == short)
+            .ok_or_else(|| Error::UnknownShortName(short.to_owned()))
+    }
+}
+
+impl fmt::Display for ShortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The identifier of a resource, or of a section of it.
+///
+/// The derived order is by field; where users see the order, sort by the rendered string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kri {
-    pub short: &'static str,
+    pub short: ShortName,
+    pub mesh: String,
+    pub zone: String,
+    pub namespace: String,
+    pub name: String,
+    pub section: String,
 }
 
 impl Kri {
-    pub fn of(_resource: &Resource, _section: &str) -> Option<Kri> {
-        None
+    /// `None` for kinds that have no KRI.
+    pub fn of(resource: &Resource, section: &str) -> Option<Kri> {
+        let short = ShortName::of_kind(resource.kind())?;
+        let label = |name| resource.label(name).unwrap_or_default().to_owned();
+        Some(Kri {
+            short,
+            mesh: resource.mesh().to_owned(),
+            zone: label(labels::ZONE),
+            namespace: label(labels::K8S_NAMESPACE),
+            name: resource.display_name().to_owned(),
+            section: section.to_owned(),
+        })
+    }
+
+    /// `None` for types this control plane does not serve.
+    pub fn kind(&self) -> Option<Kind> {
+        self.short.kind()
+    }
+
+    pub fn type_name(&self) -> &'static str {
+        self.short.type_name()
+    }
+
+    /// The same resource with another section.
+    #[must_use]
+    pub fn with_section(&self, section: &str) -> Kri {
+        Kri { section: section.to_owned(), ..self.clone() }
+    }
+
+    /// The resource itself, without a section.
+    #[must_use]
+    pub fn without_section(&self) -> Kri {
+        self.with_section("")
     }
 }
 
 impl fmt::Display for Kri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.short)
+        let Kri { short, mesh, zone, namespace, name, section } = self;
+        write!(f, "kri_{short}_{mesh}_{zone}_{namespace}_{name}_{section}")
+    }
+}
+
+impl FromStr for Kri {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let fields: Vec<&str> = text.splitn(7, '_').collect();
+        let &[prefix, short, mesh, zone, namespace, name, section] = fields.as_slice() else {
+            return Err(Error::KriShape(text.to_owned()));
+        };
+        if prefix != "kri" {
+            return Err(Error::KriPrefix(text.to_owned()));
+        }
+        Ok(Kri {
+            short: short.parse()?,
+            mesh: mesh.to_owned(),
+            zone: zone.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            section: section.to_owned(),
+        })
+    }
+}
+
+impl Serialize for Kri {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Kri {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }

@@ -1,7 +1,55 @@
-//! SNI.
-use crate::Resource;
+//! SNI: how a TLS connection between zones says which destination it is for.
+//!
+//! Three generations exist side by side: the tags of a service (`backend{mesh=default}`), a hash
+//! followed by readable parts (`a601e0c00295a9fbe.backend.80.default.ms`), and the KRI written as a
+//! host name (`sni.msvc.default.backend.http`).
+
+mod decode;
+mod hashed;
+mod of_kri;
+mod tags;
+
+pub use decode::{Decoded, Hashed, decode};
+pub use hashed::{hashed, sni_name};
+pub use of_kri::{from_kri, to_kri, violations};
+pub use tags::{from_tags, to_tags};
+
+use super::{Kri, ShortName};
+use crate::{Kind, Resource, Spec};
+
+/// The short name, in KRIs and in hashed SNIs, of the types traffic can be sent to.
+const DESTINATIONS: [(Kind, &str, &str); 3] = [
+    (Kind::MeshService, "msvc", "ms"),
+    (Kind::MeshExternalService, "extsvc", "mes"),
+    (Kind::MeshMultiZoneService, "mzsvc", "mzms"),
+];
+
+/// Whether traffic can be sent to resources of this type.
+pub fn is_destination(short: ShortName) -> bool {
+    DESTINATIONS.iter().any(|(_, known, _)| *known == short.as_str())
+}
 
 /// The SNIs the REST API shows for a destination, sorted by port.
-pub fn computed(_resource: &Resource) -> Vec<(u32, String)> {
-    Vec::new()
+///
+/// Ports whose SNI would not be a valid host name are left out, as nothing can be sent to them.
+pub fn computed(resource: &Resource) -> Vec<(u32, String)> {
+    let section = |name: Option<&str>, port: u32| match name {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => port.to_string(),
+    };
+    let ports: Vec<(u32, String)> = match &resource.spec {
+        Spec::MeshService(s) => s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect(),
+        Spec::MeshMultiZoneService(s) => {
+            s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect()
+        }
+        Spec::MeshExternalService(s) => vec![(s.match_.port, s.match_.port.to_string())],
+        _ => return Vec::new(),
+    };
+    let Some(kri) = Kri::of(resource, "") else { return Vec::new() };
+    let mut snis: Vec<(u32, String)> = ports
+        .into_iter()
+        .filter_map(|(port, section)| Some((port, from_kri(&kri.with_section(&section)).ok()?)))
+        .collect();
+    snis.sort_by_key(|(port, _)| *port);
+    snis
 }

@@ -1,0 +1,26 @@
+use super::{Kri, LegacyName, SelfName, SystemName};
+
+/// What the name of a proxy's object says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Class {
+    Kri(Kri),
+    SelfName(SelfName),
+    System(SystemName),
+    Legacy(LegacyName),
+    /// None of these: the name of a service, a user's own object, or a typing mistake.
+    Other,
+}
+
+/// Reads the name of a proxy's object in whichever scheme it follows.
+pub fn classify(name: &str) -> Class {
+    if let Ok(kri) = name.parse() {
+        return Class::Kri(kri);
+    }
+    if let Ok(own) = name.parse() {
+        return Class::SelfName(own);
+    }
+    if let Ok(system) = name.parse() {
+        return Class::System(system);
+    }
+    LegacyName::parse(name).map_or(Class::Other, Class::Legacy)
+}

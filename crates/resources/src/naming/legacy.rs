@@ -1,0 +1,175 @@
+//! Names of proxy objects from before KRIs and `self_…`, still given to proxies that did not ask for
+//! the new ones and still found in patches and dashboards.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
+use super::{Direction, IpVersion, Kri, ShortName, self_name::PASSTHROUGHS, system};
+use crate::labels;
+
+/// Old fixed names and the `system_…` names that replace them.
+pub const RENAMED: &[(&str, &str)] = &[
+    ("ads_cluster", system::ADS),
+    ("access_log_sink", system::ACCESS_LOG_SINK),
+    ("kuma:envoy:admin", system::ENVOY_ADMIN),
+    ("kuma:readiness", system::READINESS),
+    ("kuma:dns", system::DNS),
+    ("_kuma:dynamicconfig", system::DYNAMIC_CONFIG),
+    ("plugins:bootstrap:k8s:hooks:apiServerBypass", system::KUBE_API_SERVER_BYPASS),
+    ("mesh_ca:secret:all", system::CA_OF_ALL_MESHES),
+];
+
+/// What an old name refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LegacyName {
+    /// `inbound:<ip>:<port>`: listener of an inbound.
+    Inbound { address: String, port: u16 },
+    /// `outbound:<vip>:<port>`: listener of an outbound.
+    Outbound { address: String, port: u16 },
+    /// `localhost:<port>`: cluster of the workload behind an inbound.
+    Workload { port: u16 },
+    /// `<direction>:passthrough:<ip version>`: listener and cluster.
+    Passthrough(IpVersion, Direction),
+    /// `<mesh>_<name>_<namespace>_<zone>_<short>_<port>`: a port of a destination, as section of its KRI.
+    Destination(Kri),
+    /// `<service>-<hash>`: the part of a service that some tags select.
+    Subset { service: String },
+    /// A fixed name, with the one that replaces it.
+    Renamed(&'static str),
+}
+
+impl LegacyName {
+    pub fn parse(name: &str) -> Option<LegacyName> {
+        if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| *old == name) {
+            return Some(LegacyName::Renamed(unified));
+        }
+        let pass = |&(ip, direction): &(IpVersion, Direction)| passthrough(ip, direction) == name;
+        if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
+            return Some(LegacyName::Passthrough(ip, direction));
+        }
+        if let Some(rest) = name.strip_prefix("inbound:") {
+            let (address, port) = split_address(rest)?;
+            return Some(LegacyName::Inbound { address, port });
+        }
+        if let Some(rest) = name.strip_prefix("outbound:") {
+            let (address, port) = split_address(rest)?;
+            return Some(LegacyName::Outbound { address, port });
+        }
+        if let Some(port) = name.strip_prefix("localhost:") {
+            return Some(LegacyName::Workload { port: parse_port(port)? });
+        }
+        if let Some(kri) = parse_destination(name) {
+            return Some(LegacyName::Destination(kri));
+        }
+        let service = service_of_cluster(name);
+        (service != name).then(|| LegacyName::Subset { service: service.to_owned() })
+    }
+}
+
+pub fn inbound_listener(address: &str, port: u32) -> String {
+    format!("inbound:{}:{port}", bracketed(address))
+}
+
+pub fn outbound_listener(vip: &str, port: u32) -> String {
+    format!("outbound:{}:{port}", bracketed(vip))
+}
+
+/// The cluster of the workload behind an inbound.
+pub fn inbound_cluster(service_port: u32) -> String {
+    format!("localhost:{service_port}")
+}
+
+pub fn passthrough(ip: IpVersion, direction: Direction) -> String {
+    format!("{}:passthrough:{}", direction.as_str(), ip.as_str())
+}
+
+/// The name of a destination's port; the KRI's section is not looked at.
+pub fn destination(kri: &Kri, port: u32) -> String {
+    let Kri { short, mesh, zone, namespace, name, .. } = kri;
+    format!("{mesh}_{name}_{namespace}_{zone}_{short}_{port}")
+}
+
+/// The cluster of the endpoints of a service that carry all tags.
+///
+/// `identifying` are further tags that keep clusters apart without selecting endpoints.
+pub fn subset_cluster(tags: &BTreeMap<String, String>, identifying: &BTreeMap<String, String>) -> String {
+    let service = tags.get(labels::SERVICE).map_or("", String::as_str);
+    let only_service = tags.keys().all(|key| key == labels::SERVICE);
+    if only_service && identifying.is_empty() {
+        return service.to_owned();
+    }
+    let mut digest = Sha256::new();
+    for (key, value) in tags.iter().chain(identifying) {
+        digest.update(key);
+        digest.update(value);
+    }
+    let hex: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{service}-{hex}")
+}
+
+/// A cluster that leads into another mesh.
+pub fn cross_mesh_cluster(cluster: &str, mesh: &str) -> String {
+    format!("{cluster}_{mesh}")
+}
+
+/// The service a cluster belongs to: its name without the hash of a subset.
+pub fn service_of_cluster(cluster: &str) -> &str {
+    match cluster.rsplit_once('-') {
+        Some((service, hash)) if hash.len() == 16 && hash.bytes().all(is_lower_hex) => service,
+        _ => cluster,
+    }
+}
+
+/// The name of a route, from the JSON of what it matches.
+pub fn route_of_matches(matches_json: &str) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(matches_json))
+}
+
+/// Makes a name fit into a statistic: every character outside `A-Za-z0-9_-` becomes `_`.
+pub fn sanitize_stat(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+}
+
+fn is_lower_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+fn bracketed(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
+}
+
+fn split_address(text: &str) -> Option<(String, u16)> {
+    let (address, port) = text.rsplit_once(':')?;
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = match bare {
+        Some(v6) if v6.parse::<std::net::Ipv6Addr>().is_ok() => v6,
+        None if address.parse::<std::net::Ipv4Addr>().is_ok() => address,
+        _ => return None,
+    };
+    Some((address.to_owned(), parse_port(port)?))
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    text.parse::<u16>().ok().filter(|port| port.to_string() == text)
+}
+
+fn parse_destination(name: &str) -> Option<Kri> {
+    let fields: Vec<&str> = name.split('_').collect();
+    let &[mesh, display_name, namespace, zone, short, port] = fields.as_slice() else {
+        return None;
+    };
+    let short: ShortName = short.parse().ok()?;
+    if !super::sni::is_destination(short) || mesh.is_empty() || display_name.is_empty() {
+        return None;
+    }
+    Some(Kri {
+        short,
+        mesh: mesh.to_owned(),
+        zone: zone.to_owned(),
+        namespace: namespace.to_owned(),
+        name: display_name.to_owned(),
+        section: parse_port(port)?.to_string(),
+    })
+}
