@@ -15,6 +15,7 @@ pub mod changes;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod memory;
+pub mod record;
 pub mod registrar;
 pub mod snapshot;
 pub mod sqlite;
@@ -27,6 +28,7 @@ use resources::{Key, Resource};
 
 pub use changes::{Changes, Cursor, Dirty, Feed};
 pub use memory::Memory;
+pub use record::Record;
 pub use registrar::Registrar;
 pub use snapshot::{Page, Snapshot};
 
@@ -47,7 +49,9 @@ pub enum Write {
 impl Write {
     pub fn key(&self) -> &Key {
         match self {
-            Write::Create(resource) | Write::Update { resource, .. } | Write::Restore(resource) => &resource.key,
+            Write::Create(resource) | Write::Update { resource, .. } | Write::Restore(resource) => {
+                &resource.key
+            }
             Write::Delete { key, .. } => key,
         }
     }
