@@ -1,9 +1,11 @@
 //! One file per kind: spec, defaults, validation, tests.
 
+pub(crate) mod checks;
 pub mod config;
 pub mod dataplane;
 pub mod dataplane_insight;
 pub mod hostname_generator;
+pub mod int_or_string;
 pub mod mesh;
 pub mod mesh_external_service;
 pub mod mesh_fault_injection;
@@ -16,9 +18,13 @@ pub mod mesh_service;
 pub mod mesh_tcp_route;
 pub mod mesh_timeout;
 pub mod mesh_traffic_permission;
+pub mod open_enum;
 pub mod proto;
+pub mod protocol;
 pub mod secret;
 pub mod service_insight;
+pub mod service_status;
+pub mod target_ref;
 #[cfg(test)]
 #[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "tests")]
 pub(crate) mod testing;

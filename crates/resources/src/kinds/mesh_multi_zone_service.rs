@@ -1,13 +1,141 @@
+//! Services of the same name in several zones, addressed as one.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::{
+    checks,
+    mesh_service::{LabelSelector, Port},
+    open_enum::OpenEnum,
+    protocol::Protocol,
+    service_status::{Address, Condition, HostnameGeneratorStatus, Vip},
+};
+use crate::{Path, Schema, Subject, Violations};
 
+/// All MeshServices with certain labels, reached by one name and one address.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshMultiZoneService {}
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshMultiZoneService {
+    pub selector: Selector,
+    pub ports: Vec<Port>,
+}
+
+/// Which MeshServices belong together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selector {
+    pub mesh_service: LabelSelector,
+}
+
+/// What the control plane reports about a MeshMultiZoneService.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshMultiZoneServiceStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Address>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vips: Vec<Vip>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mesh_services: Vec<MatchedMeshService>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hostname_generators: Vec<HostnameGeneratorStatus>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A MeshService the selector matched, by the parts of its KRI.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MatchedMeshService {
+    pub name: String,
+    pub namespace: String,
+    pub zone: String,
+    pub mesh: String,
+}
 
 impl Schema for MeshMultiZoneService {
-    type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+    type Status = MeshMultiZoneServiceStatus;
+
+    fn apply_defaults(&mut self) {
+        self.ports.iter_mut().for_each(Port::apply_defaults);
+    }
+
+    fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        found.require(
+            !self.selector.mesh_service.match_labels.is_empty(),
+            spec.field("selector").field("meshService").field("matchLabels"),
+            "cannot be empty",
+        );
+        found.require(!self.ports.is_empty(), spec.field("ports"), "cannot be empty");
+        for (i, port) in self.ports.iter().enumerate() {
+            let path = spec.field("ports").index(i);
+            found.require(port.name.as_deref() != Some(""), path.field("name"), checks::MUST_NOT_BE_EMPTY);
+            port.validate(&path, found);
+            if !port.app_protocol.is_known() {
+                let message = format!("appProtocol must be one of: {}", Protocol::WORDS.join(", "));
+                found.add(path.field("appProtocol"), message);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{
+        Kind,
+        kinds::testing::{check, round_trips, valid},
+    };
+
+    fn resource(spec: Value) -> Value {
+        json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "backend", "spec": spec})
+    }
+
+    fn violations(spec: Value, expect: &[(&str, &str)]) {
+        check(Kind::MeshMultiZoneService, resource(spec), expect);
+    }
+
+    #[test]
+    fn the_example_with_target_port_and_snis_is_valid_and_survives_a_round_trip() {
+        let spec = json!({
+            "selector": {"meshService": {"matchLabels": {
+                "k8s.kuma.io/namespace": "mzmsconnectivity", "kuma.io/display-name": "test-server"}}},
+            "ports": [{"name": "main", "port": 80, "targetPort": 8080, "appProtocol": "http",
+                       "snis": [{"value": "ae10a8071b8a8eeb8.backend.80.demo.mzms"}]}]
+        });
+        valid(Kind::MeshMultiZoneService, resource(spec.clone()));
+        round_trips(Kind::MeshMultiZoneService, spec);
+    }
+
+    #[test]
+    fn the_selector_and_the_ports_are_required() {
+        violations(
+            json!({}),
+            &[
+                ("spec.selector.meshService.matchLabels", "cannot be empty"),
+                ("spec.ports", "cannot be empty"),
+            ],
+        );
+    }
+
+    #[test]
+    fn every_violation_of_a_port_is_reported() {
+        violations(
+            json!({
+                "selector": {"meshService": {"matchLabels": {"app": "x"}}},
+                "ports": [
+                    {"name": "", "port": 80},
+                    {"port": 70000},
+                    {"port": 82, "appProtocol": "not_supported"}
+                ]
+            }),
+            &[
+                ("spec.ports[0].name", "must not be empty"),
+                ("spec.ports[1].port", "port must be a valid (1-65535)"),
+                ("spec.ports[2].appProtocol", "appProtocol must be one of: grpc, http, http2, kafka, tcp"),
+            ],
+        );
+    }
 }
