@@ -232,6 +232,11 @@ macro_rules! kinds {
             pub fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
                 match self { $(Spec::$variant(spec) => spec.validate(subject, found)),* }
             }
+
+            /// What is valid but deprecated, for the user who writes the resource.
+            pub fn warnings(&self) -> Vec<String> {
+                match self { $(Spec::$variant(spec) => spec.warnings()),* }
+            }
         }
 
         /// The status of a resource of any kind.

@@ -28,6 +28,11 @@ pub trait Schema:
 
     /// Reports every violation; paths start at the resource's root (`spec.…` for kinds in spec form).
     fn validate(&self, subject: Subject<'_>, found: &mut Violations);
+
+    /// What is valid but deprecated, for the user who writes the resource.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The resource a spec belongs to, as far as validation may look at it.
