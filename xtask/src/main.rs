@@ -1,1 +1,39 @@
-fn main() {}
+//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `bench`.
+//!
+//! A command installs what it needs or says what is missing; Rust is all that is assumed.
+
+mod bench;
+mod prerequisites;
+mod run;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of kuma-rs")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check formatting, lints, layers and documents, then run all tests. What CI runs.
+    Test,
+    /// Check layers, file lengths, links and words, without building anything.
+    Tidy,
+    /// Write the generated files again: reference pages, OpenAPI document, configuration defaults.
+    Gen,
+    /// Measure, and write docs/reference/benchmarks.md.
+    Bench { what: bench::What },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Test => test::all(),
+        Command::Tidy => tidy::check(),
+        Command::Gen => test::generate(),
+        Command::Bench { what } => bench::run(what),
+    }
+}

@@ -1,0 +1,25 @@
+//! The whole check, in the order that fails fastest.
+
+use crate::{prerequisites, run, tidy};
+
+pub fn all() -> anyhow::Result<()> {
+    run::step("formatting", run::cargo().args(["fmt", "--all", "--check"]))?;
+    tidy::check()?;
+    prerequisites::install()?;
+    run::step(
+        "lints",
+        run::cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]),
+    )?;
+    // The end-to-end tests start these programs.
+    run::step("programs", run::cargo().args(["build", "--workspace", "--bins", "--locked", "--quiet"]))?;
+    run::step("tests", run::cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))
+}
+
+/// Each crate's tests compare the committed file with what the code says; `UPDATE=1` writes it.
+pub fn generate() -> anyhow::Result<()> {
+    let packages = ["--package", "api", "--package", "kuma-cp", "--package", "kumactl"];
+    run::step(
+        "generated files",
+        run::cargo().arg("test").args(packages).args(["--", "generated"]).env("UPDATE", "1"),
+    )
+}

@@ -1,0 +1,118 @@
+//! Files as text: length, forbidden words, links that lead nowhere.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::run;
+
+const LONGEST_SOURCE: usize = 500;
+const LONGEST_ARCHITECTURE: usize = 150;
+/// A longer file explains itself in its first lines with these words.
+const EXCUSE: &str = "Longer than 500 lines because";
+
+pub fn check() -> anyhow::Result<Vec<String>> {
+    let root = run::root();
+    let mut files = Vec::new();
+    collect(&root, &mut files)?;
+    let mut findings = Vec::new();
+    for path in files {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("rs") => check_source(&name, &text, &mut findings),
+            Some("md") => check_document(&path, &name, &text, &mut findings),
+            _ => {}
+        }
+    }
+    Ok(findings)
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        if hidden || name == "target" || name == "node_modules" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if lines > LONGEST_SOURCE && !text.lines().take(12).any(|line| line.contains(EXCUSE)) {
+        findings.push(format!("{name} has {lines} lines; split it, or say why at the top: \"// {EXCUSE} …\""));
+    }
+    // Spelled in two halves so that this file does not find itself.
+    let forbidden = [
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+        concat!("dbg", "!("),
+        concat!("#[ig", "nore"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+    ];
+    for (number, line) in text.lines().enumerate() {
+        for word in forbidden {
+            if line.contains(word) {
+                findings.push(format!("{name}:{}: {word:?} has no place on main", number + 1));
+            }
+        }
+    }
+}
+
+fn check_document(path: &Path, name: &str, text: &str, findings: &mut Vec<String>) {
+    let lines = text.lines().count();
+    if name == "ARCHITECTURE.md" && lines > LONGEST_ARCHITECTURE {
+        findings.push(format!("{name} has {lines} lines, {LONGEST_ARCHITECTURE} is the limit"));
+    }
+    for target in links(text) {
+        let file = target.split('#').next().unwrap_or_default();
+        let is_local = !file.is_empty() && !file.contains("://") && !file.starts_with("mailto:");
+        if is_local && !path.parent().is_some_and(|dir| dir.join(file).exists()) {
+            findings.push(format!("{name}: the link to {target} leads nowhere"));
+        }
+    }
+}
+
+/// The targets of `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings_in(text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check_source("a.rs", text, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn a_long_file_needs_an_excuse() {
+        let long = "let x = 1;\n".repeat(501);
+        assert_eq!(findings_in(&long).len(), 1);
+        assert_eq!(findings_in(&format!("// {EXCUSE} it is one table.\n{long}")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        assert_eq!(findings_in(concat!("fn f() { to", "do!() }")).len(), 1);
+    }
+
+    #[test]
+    fn links_are_taken_from_markdown() {
+        let found: Vec<_> = links("see [a](b.md#c) and [d](http://e)").collect();
+        assert_eq!(found, ["b.md#c", "http://e"]);
+    }
+}
