@@ -1,13 +1,227 @@
+//! What a data plane proxy's connection to the control plane looks like: one subscription per
+//! connection, with how many responses were sent, acknowledged and rejected.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Schema, Subject, Violations,
+    kinds::proto::{Struct, is_default, number, uint64},
+};
 
+/// The observed state of a data plane proxy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DataplaneInsight {}
+#[serde(rename_all = "camelCase", default)]
+pub struct DataplaneInsight {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<DiscoverySubscription>,
+    #[serde(rename = "mTLS", skip_serializing_if = "Option::is_none")]
+    pub mtls: Option<CertificateStatus>,
+    /// The metadata of the proxy's Envoy node, as it was sent.
+    #[serde(skip_serializing_if = "Struct::is_empty")]
+    pub metadata: Struct,
+    /// Which OpenTelemetry backends the proxy exports to.
+    #[serde(skip_serializing_if = "Struct::is_empty")]
+    pub open_telemetry: Struct,
+}
+
+/// One connection of a proxy to a control plane instance.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiscoverySubscription {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub control_plane_instance_id: String,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_time: Option<Timestamp>,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disconnect_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<DiscoveryStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<ProxyVersion>,
+    /// Grows while the connection lives, so that a crashed control plane's subscriptions can be told.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
+    pub generation: u32,
+}
+
+impl DiscoverySubscription {
+    pub fn is_online(&self) -> bool {
+        self.connect_time.is_some() && self.disconnect_time.is_none()
+    }
+}
+
+/// How many responses were exchanged on one connection, in total and per type of resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiscoveryStatus {
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Timestamp>,
+    pub total: ResponseCounts,
+    pub cds: ResponseCounts,
+    pub eds: ResponseCounts,
+    pub lds: ResponseCounts,
+    pub rds: ResponseCounts,
+}
+
+/// Responses sent, acknowledged and rejected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResponseCounts {
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "is_default", with = "uint64")]
+    pub responses_sent: u64,
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "is_default", with = "uint64")]
+    pub responses_acknowledged: u64,
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "is_default", with = "uint64")]
+    pub responses_rejected: u64,
+}
+
+/// The programs a proxy consists of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProxyVersion {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kuma_dp: Option<KumaDpVersion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub envoy: Option<EnvoyVersion>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dependencies: BTreeMap<String, String>,
+}
+
+/// The version of kuma-dp.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KumaDpVersion {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_tag: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_commit: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build_date: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub kuma_cp_compatible: bool,
+}
+
+/// The version of Envoy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyVersion {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub kuma_dp_compatible: bool,
+}
+
+/// The certificate a proxy currently has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CertificateStatus {
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_expiration_time: Option<Timestamp>,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_certificate_regeneration: Option<Timestamp>,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
+    pub certificate_regenerations: u32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub issued_backend: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supported_backends: Vec<String>,
+}
+
+impl DataplaneInsight {
+    pub fn is_online(&self) -> bool {
+        self.subscriptions.iter().any(DiscoverySubscription::is_online)
+    }
+}
 
 impl Schema for DataplaneInsight {
     type Status = NoStatus;
+
+    /// Written by the control plane only, which has nothing to tell itself.
     fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::DataplaneInsight;
+    use crate::{Kind, Spec, kinds::testing::round_trips};
+
+    /// A subscription with every field, shared by the insights of the three kinds of proxy.
+    pub(crate) fn subscription() -> Value {
+        json!({
+            "id": "1",
+            "controlPlaneInstanceId": "cp-1",
+            "connectTime": "2024-05-01T10:00:00Z",
+            "disconnectTime": "2024-05-01T11:00:00.123456789Z",
+            "status": {
+                "lastUpdateTime": "2024-05-01T10:30:00Z",
+                "total": { "responsesSent": "10", "responsesAcknowledged": "8", "responsesRejected": "2" },
+                "cds": { "responsesSent": "18446744073709551615" },
+                "eds": {},
+                "lds": {},
+                "rds": {}
+            },
+            "version": {
+                "kumaDp": {
+                    "version": "2.14.3", "gitTag": "v2.14.3", "gitCommit": "abc", "buildDate": "2024-04-01",
+                    "kumaCpCompatible": true
+                },
+                "envoy": { "version": "1.30.1", "build": "hash/1.30.1/RELEASE", "kumaDpCompatible": true },
+                "dependencies": { "coredns": "1.11.1" }
+            },
+            "generation": 3
+        })
+    }
+
+    #[test]
+    fn a_full_insight_is_written_as_it_was_read() {
+        round_trips(
+            Kind::DataplaneInsight,
+            json!({
+                "subscriptions": [subscription()],
+                "mTLS": {
+                    "certificateExpirationTime": "2024-05-02T10:00:00Z",
+                    "lastCertificateRegeneration": "2024-05-01T10:00:00Z",
+                    "certificateRegenerations": 3,
+                    "issuedBackend": "ca-1",
+                    "supportedBackends": ["ca-1", "ca-2"]
+                },
+                "metadata": { "dataplane.proxyType": "dataplane", "features": ["feature-delta-grpc"] },
+                "openTelemetry": { "backends": [{ "name": "otel", "traces": { "enabled": true } }] }
+            }),
+        );
+        round_trips(Kind::DataplaneInsight, json!({}));
+    }
+
+    #[test]
+    fn a_proxy_is_online_while_one_subscription_is_open() {
+        for (subscriptions, expect) in [
+            (json!([]), false),
+            (json!([{ "connectTime": "2024-05-01T10:00:00Z" }]), true),
+            (json!([subscription()]), false),
+            (json!([subscription(), { "connectTime": "2024-05-01T12:00:00Z" }]), true),
+        ] {
+            let spec = json!({ "subscriptions": subscriptions });
+            let spec = Spec::from_json(Kind::DataplaneInsight, spec, &mut Vec::new()).unwrap();
+            assert_eq!(spec.get::<DataplaneInsight>().unwrap().is_online(), expect);
+        }
+    }
 }

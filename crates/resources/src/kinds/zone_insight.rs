@@ -1,13 +1,203 @@
+//! What a zone control plane's connection to the global control plane looks like.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Schema, Subject, Violations,
+    kinds::{
+        dataplane_insight::ResponseCounts,
+        proto::{is_default, number},
+    },
+};
 
+/// The observed state of a zone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ZoneInsight {}
+#[serde(rename_all = "camelCase", default)]
+pub struct ZoneInsight {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<KdsSubscription>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub envoy_admin_streams: Option<EnvoyAdminStreams>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kds_streams: Option<KdsStreams>,
+}
+
+/// One connection between a zone and a global control plane instance.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KdsSubscription {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub global_instance_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub zone_instance_id: String,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_time: Option<Timestamp>,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disconnect_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<KdsStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<ZoneVersion>,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
+    pub generation: u32,
+    /// The configuration of the zone's control plane: JSON, in a string.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub config: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub auth_token_provided: bool,
+}
+
+/// How many responses were exchanged, in total and per kind of resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KdsStatus {
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<Timestamp>,
+    pub total: ResponseCounts,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stat: BTreeMap<String, ResponseCounts>,
+}
+
+/// The programs a zone consists of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ZoneVersion {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kuma_cp: Option<KumaCpVersion>,
+}
+
+/// The version of a zone's control plane.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KumaCpVersion {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_tag: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub git_commit: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub build_date: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub kuma_cp_global_compatible: bool,
+}
+
+/// Which global instances hold the zone's streams to Envoy's admin API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyAdminStreams {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub config_dump_global_instance_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub stats_global_instance_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub clusters_global_instance_id: String,
+}
+
+/// When the zone last said that it lives.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HealthCheck {
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
+}
+
+/// Every stream between a zone and the global control plane.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KdsStreams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global_to_zone: Option<KdsStream>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone_to_global: Option<KdsStream>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_dump: Option<KdsStream>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stats: Option<KdsStream>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<KdsStream>,
+}
+
+/// The global instance that holds one stream, and since when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KdsStream {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub global_instance_id: String,
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_time: Option<Timestamp>,
+}
+
+impl ZoneInsight {
+    pub fn is_online(&self) -> bool {
+        self.subscriptions.iter().any(|s| s.connect_time.is_some() && s.disconnect_time.is_none())
+    }
+}
 
 impl Schema for ZoneInsight {
     type Status = NoStatus;
+
+    /// Written by the control plane only, which has nothing to tell itself.
     fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::{Kind, kinds::testing::round_trips};
+
+    #[test]
+    fn a_full_insight_is_written_as_it_was_read() {
+        round_trips(
+            Kind::ZoneInsight,
+            json!({
+                "subscriptions": [{
+                    "id": "1",
+                    "globalInstanceId": "global-1",
+                    "zoneInstanceId": "zone-1",
+                    "connectTime": "2024-05-01T10:00:00Z",
+                    "disconnectTime": "2024-05-01T11:00:00Z",
+                    "status": {
+                        "lastUpdateTime": "2024-05-01T10:30:00Z",
+                        "total": { "responsesSent": "3" },
+                        "stat": { "Mesh": { "responsesSent": "2", "responsesAcknowledged": "2" } }
+                    },
+                    "version": { "kumaCp": {
+                        "version": "2.14.3", "gitTag": "v2.14.3", "gitCommit": "abc", "buildDate": "2024-04-01",
+                        "kumaCpGlobalCompatible": true
+                    } },
+                    "generation": 3,
+                    "config": "{\"mode\":\"zone\"}",
+                    "authTokenProvided": true
+                }],
+                "envoyAdminStreams": {
+                    "configDumpGlobalInstanceId": "a", "statsGlobalInstanceId": "b",
+                    "clustersGlobalInstanceId": "c"
+                },
+                "healthCheck": { "time": "2024-05-01T10:00:00Z" },
+                "kdsStreams": {
+                    "globalToZone": { "globalInstanceId": "a", "connectTime": "2024-05-01T10:00:00Z" },
+                    "zoneToGlobal": { "globalInstanceId": "a" },
+                    "configDump": { "globalInstanceId": "a" },
+                    "stats": { "globalInstanceId": "a" },
+                    "clusters": { "globalInstanceId": "a" }
+                }
+            }),
+        );
+        round_trips(Kind::ZoneInsight, json!({}));
+    }
 }
