@@ -39,7 +39,7 @@ pub struct Feed {
 #[derive(Debug, Default)]
 struct Log {
     /// Last change of each key, by revision; several keys may share one.
-    by_revision: BTreeMap<u64, Vec<Key>>,
+    by_revision: BTreeMap<u64, BTreeSet<Key>>,
     last: HashMap<Key, u64>,
     /// Deleted keys, oldest first, with the revision of their deletion.
     tombstones: VecDeque<(u64, Key)>,
@@ -92,12 +92,12 @@ impl Log {
         if let Some(previous) = self.last.insert(key.clone(), revision)
             && let Some(keys) = self.by_revision.get_mut(&previous)
         {
-            keys.retain(|k| *k != key);
+            keys.remove(&key);
             if keys.is_empty() {
                 self.by_revision.remove(&previous);
             }
         }
-        self.by_revision.entry(revision).or_default().push(key.clone());
+        self.by_revision.entry(revision).or_default().insert(key.clone());
         if !exists {
             self.tombstones.push_back((revision, key));
             if self.tombstones.len() > TOMBSTONES {
@@ -112,7 +112,7 @@ impl Log {
         if self.last.get(&key) == Some(&revision) {
             self.last.remove(&key);
             if let Some(keys) = self.by_revision.get_mut(&revision) {
-                keys.retain(|k| *k != key);
+                keys.remove(&key);
                 if keys.is_empty() {
                     self.by_revision.remove(&revision);
                 }
@@ -125,7 +125,9 @@ impl Log {
         if cursor.0 < self.complete_from {
             return Dirty::Everything;
         }
-        Dirty::Keys(self.by_revision.range(cursor.0 + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect())
+        Dirty::Keys(
+            self.by_revision.range(cursor.0 + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect(),
+        )
     }
 }
 

@@ -37,7 +37,8 @@ impl Store for Memory {
         let committed = Staging::new(&before, &owners).stage(batch)?;
         owners.apply(&before, &committed);
         self.snapshot.store(Arc::new(before.with(committed.revision, &committed.changed)));
-        self.feed.publish(committed.revision, committed.changed.iter().map(|(k, r)| (k.clone(), r.is_some())));
+        self.feed
+            .publish(committed.revision, committed.changed.iter().map(|(k, r)| (k.clone(), r.is_some())));
         Ok(committed)
     }
 

@@ -65,30 +65,56 @@ pub struct Staging<'a> {
     snapshot: &'a Snapshot,
     owners: &'a Owners,
     revision: u64,
-    /// What the staged batches changed; `None` marks a deletion.
-    overlay: HashMap<Key, Option<Arc<Resource>>>,
+    /// What the staged batches changed.
+    staged: Overlay,
+}
+
+/// What is different from something below: a snapshot, or another overlay.
+#[derive(Debug, Default)]
+struct Overlay {
+    /// `None` marks a deletion.
+    values: HashMap<Key, Option<Arc<Resource>>>,
+    /// Keys that were written with an owner, by that owner. They may have been deleted or given to
+    /// somebody else since: ask the value.
+    owned: HashMap<Key, BTreeSet<Key>>,
+}
+
+impl Overlay {
+    fn set(&mut self, key: Key, value: Option<Arc<Resource>>) {
+        if let Some(owner) = value.as_ref().and_then(|resource| resource.owner.as_ref()) {
+            self.owned.entry(owner.clone()).or_default().insert(key.clone());
+        }
+        self.values.insert(key, value);
+    }
 }
 
 impl<'a> Staging<'a> {
     pub fn new(snapshot: &'a Snapshot, owners: &'a Owners) -> Self {
-        Staging { snapshot, owners, revision: snapshot.revision(), overlay: HashMap::new() }
+        Staging { snapshot, owners, revision: snapshot.revision(), staged: Overlay::default() }
     }
 
     /// Adds a batch; on error the batch leaves no trace.
     pub fn stage(&mut self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let mut step = Step { staging: self, revision: self.revision + 1, changed: Vec::new() };
+        let mut step = Step {
+            staging: self,
+            revision: self.revision + 1,
+            touched: Vec::with_capacity(batch.len()),
+            overlay: Overlay::default(),
+        };
         for write in batch {
             step.apply(write)?;
         }
-        let Step { revision, changed, .. } = step;
-        let changed = last_of_each(changed);
+        let Step { revision, touched, overlay, .. } = step;
+        let changed = last_of_each(touched, overlay.values);
         self.revision = revision;
-        self.overlay.extend(changed.iter().cloned());
+        for (key, value) in &changed {
+            self.staged.set(key.clone(), value.clone());
+        }
         Ok(Committed { revision, changed })
     }
 
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
-        match self.overlay.get(key) {
+        match self.staged.values.get(key) {
             Some(staged) => staged.as_ref(),
             None => self.snapshot.get(key),
         }
@@ -99,13 +125,15 @@ impl<'a> Staging<'a> {
 struct Step<'s, 'a> {
     staging: &'s Staging<'a>,
     revision: u64,
-    changed: Vec<(Key, Option<Arc<Resource>>)>,
+    /// Keys in the order they were written or deleted; a key may come twice.
+    touched: Vec<Key>,
+    overlay: Overlay,
 }
 
 impl Step<'_, '_> {
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
-        match self.changed.iter().rev().find(|(k, _)| k == key) {
-            Some((_, value)) => value.as_ref(),
+        match self.overlay.values.get(key) {
+            Some(value) => value.as_ref(),
             None => self.staging.get(key),
         }
     }
@@ -142,7 +170,8 @@ impl Step<'_, '_> {
     }
 
     fn put(&mut self, resource: Resource) {
-        self.changed.push((resource.key.clone(), Some(Arc::new(resource))));
+        self.touched.push(resource.key.clone());
+        self.overlay.set(resource.key.clone(), Some(Arc::new(resource)));
     }
 
     fn check_version(&self, key: &Key, expected: Option<u64>) -> Result<(), Error> {
@@ -162,28 +191,42 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Deletes a key and, before it, everything it owns.
+    /// Deletes a key and, before it, everything it owns. Ownership may be deep and, after updates of
+    /// owners, even circular: every key is marked before its owned ones are looked at.
     fn delete(&mut self, key: Key) {
-        for owned in self.owned_by(&key) {
-            self.delete(owned);
+        let mut deleted = Vec::new();
+        let mut pending = vec![key];
+        while let Some(key) = pending.pop() {
+            if self.get(&key).is_none() {
+                continue;
+            }
+            self.overlay.set(key.clone(), None);
+            pending.extend(self.owned_by(&key));
+            deleted.push(key);
         }
-        self.changed.push((key, None));
+        self.touched.extend(deleted.into_iter().rev());
     }
 
     fn owned_by(&self, owner: &Key) -> BTreeSet<Key> {
-        let stored = self.staging.owners.of(owner).cloned();
-        let staged = self.staging.overlay.keys().chain(self.changed.iter().map(|(key, _)| key)).cloned();
+        let stored = self.staging.owners.of(owner);
+        let staged = self.staging.staged.owned.get(owner).into_iter().flatten();
+        let written = self.overlay.owned.get(owner).into_iter().flatten();
         stored
             .chain(staged)
+            .chain(written)
             .filter(|key| self.get(key).is_some_and(|r| r.owner.as_ref() == Some(owner)))
+            .cloned()
             .collect()
     }
 }
 
-/// A batch may touch a key twice; only what it left behind counts.
-fn last_of_each(changed: Vec<(Key, Option<Arc<Resource>>)>) -> Vec<(Key, Option<Arc<Resource>>)> {
-    let mut seen = BTreeSet::new();
-    let mut kept: Vec<_> = changed.into_iter().rev().filter(|(key, _)| seen.insert(key.clone())).collect();
+/// A batch may touch a key twice; only what it left behind counts, where it was touched last.
+fn last_of_each(
+    touched: Vec<Key>,
+    mut values: HashMap<Key, Option<Arc<Resource>>>,
+) -> Vec<(Key, Option<Arc<Resource>>)> {
+    let mut kept: Vec<_> =
+        touched.into_iter().rev().filter_map(|key| values.remove(&key).map(|value| (key, value))).collect();
     kept.reverse();
     kept
 }
