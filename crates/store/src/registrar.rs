@@ -1,11 +1,21 @@
-//! The door every user's write goes through: labels, names, mesh existence, ownership, read-only rules.
+//! The door every write by a user goes through.
+//!
+//! A store keeps whatever it is given; the registrar knows what may be given. It validates specs,
+//! names and labels, computes the labels and SNIs only the control plane may set, sees that the mesh
+//! exists and owns its resources, and refuses what this control plane must not write (see [`Mode`]).
+//! All violations are reported at once; nothing is written when there is one.
+
+mod deletion;
+mod labels;
+mod names;
+mod writable;
 
 use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Resource, Violations};
+use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations};
 
-use crate::{Error, Store};
+use crate::{Error, Snapshot, Store, Write};
 
 /// Which control plane this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +56,7 @@ pub struct Put {
     pub warnings: Vec<String>,
 }
 
+/// Whether anything had to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Created,
@@ -80,6 +91,146 @@ impl Registrar {
     pub fn mode(&self) -> &Mode {
         &self.setup.mode
     }
+
+    /// Whether users may write this kind on this control plane.
+    pub fn check_writable(&self, kind: Kind) -> Result<(), Refusal> {
+        writable::check(&self.setup, kind).map_err(Refusal::ReadOnly)
+    }
+
+    /// Creates or replaces a resource on behalf of a user.
+    pub async fn put(&self, draft: Draft) -> Result<Put, Refusal> {
+        self.check_writable(draft.kind())?;
+        let snapshot = self.store.snapshot()?;
+        let existing = snapshot.get(&draft.key).cloned();
+        self.check_mesh(&snapshot, &draft.key)?;
+
+        let mut found = draft.validate();
+        names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
+        labels::validate(&draft, &self.setup, &mut found);
+        let warnings = self.warnings(&draft);
+        let resource = self.complete(draft, existing.as_deref());
+        if let Some(existing) = &existing {
+            labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
+        }
+        found.into_result().map_err(Refusal::Invalid)?;
+
+        match existing {
+            Some(existing) if existing.labels == resource.labels && existing.spec == resource.spec => {
+                Ok(Put { resource: existing, outcome: Outcome::Unchanged, warnings })
+            }
+            Some(existing) => {
+                let expected = existing.version;
+                let resource = self.commit(vec![Write::Update { resource, expected }]).await?;
+                Ok(Put { resource, outcome: Outcome::Updated, warnings })
+            }
+            None => {
+                let resource = self.commit(self.with_companions(resource)).await?;
+                Ok(Put { resource, outcome: Outcome::Created, warnings })
+            }
+        }
+    }
+
+    /// Removes a resource, and what it owns, on behalf of a user.
+    pub async fn delete(&self, key: &Key) -> Result<(), Refusal> {
+        self.check_writable(key.kind)?;
+        let snapshot = self.store.snapshot()?;
+        self.check_mesh(&snapshot, key)?;
+        let existing = snapshot.get(key).ok_or_else(|| Error::NotFound(key.clone()))?;
+        let mut found = Violations::default();
+        labels::validate_origin(existing.kind(), &existing.labels, &self.setup, &mut found);
+        if !self.setup.unsafe_delete {
+            deletion::validate(existing, &snapshot, &mut found);
+        }
+        found.into_result().map_err(Refusal::Invalid)?;
+        self.store.write(vec![Write::Delete { key: key.clone(), expected: None }]).await?;
+        Ok(())
+    }
+
+    /// Creates what is missing, for the control plane itself: in one batch, leaving alone what exists.
+    /// Read-only rules are for users and do not apply.
+    pub async fn ensure(&self, drafts: Vec<Draft>) -> Result<Vec<Key>, Refusal> {
+        let mut attempts = 0;
+        loop {
+            let snapshot = self.store.snapshot()?;
+            let missing: Vec<&Draft> = drafts.iter().filter(|d| snapshot.get(&d.key).is_none()).collect();
+            if missing.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut batch = Vec::new();
+            for draft in missing {
+                draft.validate().into_result().map_err(Refusal::Invalid)?;
+                batch.extend(self.with_companions(self.complete(draft.clone(), None)));
+            }
+            let created = batch.iter().map(|write| write.key().clone()).collect();
+            match self.store.write(batch).await {
+                Ok(_) => return Ok(created),
+                // Another control plane on the same database was faster: look again.
+                Err(Error::AlreadyExists(_)) if attempts < 3 => attempts += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The draft as it will be stored: with everything the control plane adds.
+    fn complete(&self, draft: Draft, existing: Option<&Resource>) -> Resource {
+        let now = (self.setup.now)();
+        let labels = labels::compute(&draft, &self.setup.mode);
+        let resource = Resource {
+            owner: owner_of(&draft.key),
+            key: draft.key,
+            labels,
+            created: existing.map_or(now, |e| e.created),
+            modified: now,
+            version: 0,
+            spec: draft.spec,
+            status: existing.and_then(|e| e.status.clone()),
+        };
+        resource
+    }
+
+    fn with_companions(&self, resource: Resource) -> Vec<Write> {
+        let mut batch = Vec::new();
+        if matches!(resource.spec, Spec::Mesh(_)) {
+            let draft = Draft {
+                key: resource.key.clone(),
+                labels: resource.labels.clone(),
+                spec: resource.spec.clone(),
+            };
+            let companions = (self.setup.companions)(&draft);
+            batch.extend(companions.into_iter().map(|draft| Write::Create(self.complete(draft, None))));
+        }
+        batch.insert(0, Write::Create(resource));
+        batch
+    }
+
+    async fn commit(&self, batch: Vec<Write>) -> Result<Arc<Resource>, Refusal> {
+        let key = batch.first().map(|write| write.key().clone());
+        let committed = self.store.write(batch).await?;
+        let stored = key.as_ref().and_then(|key| committed.get(key)).cloned();
+        stored.ok_or_else(|| Error::Unavailable("the store did not return what it wrote".to_owned()).into())
+    }
+
+    fn check_mesh(&self, snapshot: &Snapshot, key: &Key) -> Result<(), Refusal> {
+        let mesh = Key::global(Kind::Mesh, &key.mesh);
+        if key.kind.descriptor().scope == Scope::Mesh && snapshot.get(&mesh).is_none() {
+            return Err(Refusal::MeshMissing(key.mesh.to_string()));
+        }
+        Ok(())
+    }
+
+    fn warnings(&self, draft: &Draft) -> Vec<String> {
+        draft.spec.warnings()
+    }
+}
+
+/// A mesh owns what is in it; a resource owns the insight about it.
+fn owner_of(key: &Key) -> Option<Key> {
+    let reported_on = Kind::ALL.iter().copied().find(|k| k.descriptor().insight == Some(key.kind));
+    match reported_on {
+        Some(kind) => Some(Key::new(kind, &key.mesh, &key.name)),
+        None if key.kind.descriptor().scope == Scope::Mesh => Some(Key::global(Kind::Mesh, &key.mesh)),
+        None => None,
+    }
 }
 
 impl fmt::Debug for Registrar {
@@ -87,6 +238,3 @@ impl fmt::Debug for Registrar {
         f.debug_struct("Registrar").field("mode", &self.setup.mode).finish_non_exhaustive()
     }
 }
-
-#[allow(unused, reason = "in the making")]
-fn _uses(_: Key, _: Kind) {}

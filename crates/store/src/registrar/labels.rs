@@ -1,0 +1,118 @@
+//! Labels: which ones the control plane computes, which ones a user may give.
+
+use resources::{
+    Draft, Form, Kind, Labels, Path, Scope, Violations,
+    labels,
+    naming::dns,
+};
+
+use super::{Mode, Setup};
+
+/// The labels of the resource as stored: the author's, completed by what the control plane knows.
+pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
+    let descriptor = draft.kind().descriptor();
+    let mut out = draft.labels.clone();
+    if descriptor.scope == Scope::Mesh {
+        out.entry(labels::MESH.to_owned()).or_insert_with(|| draft.key.mesh.to_string());
+    }
+    if let Mode::Zone { name, .. } = mode
+        && descriptor.sync.provided_by_zone
+        && out.get(labels::ORIGIN).is_none_or(|origin| origin != labels::ORIGIN_GLOBAL)
+    {
+        out.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
+        out.entry(labels::ZONE.to_owned()).or_insert_with(|| name.clone());
+        out.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
+    }
+    out
+}
+
+/// Whether a user may give these labels to this resource here.
+pub fn validate(draft: &Draft, setup: &Setup, found: &mut Violations) {
+    let path = Path::new("labels");
+    let given = &draft.labels;
+    if let Some(origin) = given.get(labels::ORIGIN)
+        && origin != labels::ORIGIN_GLOBAL
+        && origin != labels::ORIGIN_ZONE
+    {
+        found.add(path.key(labels::ORIGIN), format!("unknown resource origin {origin:?}"));
+    }
+    validate_origin(draft.kind(), given, setup, found);
+    validate_place(draft, setup, found);
+    let descriptor = draft.kind().descriptor();
+    if descriptor.form == Form::Spec
+        && descriptor.policy.is_some()
+        && let Some(role) = given.get(labels::POLICY_ROLE)
+        && role != "system"
+    {
+        let key = labels::POLICY_ROLE;
+        found.add(path.key(key), format!("{key} label should have system value, got {role}"));
+    }
+    for (key, value) in given {
+        for message in dns::qualified_name_errors(key) {
+            found.add(path.key(key), message);
+        }
+        for message in dns::label_value_errors(value) {
+            found.add(path.key(key), message);
+        }
+    }
+    if draft.kind() == Kind::Dataplane
+        && let Some(workload) = given.get(labels::WORKLOAD)
+    {
+        for message in dns::rfc1035_label_errors(workload) {
+            found.add(path.key(labels::WORKLOAD), message);
+        }
+    }
+}
+
+/// A label that names a zone or a mesh must name this zone and the resource's mesh.
+fn validate_place(draft: &Draft, setup: &Setup, found: &mut Violations) {
+    let path = Path::new("labels");
+    let Mode::Zone { name, .. } = &setup.mode else { return };
+    if draft.labels.get(labels::ORIGIN).is_some_and(|origin| origin == labels::ORIGIN_GLOBAL) {
+        return;
+    }
+    if let Some(zone) = draft.labels.get(labels::ZONE)
+        && zone != name
+    {
+        found.add(path.key(labels::ZONE), format!("{} label should have {name} value", labels::ZONE));
+    }
+    if let Some(mesh) = draft.labels.get(labels::MESH)
+        && **mesh != *draft.key.mesh
+    {
+        let message = format!("{} label must not differ from mesh set on resource", labels::MESH);
+        found.add(path.key(labels::MESH), message);
+    }
+}
+
+/// A global control plane writes only what originates there; a federated zone only what originates
+/// in zones and says so.
+pub fn validate_origin(kind: Kind, given: &Labels, setup: &Setup, found: &mut Violations) {
+    if setup.disable_origin_label_validation {
+        return;
+    }
+    let origin = given.get(labels::ORIGIN).map(String::as_str);
+    let (wanted, holds) = match setup.mode {
+        Mode::Global => (labels::ORIGIN_GLOBAL, origin.is_none_or(|o| o == labels::ORIGIN_GLOBAL)),
+        Mode::Zone { federated: true, .. } if kind.descriptor().form == Form::Spec => {
+            (labels::ORIGIN_ZONE, origin == Some(labels::ORIGIN_ZONE))
+        }
+        Mode::Zone { .. } => return,
+    };
+    let path = Path::new("labels").key(labels::ORIGIN);
+    found.require(holds, path, format!("the origin label must be set to '{wanted}'"));
+}
+
+/// Where a resource comes from and what it was called there never changes.
+pub fn validate_immutable(before: &Labels, after: &Labels, found: &mut Violations) {
+    for label in [labels::ORIGIN, labels::ZONE, labels::DISPLAY_NAME] {
+        let Some(was) = before.get(label) else { continue };
+        let path = Path::new("labels").key(label);
+        match after.get(label) {
+            None => found.add(path, format!("is immutable, cannot be removed (was {was:?})")),
+            Some(is) if is != was => {
+                found.add(path, format!("is immutable, cannot be changed from {was:?} to {is:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+}
