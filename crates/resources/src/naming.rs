@@ -40,15 +40,21 @@ pub enum Error {
     UnknownShortName(String),
     #[error("invalid section name {section:?}: {reason}")]
     Section { section: String, reason: &'static str },
-    #[error("cannot read {0:?} as a self_ name: expected self_<section> or self_passthrough_ipv4|6_inbound|outbound")]
+    #[error(
+        "cannot read {0:?} as a self_ name: expected self_<section> or self_passthrough_ipv4|6_inbound|outbound"
+    )]
     SelfName(String),
     #[error("cannot read {0:?} as a system_ name: expected system_ and then a KRI or a-z, 0-9, '-' and '_'")]
     SystemName(String),
     #[error("cannot parse tags from sni: {0}")]
     SniBraces(String),
-    #[error("invalid format of tags, pairs should be separated by , and key should be separated from value by =")]
+    #[error(
+        "invalid format of tags, pairs should be separated by , and key should be separated from value by ="
+    )]
     SniTags,
-    #[error("{0} has no SNI: only MeshService, MeshExternalService and MeshMultiZoneService are destinations")]
+    #[error(
+        "{0} has no SNI: only MeshService, MeshExternalService and MeshMultiZoneService are destinations"
+    )]
     NotADestination(&'static str),
     #[error("cannot build an SNI for {kri}: {}", reasons.join(", "))]
     SniOfKri { kri: String, reasons: Vec<String> },

@@ -38,7 +38,9 @@ pub fn computed(resource: &Resource) -> Vec<(u32, String)> {
         _ => port.to_string(),
     };
     let ports: Vec<(u32, String)> = match &resource.spec {
-        Spec::MeshService(s) => s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect(),
+        Spec::MeshService(s) => {
+            s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect()
+        }
         Spec::MeshMultiZoneService(s) => {
             s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect()
         }
