@@ -1,1 +1,40 @@
-//! (in the making)
+//! What any daemon needs and no mesh is in: logs, metrics, shutdown, TLS listeners, backoff.
+//!
+//! Nothing here is global except what a process can only have one of (the log subscriber, the TLS
+//! provider); everything else is a value that its owner passes on.
+//!
+//! Invariant: this crate has never heard of resources, meshes or proxies.
+
+pub mod backoff;
+pub mod listen;
+pub mod logs;
+pub mod metrics;
+pub mod shutdown;
+pub mod tls;
+
+pub use backoff::Backoff;
+pub use shutdown::Shutdown;
+
+use std::{io, net::SocketAddr};
+
+/// Why a part of the daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {addr}: {source}{}", hint(source))]
+    Bind { addr: SocketAddr, source: io::Error },
+    #[error("cannot install the log subscriber: {0}")]
+    Logs(String),
+    #[error("cannot install signal handlers: {0}")]
+    Signals(io::Error),
+    #[error("the TLS certificate or key cannot be used: {0}")]
+    Tls(String),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another process uses this port already",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need extra privileges",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    }
+}

@@ -1,0 +1,145 @@
+//! TLS for servers, on rustls with aws-lc-rs.
+
+use std::sync::Arc;
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    version,
+};
+
+use crate::Error;
+
+/// The oldest TLS a listener speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MinVersion {
+    #[default]
+    Tls12,
+    Tls13,
+}
+
+/// Makes aws-lc-rs the process's TLS provider. Calling it again changes nothing.
+pub fn install_provider() {
+    // An error only says that a provider is there already.
+    let _ = aws_lc_rs::default_provider().install_default();
+}
+
+/// What a server needs to speak TLS.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    pub certificate_pem: String,
+    pub key_pem: String,
+    pub min_version: MinVersion,
+    /// Certificates (CAs or the clients' own) that clients may identify themselves with. A client may
+    /// always stay anonymous; one that shows a certificate must show a good one.
+    pub client_certificates: Vec<CertificateDer<'static>>,
+}
+
+impl ServerTls {
+    pub fn to_config(&self) -> Result<Arc<ServerConfig>, Error> {
+        install_provider();
+        let refused = |error: rustls::Error| Error::Tls(error.to_string());
+        let versions: &[&rustls::SupportedProtocolVersion] = match self.min_version {
+            MinVersion::Tls12 => &[&version::TLS12, &version::TLS13],
+            MinVersion::Tls13 => &[&version::TLS13],
+        };
+        let chain = certificates(&self.certificate_pem)?;
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
+            .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(refused)?;
+        let builder = match self.client_certificates.as_slice() {
+            [] => builder.with_no_client_auth(),
+            known => builder.with_client_cert_verifier(KnownClients::new(known)?),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// The certificates in a PEM text; at least one.
+pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(Error::Tls("no PEM certificate found".to_owned())),
+        Err(error) => Err(Error::Tls(format!("the certificate is not valid PEM: {error}"))),
+    }
+}
+
+/// Accepts clients whose certificate is one of the known ones or signed by one of them. The first
+/// case stands apart because a self-signed client certificate may call itself a CA, which the
+/// standard verifier refuses as a client's own certificate.
+#[derive(Debug)]
+struct KnownClients {
+    known: Vec<CertificateDer<'static>>,
+    signed: Arc<dyn ClientCertVerifier>,
+}
+
+impl KnownClients {
+    fn new(known: &[CertificateDer<'static>]) -> Result<Arc<Self>, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in known {
+            roots.add(certificate.clone()).map_err(|error| Error::Tls(error.to_string()))?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        Ok(Arc::new(KnownClients { known: known.to_vec(), signed }))
+    }
+}
+
+impl ClientCertVerifier for KnownClients {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if self.known.iter().any(|known| known == end_entity) {
+            return Ok(ClientCertVerified::assertion());
+        }
+        self.signed.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+//! Listeners seen from a client's side of real sockets.
+
+mod client;
+mod listen;
