@@ -97,7 +97,7 @@ fn dns_names_are_lax_about_case_and_underscores_but_are_no_addresses() {
     {
         assert!(is_dns_name(valid), "{valid}");
     }
-    let long = vec![label.as_str(); 5].join(".");
+    let long = [label.as_str(); 5].join(".");
     for invalid in
         ["", ".", "1.2.3.4", "::1", "-a", "a..b", "a b", "<no value>", "a.-b", &format!("{label}b"), &long]
     {
