@@ -24,6 +24,7 @@ pub mod protocol;
 pub mod secret;
 pub mod service_insight;
 pub mod service_status;
+pub mod tags;
 pub mod target_ref;
 #[cfg(test)]
 #[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "tests")]
