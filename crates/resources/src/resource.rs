@@ -71,7 +71,7 @@ impl Resource {
     }
 
     pub fn display_name(&self) -> &str {
-        self.label(labels::DISPLAY_NAME).unwrap_or(&self.key.name)
+        self.subject().display_name()
     }
 
     /// The resource's identifier, or `None` for kinds without a short name.

@@ -46,7 +46,9 @@ pub struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// The name a user gave the resource, before synchronisation renamed it.
     pub fn display_name(&self) -> &'a str {
-        self.labels.get(labels::DISPLAY_NAME).map_or(self.name, String::as_str)
+        // An empty label is no name.
+        let label = self.labels.get(labels::DISPLAY_NAME).filter(|name| !name.is_empty());
+        label.map_or(self.name, String::as_str)
     }
 }
 

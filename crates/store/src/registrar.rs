@@ -8,6 +8,7 @@
 mod deletion;
 mod labels;
 mod names;
+mod snis;
 mod writable;
 
 use std::{fmt, sync::Arc};
@@ -22,7 +23,10 @@ use crate::{Error, Snapshot, Store, Write};
 pub enum Mode {
     Global,
     /// `federated` when it is connected to a global control plane.
-    Zone { name: String, federated: bool },
+    Zone {
+        name: String,
+        federated: bool,
+    },
 }
 
 /// The resources that come into being together with a mesh: default policies, signing key.
@@ -107,8 +111,9 @@ impl Registrar {
         let mut found = draft.validate();
         names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
         labels::validate(&draft, &self.setup, &mut found);
-        let warnings = self.warnings(&draft);
+        let mut warnings = draft.spec.warnings();
         let resource = self.complete(draft, existing.as_deref());
+        warnings.extend(snis::warnings(&resource));
         if let Some(existing) = &existing {
             labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
         }
@@ -175,7 +180,7 @@ impl Registrar {
     fn complete(&self, draft: Draft, existing: Option<&Resource>) -> Resource {
         let now = (self.setup.now)();
         let labels = labels::compute(&draft, &self.setup.mode);
-        let resource = Resource {
+        let mut resource = Resource {
             owner: owner_of(&draft.key),
             key: draft.key,
             labels,
@@ -185,6 +190,7 @@ impl Registrar {
             spec: draft.spec,
             status: existing.and_then(|e| e.status.clone()),
         };
+        snis::fill(&mut resource, existing);
         resource
     }
 
@@ -216,10 +222,6 @@ impl Registrar {
             return Err(Refusal::MeshMissing(key.mesh.to_string()));
         }
         Ok(())
-    }
-
-    fn warnings(&self, draft: &Draft) -> Vec<String> {
-        draft.spec.warnings()
     }
 }
 

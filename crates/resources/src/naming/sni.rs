@@ -29,26 +29,26 @@ pub fn is_destination(short: ShortName) -> bool {
     DESTINATIONS.iter().any(|(_, known, _)| *known == short.as_str())
 }
 
+/// The ports of a destination, each with its section name; nothing for other kinds.
+pub fn sections(spec: &Spec) -> Vec<(u32, String)> {
+    let named = |name: Option<&str>, port: u32| match name {
+        Some(name) if !name.is_empty() => (port, name.to_owned()),
+        _ => (port, port.to_string()),
+    };
+    match spec {
+        Spec::MeshService(s) => s.ports.iter().map(|p| named(p.name.as_deref(), p.port)).collect(),
+        Spec::MeshMultiZoneService(s) => s.ports.iter().map(|p| named(p.name.as_deref(), p.port)).collect(),
+        Spec::MeshExternalService(s) => vec![named(None, s.match_.port)],
+        _ => Vec::new(),
+    }
+}
+
 /// The SNIs the REST API shows for a destination, sorted by port.
 ///
 /// Ports whose SNI would not be a valid host name are left out, as nothing can be sent to them.
 pub fn computed(resource: &Resource) -> Vec<(u32, String)> {
-    let section = |name: Option<&str>, port: u32| match name {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => port.to_string(),
-    };
-    let ports: Vec<(u32, String)> = match &resource.spec {
-        Spec::MeshService(s) => {
-            s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect()
-        }
-        Spec::MeshMultiZoneService(s) => {
-            s.ports.iter().map(|p| (p.port, section(p.name.as_deref(), p.port))).collect()
-        }
-        Spec::MeshExternalService(s) => vec![(s.match_.port, s.match_.port.to_string())],
-        _ => return Vec::new(),
-    };
     let Some(kri) = Kri::of(resource, "") else { return Vec::new() };
-    let mut snis: Vec<(u32, String)> = ports
+    let mut snis: Vec<(u32, String)> = sections(&resource.spec)
         .into_iter()
         .filter_map(|(port, section)| Some((port, from_kri(&kri.with_section(&section)).ok()?)))
         .collect();

@@ -1,9 +1,6 @@
 //! What must not be deleted because something still depends on it.
 
-use resources::{
-    Kind, Resource, Violations,
-    kinds::zone_insight::ZoneInsight,
-};
+use resources::{Kind, Resource, Violations, kinds::zone_insight::ZoneInsight};
 
 use crate::Snapshot;
 
@@ -23,4 +20,3 @@ fn is_online(zone: &Resource, snapshot: &Snapshot) -> bool {
     let insight = snapshot.get(&resources::Key::global(Kind::ZoneInsight, zone.name()));
     insight.and_then(|i| i.spec.get::<ZoneInsight>()).is_some_and(ZoneInsight::is_online)
 }
-

@@ -1,10 +1,6 @@
 //! Labels: which ones the control plane computes, which ones a user may give.
 
-use resources::{
-    Draft, Form, Kind, Labels, Path, Scope, Violations,
-    labels,
-    naming::dns,
-};
+use resources::{Draft, Form, Kind, Labels, Path, Scope, Violations, labels, naming::dns};
 
 use super::{Mode, Setup};
 

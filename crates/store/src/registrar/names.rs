@@ -14,7 +14,11 @@ pub fn validate(draft: &Draft, exists: bool, mode: &Mode, found: &mut Violations
     let name = &*draft.key.name;
     if let Mode::Zone { name: zone, federated: true } = mode {
         // Global shows the resource as `<zone>.<name>`.
-        found.require(zone.len() + 1 + name.len() < LONGEST, "name", "the length of the name must be shorter");
+        found.require(
+            zone.len() + 1 + name.len() < LONGEST,
+            "name",
+            "the length of the name must be shorter",
+        );
     }
     if exists {
         check(name, "name", is_lenient, NOT_A_NAME, found);

@@ -8,8 +8,7 @@ const ON_GLOBAL: &str = "On global control plane you can not modify dataplane re
      You can still use 'kumactl' or the HTTP API to modify them on the zone control plane.\n";
 const ON_ZONE: &str = "On zone control plane you can only modify zone resources with 'kumactl apply' or via the HTTP API. \
      You can still use 'kumactl' or the HTTP API to modify the rest of the resource on the global control plane.\n";
-const API_READ_ONLY: &str =
-    "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
+const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 
 pub fn check(setup: &Setup, kind: Kind) -> Result<(), String> {
     let descriptor = kind.descriptor();
