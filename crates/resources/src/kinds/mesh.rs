@@ -1,13 +1,340 @@
+//! A mesh: how its proxies identify themselves and what they do by default.
+
+use std::{collections::BTreeSet, time::Duration};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    duration::ProtoDuration,
+    kinds::{
+        proto::{Struct, is_default, proto_enum},
+        tags::{self, Need, Tags},
+    },
+};
 
+pub mod observability;
+pub use observability::{Logging, Metrics, MetricsBackend, Tracing};
+
+/// Certificates are issued by one backend at a time; a second would never be used.
+const ALLOWED_BACKENDS: usize = 1;
+
+/// A mesh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Mesh {}
+#[serde(rename_all = "camelCase", default)]
+pub struct Mesh {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtls: Option<Mtls>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<Tracing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logging: Option<Logging>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub networking: Option<Networking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraints: Option<Constraints>,
+    /// Kinds of policies the control plane does not create with the mesh; `*` for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skip_creating_initial_policies: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mesh_services: Option<MeshServices>,
+}
+
+/// Who issues certificates to the proxies of a mesh.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Mtls {
+    /// The backend in use; mTLS is off without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub enabled_backend: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<CertificateAuthorityBackend>,
+    /// Do not check that the enabled backend works before storing the mesh.
+    #[serde(skip_serializing_if = "is_default")]
+    pub skip_validation: bool,
+}
+
+/// A certificate authority.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CertificateAuthorityBackend {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// `builtin` or `provided`.
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dp_cert: Option<DpCert>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<Struct>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: MtlsMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_chain: Option<RootChain>,
+}
+
+proto_enum! {
+    /// Whether proxies also take plain traffic.
+    pub enum MtlsMode { Strict = "STRICT", Permissive = "PERMISSIVE" }
+}
+
+/// The certificates of proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DpCert {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<Rotation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<ProtoDuration>,
+}
+
+/// How long a certificate is valid.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rotation {
+    /// `1d`, `2h30m`, …; see [`parse_lifetime`].
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub expiration: String,
+}
+
+/// The chain of the root certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RootChain {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_timeout: Option<ProtoDuration>,
+}
+
+/// Traffic to and from outside the mesh.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Networking {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outbound: Option<OutboundTraffic>,
+}
+
+/// Traffic that leaves the mesh.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OutboundTraffic {
+    /// Whether proxies let through what they do not know; true when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passthrough: Option<bool>,
+}
+
+/// Which way traffic goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Routing {
+    #[serde(skip_serializing_if = "is_default")]
+    pub locality_aware_load_balancing: bool,
+    /// Traffic to other zones and external services goes through a zone egress.
+    #[serde(skip_serializing_if = "is_default")]
+    pub zone_egress: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub default_forbid_mesh_external_service_access: bool,
+}
+
+/// What may join the mesh.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Constraints {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataplane_proxy: Option<DataplaneProxyConstraints>,
+}
+
+/// Which proxies may join: all that meet one requirement and no restriction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DataplaneProxyConstraints {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<TagRule>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restrictions: Vec<TagRule>,
+}
+
+/// Tags a proxy has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TagRule {
+    #[serde(skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+}
+
+/// Whether MeshServices are generated and used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshServices {
+    #[serde(skip_serializing_if = "is_default")]
+    pub mode: MeshServicesMode,
+}
+
+proto_enum! {
+    /// How far a mesh has moved from `kuma.io/service` to MeshServices.
+    pub enum MeshServicesMode {
+        Disabled = "Disabled",
+        Everywhere = "Everywhere",
+        ReachableBackends = "ReachableBackends",
+        Exclusive = "Exclusive",
+    }
+}
+
+impl Mesh {
+    /// A mesh that does not say is one from before MeshServices.
+    pub fn mesh_services_mode(&self) -> MeshServicesMode {
+        self.mesh_services.as_ref().map_or(MeshServicesMode::Disabled, |services| services.mode)
+    }
+
+    /// The certificate authority in use; `None` when mTLS is off.
+    pub fn enabled_backend(&self) -> Option<&CertificateAuthorityBackend> {
+        let mtls = self.mtls.as_ref()?;
+        mtls.backends.iter().find(|backend| backend.name == mtls.enabled_backend)
+    }
+
+    pub fn passthrough(&self) -> bool {
+        let outbound = self.networking.as_ref().and_then(|n| n.outbound.as_ref());
+        outbound.and_then(|o| o.passthrough).unwrap_or(true)
+    }
+
+    pub fn zone_egress(&self) -> bool {
+        self.routing.as_ref().is_some_and(|routing| routing.zone_egress)
+    }
+
+    /// Whether the control plane creates a kind of policy together with the mesh.
+    pub fn creates_initial_policy(&self, kind: &str) -> bool {
+        !self.skip_creating_initial_policies.iter().any(|skipped| skipped == "*" || skipped == kind)
+    }
+}
 
 impl Schema for Mesh {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn apply_defaults(&mut self) {
+        for backend in self.metrics.iter_mut().flat_map(|metrics| &mut metrics.backends) {
+            backend.apply_defaults();
+        }
+    }
+
+    fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
+        if let Some(mtls) = &self.mtls {
+            mtls.validate(&Path::new("mtls"), found);
+        }
+        if let Some(logging) = &self.logging {
+            logging.validate(&Path::new("logging"), found);
+        }
+        if let Some(tracing) = &self.tracing {
+            tracing.validate(&Path::new("tracing"), found);
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.validate(&Path::new("metrics"), found);
+        }
+        if let Some(proxies) = self.constraints.as_ref().and_then(|c| c.dataplane_proxy.as_ref()) {
+            let path = Path::new("constraints").field("dataplaneProxy");
+            for (rules, field) in
+                [(&proxies.requirements, "requirements"), (&proxies.restrictions, "restrictions")]
+            {
+                for (i, rule) in rules.iter().enumerate() {
+                    let path = path.field(field).index(i).field("tags");
+                    tags::check_selector(&rule.tags, Need::AnyTag, &path, found);
+                }
+            }
+        }
+        let mtls_is_on = self.mtls.as_ref().is_some_and(|mtls| !mtls.enabled_backend.is_empty());
+        found.require(!self.zone_egress() || mtls_is_on, "mtls", "has to be set when zoneEgress enabled");
+    }
 }
+
+impl Mtls {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        found.require(
+            self.backends.len() <= ALLOWED_BACKENDS,
+            path.field("backends"),
+            format!("cannot have more than {ALLOWED_BACKENDS} backends"),
+        );
+        let mut names = BTreeSet::new();
+        for (i, backend) in self.backends.iter().enumerate() {
+            let at = path.field("backends").index(i);
+            check_unused(&backend.name, &mut names, &at, found);
+            if let Some(certificate) = &backend.dp_cert {
+                let expiration = certificate.rotation.as_ref().map_or("", |r| &r.expiration);
+                // The path is Kuma's, which does not say which backend.
+                let path = path.field("dpcert.rotation.expiration");
+                found.require(parse_lifetime(expiration).is_some(), path, "has to be a valid format");
+            }
+            backend.validate(&at, found);
+        }
+        let known = self.enabled_backend.is_empty() || names.contains(self.enabled_backend.as_str());
+        let message = "has to be set to one of the backends in the mesh";
+        found.require(known, path.field("enabledBackend"), message);
+    }
+}
+
+impl CertificateAuthorityBackend {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        match self.kind.as_str() {
+            "builtin" => {}
+            "provided" => {
+                for field in ["cert", "key"] {
+                    let source = self.conf.as_ref().and_then(|conf| conf.get(field));
+                    let path = path.field("conf").field(field);
+                    match source {
+                        None => found.add(path, "has to be defined"),
+                        Some(source) => check_data_source(source, &path, found),
+                    }
+                }
+            }
+            _ => found.add(path.field("type"), "could not find installed plugin for this type"),
+        }
+    }
+}
+
+/// Checks that a place to read bytes from names a place.
+fn check_data_source(source: &serde_json::Value, path: &Path, found: &mut Violations) {
+    let chosen = ["secret", "file", "inline", "inlineString"]
+        .iter()
+        .any(|place| source.get(place).and_then(|v| v.as_str()).is_some_and(|text| !text.is_empty()));
+    found.require(chosen, path, "data source cannot be empty");
+}
+
+/// Reports a name that an earlier backend has.
+fn check_unused<'a>(name: &'a str, names: &mut BTreeSet<&'a str>, path: &Path, found: &mut Violations) {
+    let message = format!("{name:?} name is already used for another backend");
+    found.require(names.insert(name), path.field("name"), message);
+}
+
+/// Reads a lifetime like `1y2w3d4h5m6s7ms`: units in this order, each at most once; `0` alone is zero.
+pub fn parse_lifetime(text: &str) -> Option<Duration> {
+    const SECOND: u64 = 1_000;
+    const DAY: u64 = 24 * 60 * 60 * SECOND;
+    const UNITS: [(&str, u64); 7] = [
+        ("y", 365 * DAY),
+        ("w", 7 * DAY),
+        ("d", DAY),
+        ("h", 60 * 60 * SECOND),
+        ("m", 60 * SECOND),
+        ("s", SECOND),
+        ("ms", 1),
+    ];
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let (mut rest, mut millis, mut units) = (text, 0u64, &UNITS[..]);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let tail = &rest[digits..];
+        let letters = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let at = units.iter().position(|(unit, _)| *unit == &tail[..letters])?;
+        millis = millis.checked_add(rest[..digits].parse::<u64>().ok()?.checked_mul(units[at].1)?)?;
+        units = &units[at + 1..];
+        rest = &tail[letters..];
+    }
+    (!text.is_empty()).then_some(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests;

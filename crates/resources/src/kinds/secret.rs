@@ -84,10 +84,9 @@ impl<'de> Deserialize<'de> for SecretBytes {
         let text = String::deserialize(deserializer)?;
         let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
         // The decoder's own error quotes the offending character: part of what must not be shown.
-        GeneralPurpose::new(alphabet, LENIENT)
-            .decode(text.trim_end())
-            .map(SecretBytes)
-            .map_err(|_| de::Error::custom("must be base64; encode the secret, for example with `base64 -w0`"))
+        GeneralPurpose::new(alphabet, LENIENT).decode(text.trim_end()).map(SecretBytes).map_err(|_| {
+            de::Error::custom("must be base64; encode the secret, for example with `base64 -w0`")
+        })
     }
 }
 
@@ -130,7 +129,8 @@ mod tests {
 
     #[test]
     fn text_that_is_not_base64_is_refused_without_quoting_it() {
-        let error = Spec::from_json(Kind::Secret, json!({ "data": "hunter2!" }), &mut Vec::new()).unwrap_err();
+        let error =
+            Spec::from_json(Kind::Secret, json!({ "data": "hunter2!" }), &mut Vec::new()).unwrap_err();
         assert_eq!(error.path, "data");
         assert!(error.message.contains("base64"), "{error}");
         assert!(!error.message.contains("hunter2"), "{error}");

@@ -13,11 +13,10 @@ pub type Tags = BTreeMap<String, String>;
 /// The selector value that matches any value of a tag that exists.
 pub const ANY_VALUE: &str = "*";
 
-pub(crate) const PROTOCOLS: [&str; 5] = ["grpc", "http", "http2", "kafka", "tcp"];
-
 const NAME_CHARACTERS: &str =
     "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores";
-const VALUE_CHARACTERS: &str = "tag value must consist of alphanumeric characters, dots, dashes and underscores";
+const VALUE_CHARACTERS: &str =
+    "tag value must consist of alphanumeric characters, dots, dashes and underscores";
 const SELECTOR_CHARACTERS: &str =
     "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
 
@@ -31,7 +30,9 @@ pub(crate) enum Need {
 
 /// Checks the tags of a proxy.
 pub(crate) fn check_tags(tags: &Tags, need: Need, path: &Path, found: &mut Violations) {
-    check_each(tags, need, path, found, |value| is_made_of(value, ".-_:").then_some(()).ok_or(VALUE_CHARACTERS));
+    check_each(tags, need, path, found, |value| {
+        is_made_of(value, ".-_:").then_some(()).ok_or(VALUE_CHARACTERS)
+    });
 }
 
 /// Checks the tags a selector asks for.
@@ -73,7 +74,9 @@ fn is_made_of(text: &str, punctuation: &str) -> bool {
 
 /// Whether every tag of the selector exists and has the value asked for, or any if that is `*`.
 pub fn matches(selector: &Tags, tags: &Tags) -> bool {
-    selector.iter().all(|(name, wanted)| tags.get(name).is_some_and(|value| wanted == ANY_VALUE || wanted == value))
+    selector
+        .iter()
+        .all(|(name, wanted)| tags.get(name).is_some_and(|value| wanted == ANY_VALUE || wanted == value))
 }
 
 /// Checks a port that must be given.

@@ -186,10 +186,7 @@ mod tests {
             } }),
             &[
                 ("networking.address.address", "must not be 0.0.0.0 or ::"),
-                (
-                    "networking.advertisedAddress.address",
-                    "address has to be valid IP address or domain name",
-                ),
+                ("networking.advertisedAddress.address", "address has to be valid IP address or domain name"),
             ],
         );
     }

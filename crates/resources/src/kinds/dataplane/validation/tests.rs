@@ -1,0 +1,323 @@
+use serde_json::{Value, json};
+
+use crate::{
+    Kind,
+    kinds::testing::{check, round_trips, valid},
+};
+
+const PORT_RANGE: &str = "port must be in the range [1, 65535]";
+
+/// A proxy that is fine but for what is merged into its `networking`.
+fn networking(changes: Value) -> Value {
+    let mut networking = json!({
+        "address": "192.168.0.1",
+        "inbound": [{ "port": 8080, "tags": { "kuma.io/service": "backend" } }]
+    });
+    if let (Value::Object(all), Value::Object(changes)) = (&mut networking, changes) {
+        all.extend(changes);
+    }
+    json!({ "type": "Dataplane", "name": "dp-1", "mesh": "default", "networking": networking })
+}
+
+fn rejected(changes: Value, expect: &[(&str, &str)]) {
+    check(Kind::Dataplane, networking(changes), expect);
+}
+
+fn inbound_rejected(inbound: Value, expect: &[(&str, &str)]) {
+    rejected(json!({ "inbound": [inbound] }), expect);
+}
+
+fn outbound_rejected(outbound: Value, expect: &[(&str, &str)]) {
+    rejected(json!({ "outbound": [outbound] }), expect);
+}
+
+fn full() -> Value {
+    json!({
+        "networking": {
+            "address": "192.168.0.1",
+            "advertisedAddress": "1.2.3.4",
+            "inbound": [{
+                "name": "main",
+                "port": 8080,
+                "servicePort": 7777,
+                "serviceAddress": "127.0.0.1",
+                "address": "192.168.0.2",
+                "tags": { "kuma.io/protocol": "http", "kuma.io/service": "backend", "version": "1" },
+                "protocol": "http",
+                "health": { "ready": true },
+                "serviceProbe": {
+                    "interval": "10s", "timeout": "2s", "unhealthyThreshold": 3, "healthyThreshold": 1, "tcp": {}
+                },
+                "state": "NotReady"
+            }],
+            "outbound": [
+                { "address": "127.0.0.1", "port": 3333, "tags": { "kuma.io/service": "redis" } },
+                { "port": 3334, "backendRef": { "kind": "MeshService", "name": "redis", "port": 6379 } },
+                { "port": 3335, "backendRef": { "kind": "MeshExternalService", "labels": { "app": "db" } } }
+            ],
+            "transparentProxying": {
+                "redirectPortInbound": 15006,
+                "redirectPortOutbound": 15001,
+                "directAccessServices": ["db"],
+                "reachableServices": ["redis"],
+                "ipFamilyMode": "IPv4",
+                "reachableBackends": { "refs": [
+                    { "kind": "MeshService", "name": "redis", "namespace": "db", "port": 6379 },
+                    { "kind": "MeshMultiZoneService", "labels": { "app": "db" } }
+                ] }
+            },
+            "admin": { "port": 9901 },
+            "listeners": [
+                { "type": "ZoneIngress", "address": "192.168.0.1", "port": 10001, "name": "zi", "state": "NotReady" },
+                { "type": "ZoneEgress", "address": "192.168.0.1", "port": 10002 }
+            ]
+        },
+        "metrics": { "name": "prom", "type": "prometheus", "conf": { "port": 1234 } },
+        "probes": {
+            "port": 9000,
+            "endpoints": [{ "inboundPort": 8080, "inboundPath": "/healthz", "path": "/8080/healthz" }]
+        }
+    })
+}
+
+#[test]
+fn a_full_dataplane_is_valid_and_written_as_it_was_read() {
+    valid(Kind::Dataplane, full());
+    round_trips(Kind::Dataplane, full());
+}
+
+#[test]
+fn every_kind_of_proxy_is_valid() {
+    for networking in [
+        json!({ "address": "::1", "gateway": { "tags": { "kuma.io/service": "edge", "kuma.io/protocol": "tcp" } } }),
+        json!({ "address": "a.example", "gateway": { "type": "BUILTIN", "tags": { "kuma.io/service": "edge" } } }),
+        json!({ "address": "10.0.0.1", "listeners": [{ "type": 1, "address": "10.0.0.1", "port": 10001 }] }),
+        json!({ "address": "10.0.0.1", "inbound": [{ "port": 80, "name": "main" }] }),
+        json!({ "address": "10.0.0.1", "inbound": [{ "port": "80" }], "transparent_proxying": { "redirect_port_inbound": 15006 } }),
+    ] {
+        valid(Kind::Dataplane, json!({ "networking": networking }));
+    }
+}
+
+#[test]
+fn a_proxy_has_an_address_and_something_to_serve() {
+    check(Kind::Dataplane, json!({}), &[("networking", "must be defined")]);
+    rejected(
+        json!({ "inbound": [] }),
+        &[("networking", "has to contain at least one inbound interface or gateway")],
+    );
+    rejected(json!({ "address": "" }), &[("networking.address", "address can't be empty")]);
+    rejected(json!({ "address": "0.0.0.0" }), &[("networking.address", "must not be 0.0.0.0 or ::")]);
+    rejected(
+        json!({ "address": "..>_<.." }),
+        &[("networking.address", "address has to be valid IP address or domain name")],
+    );
+}
+
+#[test]
+fn the_ports_and_addresses_of_inbounds_are_checked() {
+    let tags = json!({ "kuma.io/service": "backend" });
+    inbound_rejected(
+        json!({ "port": 0, "servicePort": 65536, "serviceAddress": "host", "address": "host2", "tags": tags }),
+        &[
+            ("networking.inbound[0].port", PORT_RANGE),
+            ("networking.inbound[0].servicePort", PORT_RANGE),
+            ("networking.inbound[0].serviceAddress", "serviceAddress has to be valid IP address"),
+            ("networking.inbound[0].address", "address has to be valid IP address"),
+        ],
+    );
+    let same = (
+        "networking.inbound[0].serviceAddress",
+        "serviceAddress and servicePort has to differ from address and port",
+    );
+    inbound_rejected(json!({ "port": 80, "serviceAddress": "192.168.0.1", "tags": tags }), &[same]);
+    inbound_rejected(
+        json!({ "port": 80, "servicePort": 80, "serviceAddress": "10.0.0.1", "address": "10.0.0.1", "tags": tags }),
+        &[same],
+    );
+}
+
+#[test]
+fn the_tags_and_the_protocol_of_inbounds_are_checked() {
+    inbound_rejected(
+        json!({ "port": 80, "tags": { "version": "", "a b": "c/d", "kuma.io/protocol": "smtp" } }),
+        &[
+            (
+                "networking.inbound[0].tags[\"kuma.io/protocol\"]",
+                "tag \"kuma.io/protocol\" has an invalid value \"smtp\". Allowed values: grpc, http, http2, kafka, tcp",
+            ),
+            (
+                "networking.inbound[0].tags[\"a b\"]",
+                "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores",
+            ),
+            (
+                "networking.inbound[0].tags[\"a b\"]",
+                "tag value must consist of alphanumeric characters, dots, dashes and underscores",
+            ),
+            ("networking.inbound[0].tags[\"version\"]", "tag value must be non-empty"),
+            ("networking.inbound[0].tags[\"kuma.io/service\"]", "tag has to exist"),
+        ],
+    );
+    inbound_rejected(
+        json!({ "port": 80, "protocol": "smtp", "tags": { "": "x", "kuma.io/service": "a" } }),
+        &[
+            ("networking.inbound[0].tags", "tag name must be non-empty"),
+            (
+                "networking.inbound[0].protocol",
+                "has an invalid value \"smtp\". Allowed values: grpc, http, http2, kafka, tcp",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn service_probes_have_positive_settings() {
+    let message = "must have a positive value";
+    inbound_rejected(
+        json!({ "port": 80, "serviceProbe": {
+            "interval": "0s", "timeout": "-1s", "unhealthyThreshold": 0, "healthyThreshold": 0
+        } }),
+        &[
+            ("networking.inbound[0].serviceProbe.interval", message),
+            ("networking.inbound[0].serviceProbe.timeout", message),
+            ("networking.inbound[0].serviceProbe.unhealthyThreshold", message),
+            ("networking.inbound[0].serviceProbe.healthyThreshold", message),
+        ],
+    );
+}
+
+#[test]
+fn outbounds_have_one_destination() {
+    outbound_rejected(
+        json!({ "port": 70000, "address": "host" }),
+        &[
+            ("networking.outbound[0].port", PORT_RANGE),
+            ("networking.outbound[0].address", "address has to be valid IP address"),
+            ("networking.outbound[0].tags", "mandatory tag \"kuma.io/service\" is missing"),
+        ],
+    );
+    outbound_rejected(
+        json!({ "port": 80, "backendRef": { "kind": "Mesh" }, "tags": { "kuma.io/service": "a" } }),
+        &[
+            (
+                "networking.outbound[0].backendRef.kind",
+                "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService",
+            ),
+            ("networking.outbound[0].backendRef", "either 'name' or 'labels' should be specified"),
+            ("networking.outbound[0].backendRef.port", PORT_RANGE),
+            ("networking.outbound[0].backendRef", "both backendRef and tags/service cannot be defined"),
+        ],
+    );
+}
+
+#[test]
+fn gateways_serve_nothing_else() {
+    let tags = json!({ "kuma.io/service": "edge" });
+    rejected(
+        json!({ "gateway": { "tags": tags } }),
+        &[("networking.inbound", "inbound cannot be defined for delegated gateways")],
+    );
+    let mut builtin = networking(json!({
+        "gateway": { "type": "BUILTIN", "tags": { "kuma.io/protocol": "http" } },
+        "outbound": [{ "port": 80, "tags": { "kuma.io/service": "redis" } }]
+    }));
+    builtin["probes"] = json!({});
+    check(
+        Kind::Dataplane,
+        builtin,
+        &[
+            ("networking.inbound", "inbound cannot be defined for builtin gateways"),
+            ("networking.outbound", "outbound cannot be defined for builtin gateways"),
+            ("networking.probes", "probes cannot be defined for builtin gateways"),
+            (
+                "networking.gateway.tags[\"kuma.io/protocol\"]",
+                "other values than tcp are not allowed, provided value \"http\"",
+            ),
+            ("networking.gateway.tags", "mandatory tag \"kuma.io/service\" is missing"),
+        ],
+    );
+}
+
+#[test]
+fn the_admin_port_must_be_free_on_loopback() {
+    let inbound = ("networking.admin.port", "must differ from inbound");
+    for (port, inbound_fields) in [
+        (8080, json!({ "port": 8080, "address": "127.0.0.1" })),
+        (7777, json!({ "port": 8080, "servicePort": 7777, "serviceAddress": "127.0.0.1" })),
+    ] {
+        rejected(json!({ "admin": { "port": port }, "inbound": [inbound_fields] }), &[inbound]);
+    }
+    rejected(
+        json!({ "admin": { "port": 3333 }, "outbound": [{ "port": 3333, "tags": { "kuma.io/service": "redis" } }] }),
+        &[("networking.admin.port", "must differ from outbound")],
+    );
+    valid(Kind::Dataplane, networking(json!({ "admin": { "port": 8080 } })));
+}
+
+#[test]
+fn sections_and_sockets_are_unique() {
+    let listener =
+        |name: &str| json!({ "type": "ZoneIngress", "address": "10.0.0.1", "port": 1, "name": name });
+    rejected(
+        json!({
+            "inbound": [{ "port": 80, "name": "a" }, { "port": 81, "name": "a" }],
+            "listeners": [listener("a"), listener("b")]
+        }),
+        &[
+            ("networking.inbound[1].name", "name \"a\" is already used by another inbound or listener"),
+            ("networking.listeners[0].name", "name \"a\" is already used by another inbound or listener"),
+            ("networking.listeners[1]", "address and port must be unique among listeners"),
+        ],
+    );
+    rejected(
+        json!({ "listeners": [{}] }),
+        &[
+            ("networking.listeners[0].type", "must be one of ZoneIngress, ZoneEgress"),
+            ("networking.listeners[0].address", "address can't be empty"),
+            ("networking.listeners[0].port", PORT_RANGE),
+        ],
+    );
+}
+
+#[test]
+fn reachable_backends_are_named_or_labelled() {
+    let kinds = "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService";
+    let refs = "networking.transparentProxing.reachableBackends.refs";
+    let at = |rest: &str| format!("{refs}{rest}");
+    rejected(
+        json!({ "transparentProxying": { "reachableBackends": { "refs": [
+            { "kind": "Mesh" },
+            { "kind": "MeshService", "name": "A_b" },
+            { "kind": "MeshService", "namespace": "ns", "labels": { "a": "b" } }
+        ] } } }),
+        &[
+            (&at("[0].kind"), kinds),
+            (&at("[0].name"), "name or labels are required"),
+            (
+                &at("[1].name"),
+                "invalid characters. A lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+                 characters, '-' or '.', and must start and end with an alphanumeric character",
+            ),
+            (&at("[2].name"), "name is required, when namespace is defined"),
+            (&at("[2].labels"), "labels cannot be defined when name is specified"),
+        ],
+    );
+}
+
+#[test]
+fn probes_and_metrics_are_checked() {
+    let mut dataplane = networking(json!({}));
+    dataplane["probes"] = json!({ "endpoints": [{ "inboundPath": "healthz", "path": "" }] });
+    dataplane["metrics"] = json!({ "name": "m", "type": "statsd" });
+    check(
+        Kind::Dataplane,
+        dataplane,
+        &[
+            ("probes.port", PORT_RANGE),
+            ("probes.endpoints[0].inboundPort", PORT_RANGE),
+            ("probes.endpoints[0].inboundPath", "should be a valid URL Path"),
+            ("probes.endpoints[0].path", "should be a valid URL Path"),
+            ("metrics.type", "unknown backend type. Available backends: \"prometheus\""),
+        ],
+    );
+}

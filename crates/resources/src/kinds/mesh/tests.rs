@@ -1,0 +1,286 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Mesh, MeshServicesMode, parse_lifetime};
+use crate::{
+    Kind,
+    kinds::testing::{check, draft, round_trips, valid},
+};
+
+fn rejected(mesh: Value, expect: &[(&str, &str)]) {
+    check(Kind::Mesh, mesh, expect);
+}
+
+fn mesh(json: Value) -> Mesh {
+    draft(Kind::Mesh, json).spec.get::<Mesh>().unwrap().clone()
+}
+
+fn full() -> Value {
+    json!({
+        "mtls": {
+            "enabledBackend": "ca-1",
+            "backends": [{
+                "name": "ca-1",
+                "type": "provided",
+                "dpCert": { "rotation": { "expiration": "1d" }, "requestTimeout": "10s" },
+                "conf": { "cert": { "secret": "ca-cert" }, "key": { "inlineString": "key" } },
+                "mode": "PERMISSIVE",
+                "rootChain": { "requestTimeout": "1.500s" }
+            }],
+            "skipValidation": true
+        },
+        "tracing": {
+            "defaultBackend": "zipkin-us",
+            "backends": [
+                {
+                    "name": "zipkin-us",
+                    "sampling": 80.5,
+                    "type": "zipkin",
+                    "conf": { "url": "http://zipkin.local:9411/v2/spans", "apiVersion": "httpJson", "traceId128bit": true }
+                },
+                { "name": "dd", "type": "datadog", "conf": { "address": "dd.local", "port": 8126, "splitService": true } }
+            ]
+        },
+        "logging": {
+            "defaultBackend": "file-1",
+            "backends": [
+                { "name": "file-1", "format": "%START_TIME%", "type": "file", "conf": { "path": "/var/log/a" } },
+                { "name": "tcp-1", "type": "tcp", "conf": { "address": "kibana:1234" } },
+                { "name": "tcp-2", "type": "tcp", "conf": { "address": "[::1]:1234" } }
+            ]
+        },
+        "metrics": {
+            "enabledBackend": "prom",
+            "backends": [{
+                "name": "prom",
+                "type": "prometheus",
+                "conf": {
+                    "port": 1234, "path": "/m", "tags": { "kuma.io/service": "m" }, "skipMTLS": true,
+                    "tls": { "mode": "disabled" },
+                    "aggregate": [{ "name": "app", "port": 80 }, { "name": "sidecar" }]
+                }
+            }]
+        },
+        "networking": { "outbound": { "passthrough": false } },
+        "routing": {
+            "localityAwareLoadBalancing": true,
+            "zoneEgress": true,
+            "defaultForbidMeshExternalServiceAccess": true
+        },
+        "constraints": { "dataplaneProxy": {
+            "requirements": [{ "tags": { "kuma.io/zone": "east" } }],
+            "restrictions": [{ "tags": { "legacy": "*" } }]
+        } },
+        "skipCreatingInitialPolicies": ["MeshTimeout"],
+        "meshServices": { "mode": "Exclusive" }
+    })
+}
+
+#[test]
+fn a_full_mesh_is_valid_and_written_as_it_was_read() {
+    valid(Kind::Mesh, full());
+    round_trips(Kind::Mesh, full());
+    valid(Kind::Mesh, json!({ "type": "Mesh", "name": "default" }));
+    valid(
+        Kind::Mesh,
+        json!({ "mtls": { "enabledBackend": "a", "backends": [{ "name": "a", "type": "builtin" }] } }),
+    );
+}
+
+#[test]
+fn absent_settings_mean_the_older_behaviour() {
+    let bare = mesh(json!({}));
+    assert_eq!(bare.mesh_services_mode(), MeshServicesMode::Disabled);
+    assert!(bare.passthrough());
+    assert!(bare.enabled_backend().is_none());
+    assert!(bare.creates_initial_policy("MeshTimeout"));
+    let full = mesh(full());
+    assert_eq!(full.mesh_services_mode(), MeshServicesMode::Exclusive);
+    assert!(!full.passthrough());
+    assert_eq!(full.enabled_backend().unwrap().name, "ca-1");
+    assert!(!full.creates_initial_policy("MeshTimeout"));
+    assert!(full.creates_initial_policy("MeshRetry"));
+    assert!(!mesh(json!({ "skipCreatingInitialPolicies": ["*"] })).creates_initial_policy("MeshRetry"));
+}
+
+#[test]
+fn certificate_authorities_are_checked() {
+    rejected(
+        json!({ "mtls": { "enabledBackend": "b", "backends": [
+            { "name": "a", "type": "builtin", "dpCert": { "rotation": { "expiration": "2e" } } },
+            { "name": "a", "type": "vault" }
+        ] } }),
+        &[
+            ("mtls.backends", "cannot have more than 1 backends"),
+            ("mtls.dpcert.rotation.expiration", "has to be a valid format"),
+            ("mtls.backends[1].name", "\"a\" name is already used for another backend"),
+            ("mtls.backends[1].type", "could not find installed plugin for this type"),
+            ("mtls.enabledBackend", "has to be set to one of the backends in the mesh"),
+        ],
+    );
+    rejected(
+        json!({ "mtls": { "backends": [{ "name": "a", "type": "provided", "conf": { "cert": {} } }] } }),
+        &[
+            ("mtls.backends[0].conf.cert", "data source cannot be empty"),
+            ("mtls.backends[0].conf.key", "has to be defined"),
+        ],
+    );
+}
+
+#[test]
+fn lifetimes_are_read_in_the_order_of_their_units() {
+    for (text, expect) in [
+        ("1d", Some(86_400_000)),
+        ("1y2w3d4h5m6s7ms", Some(33_019_506_007)),
+        ("90m", Some(5_400_000)),
+        ("500ms", Some(500)),
+        ("0", Some(0)),
+        ("0s", Some(0)),
+        ("", None),
+        ("1", None),
+        ("2e", None),
+        ("d", None),
+        ("1h1d", None),
+        ("1h1h", None),
+        ("1.5h", None),
+        ("-1h", None),
+        ("99999999999999999999y", None),
+        ("1000000000000y", None),
+    ] {
+        assert_eq!(parse_lifetime(text), expect.map(Duration::from_millis), "{text:?}");
+    }
+}
+
+#[test]
+fn logging_backends_are_checked() {
+    rejected(
+        json!({ "logging": { "defaultBackend": "none", "backends": [
+            { "type": "file", "conf": { "path": "/path" } },
+            { "name": "a", "type": "file" },
+            { "name": "a", "type": "tcp" },
+            { "name": "b", "type": "tcp", "conf": { "address": "wrong-format:234:234" } },
+            { "name": "c", "type": "xxx" }
+        ] } }),
+        &[
+            ("logging.backends[0].name", "cannot be empty"),
+            ("logging.backends[1].config.path", "cannot be empty"),
+            ("logging.backends[2].config.address", "cannot be empty"),
+            ("logging.backends[2].name", "\"a\" name is already used for another backend"),
+            ("logging.backends[3].config.address", "has to be in format of HOST:PORT"),
+            ("logging.backends[4].type", "unknown backend type. Available backends: \"tcp\", \"file\""),
+            ("logging.defaultBackend", "has to be set to one of the logging backend in mesh"),
+        ],
+    );
+}
+
+#[test]
+fn tracing_backends_are_checked() {
+    let url = |url: &str| json!({ "name": url, "type": "zipkin", "conf": { "url": url } });
+    rejected(
+        json!({ "tracing": { "defaultBackend": "none", "backends": [
+            { "sampling": 100.1, "type": "zipkin", "conf": { "apiVersion": "v9" } },
+            url("invalid-url"),
+            url("http://zipkin.local/v2/spans"),
+            url("http://zipkin.local/v2/spans"),
+            { "name": "dd", "type": "datadog" },
+            { "name": "x", "type": "xxx" }
+        ] } }),
+        &[
+            ("tracing.backends[0].name", "cannot be empty"),
+            ("tracing.backends[0].sampling", "has to be in [0.0 - 100.0] range"),
+            (
+                "tracing.backends[0].config.apiVersion",
+                "has invalid value. Allowed values: httpJsonV1, httpJson, httpProto",
+            ),
+            ("tracing.backends[0].config.url", "cannot be empty"),
+            ("tracing.backends[1].config.url", "invalid URL"),
+            ("tracing.backends[2].config.url", "port has to be explicitly specified"),
+            ("tracing.backends[3].config.url", "port has to be explicitly specified"),
+            (
+                "tracing.backends[3].name",
+                "\"http://zipkin.local/v2/spans\" name is already used for another backend",
+            ),
+            ("tracing.backends[4].config.address", "cannot be empty"),
+            ("tracing.backends[4].config.port", "port must be in the range [1, 65535]"),
+            ("tracing.backends[5].type", "unknown backend type. Available backends: \"zipkin\", \"datadog\""),
+            ("tracing.defaultBackend", "has to be set to one of the tracing backend in mesh"),
+        ],
+    );
+}
+
+#[test]
+fn metrics_backends_are_checked() {
+    rejected(
+        json!({ "metrics": { "enabledBackend": "none", "backends": [
+            { "name": "a", "type": "prometheus", "conf": { "skipMTLS": true, "tls": { "mode": "activeMTLSBackend" } } },
+            { "name": "a", "type": "prometheus", "conf": { "aggregate": [{ "name": "x" }, { "name": "x" }] } },
+            { "name": "b", "type": "xxx" },
+            { "name": "c", "type": "prometheus", "conf": { "path": 7 } }
+        ] } }),
+        &[
+            ("metrics.backends[0].conf", "skipMTLS and tls configuration cannot be defined together"),
+            ("metrics.backends[1].name", "\"a\" name is already used for another backend"),
+            ("metrics.backends[1].conf.aggregate[1].name", "duplicate entry: x, values have to be unique"),
+            ("metrics.backends[2].type", "unknown backend type. Available backends: \"prometheus\""),
+            (
+                "metrics.backends[3].conf",
+                "could not parse config: invalid type: integer `7`, expected a string",
+            ),
+            ("metrics.enabledBackend", "has to be set to one of the backends in the mesh"),
+        ],
+    );
+}
+
+#[test]
+fn prometheus_gets_a_port_a_path_and_tags() {
+    let conf = |conf: Value| {
+        let backend = json!({ "name": "p", "type": "prometheus", "conf": conf });
+        let mesh = mesh(json!({ "metrics": { "backends": [backend] } }));
+        Value::Object(mesh.metrics.unwrap().backends.remove(0).conf.unwrap())
+    };
+    let tags = json!({ "kuma.io/service": "dataplane-metrics" });
+    assert_eq!(conf(Value::Null), json!({ "port": 5670, "path": "/metrics", "tags": tags }));
+    assert_eq!(
+        conf(json!({ "path": "/m", "port": "80", "skipMTLS": true })),
+        json!({ "path": "/m", "port": "80", "skipMTLS": true, "tags": tags })
+    );
+}
+
+#[test]
+fn constraints_are_selectors_with_tags() {
+    let rules = json!([{}, { "tags": { "": "" } }, { "tags": { "!@#$": "!@#$" } }]);
+    let mut expect = Vec::new();
+    for list in ["requirements", "restrictions"] {
+        let path = format!("constraints.dataplaneProxy.{list}");
+        expect.extend([
+            (format!("{path}[0].tags"), "must have at least one tag"),
+            (format!("{path}[1].tags"), "tag name must be non-empty"),
+            (format!("{path}[1].tags[\"\"]"), "tag value must be non-empty"),
+            (
+                format!("{path}[2].tags[\"!@#$\"]"),
+                "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores",
+            ),
+            (
+                format!("{path}[2].tags[\"!@#$\"]"),
+                "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"",
+            ),
+        ]);
+    }
+    let expect: Vec<(&str, &str)> =
+        expect.iter().map(|(field, message)| (field.as_str(), *message)).collect();
+    rejected(
+        json!({ "constraints": { "dataplaneProxy": { "requirements": rules, "restrictions": rules } } }),
+        &expect,
+    );
+}
+
+#[test]
+fn zone_egress_needs_mtls() {
+    let expect = ("mtls", "has to be set when zoneEgress enabled");
+    rejected(json!({ "routing": { "zoneEgress": true } }), &[expect]);
+    rejected(
+        json!({ "routing": { "zoneEgress": true }, "mtls": { "backends": [{ "name": "a", "type": "builtin" }] } }),
+        &[expect],
+    );
+}
