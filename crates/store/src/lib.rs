@@ -11,6 +11,7 @@
 //!
 //! Invariant: whoever reads holds a snapshot, and no snapshot ever changes.
 
+pub mod backup;
 pub mod changes;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -31,6 +32,7 @@ pub use memory::Memory;
 pub use record::Record;
 pub use registrar::Registrar;
 pub use snapshot::{Page, Snapshot};
+pub use sqlite::Sqlite;
 
 /// One step of a batch.
 #[derive(Debug, Clone, PartialEq)]

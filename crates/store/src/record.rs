@@ -77,14 +77,18 @@ impl From<&Resource> for Record {
 impl Record {
     /// The resource this row stands for, or [`Error::Damaged`] naming the row, the column and why.
     pub fn into_resource(self) -> Result<Resource, Error> {
+        self.decode().map_err(Error::Damaged)
+    }
+
+    /// As [`Record::into_resource`], for whoever says in other words what is damaged.
+    pub(crate) fn decode(self) -> Result<Resource, String> {
         let Record { kind, mesh, name, version, created, modified, labels, owner, spec, status } = self;
         let row = if mesh.is_empty() {
             format!("{kind} {name:?}")
         } else {
             format!("{kind} {name:?} in mesh {mesh:?}")
         };
-        let damaged =
-            |column: &str, why: &dyn std::fmt::Display| Error::Damaged(format!("{row}: {column}: {why}"));
+        let damaged = |column: &str, why: &dyn std::fmt::Display| format!("{row}: {column}: {why}");
 
         let key = key(&kind, &mesh, &name).map_err(|why| damaged("key", &why))?;
         let owner = owner

@@ -1,1 +1,113 @@
-//! SQLite.
+//! The store in one SQLite file: the default of the control plane.
+//!
+//! Reads look at the snapshot in memory, as with every store. Writes queue for one thread that owns
+//! the connection; it takes whatever is queued, works it out with [`crate::staging`], writes it in one
+//! transaction (WAL, `synchronous=FULL`) and only then publishes and answers. So a hundred writers
+//! pay for one flush of the disk, and what was answered survives `kill -9` and loss of power.
+//!
+//! Invariant: one process has the file open; [`file`] sees to that.
+
+mod file;
+mod rows;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use crate::{Changes, Committed, Error, Feed, Snapshot, Store, Write};
+use writer::{Request, Writer};
+
+/// What an operator may set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The largest size of the database file, in pages of 4096 bytes. Writes beyond it are refused
+    /// as on a full disk; deleting makes room again.
+    pub max_pages: Option<u32>,
+}
+
+/// Keeps resources in a SQLite file.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    /// `None` only while the store is being dropped.
+    queue: Option<mpsc::Sender<Request>>,
+    writer: Option<JoinHandle<()>>,
+    /// Dropped last: the next process may open the file when it is closed.
+    _lock: file::Lock,
+}
+
+/// What the writer makes and readers see.
+#[derive(Debug)]
+struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    feed: Feed,
+}
+
+impl Sqlite {
+    /// Opens the file, creating it if there is none, and loads everything in it.
+    ///
+    /// Refuses a file that is open elsewhere, was written by a later schema, or is damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Sqlite, Error> {
+        Sqlite::open_with(path, &Options::default())
+    }
+
+    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Sqlite, Error> {
+        let path = file::resolve(path.as_ref())?;
+        let lock = file::Lock::take(&path)?;
+        let (connection, snapshot) = file::open(&path, options)?;
+        let feed = Feed::new(snapshot.revision());
+        let shared = Arc::new(Shared { snapshot: ArcSwap::from_pointee(snapshot), feed });
+        let (queue, requests) = mpsc::channel();
+        let writer = Writer::new(path.clone(), connection, shared.clone());
+        let writer = std::thread::Builder::new()
+            .name("sqlite-writer".to_owned())
+            .spawn(move || writer.run(&requests))
+            .map_err(|why| Error::Unavailable(format!("cannot start the thread that writes: {why}")))?;
+        Ok(Sqlite { path, shared, queue: Some(queue), writer: Some(writer), _lock: lock })
+    }
+
+    /// The file, as an absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        Ok(self.shared.snapshot.load_full())
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        let stopped =
+            || Error::Unavailable(format!("{}: the thread that writes has stopped", self.path.display()));
+        let (reply, answer) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(Request { batch, reply }).map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    fn changes(&self) -> Changes {
+        self.shared.feed.subscribe()
+    }
+}
+
+impl Drop for Sqlite {
+    /// Finishes what is queued and closes the file cleanly, the write-ahead log folded into it.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!(file = %self.path.display(), "the thread that writes had panicked");
+        }
+    }
+}

@@ -113,6 +113,13 @@ impl<'a> Staging<'a> {
         Ok(Committed { revision, changed })
     }
 
+    /// What all staged batches leave behind, each key once, sorted.
+    pub fn into_changed(self) -> Vec<(Key, Option<Arc<Resource>>)> {
+        let mut changed: Vec<_> = self.staged.values.into_iter().collect();
+        changed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        changed
+    }
+
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
         match self.staged.values.get(key) {
             Some(staged) => staged.as_ref(),

@@ -1,0 +1,122 @@
+use std::io::Cursor;
+
+use resources::{Key, Kind, Resource};
+use store::{
+    Memory, Sqlite, Store, Write,
+    backup::{self, Error},
+    conformance::resource,
+};
+
+/// A mesh, what it owns, what that owns, and something with a status; versions with gaps.
+async fn filled() -> Memory {
+    let store = Memory::default();
+    // "Config" sorts after the kinds it owns here, so that order in the file is not order of ownership.
+    let owner = resource(Kind::Config, "", "owner", "one");
+    let owned = |mut resource: Resource, owner: &Key| {
+        resource.owner = Some(owner.clone());
+        resource
+    };
+    let middle = owned(resource(Kind::Secret, "default", "middle", "two"), &owner.key);
+    let leaf = owned(resource(Kind::Mesh, "", "leaf", "three"), &middle.key);
+    for write in [
+        Write::Create(owner),
+        Write::Create(middle),
+        Write::Create(resource(Kind::Secret, "default", "gone", "x")),
+        Write::Delete { key: Key::new(Kind::Secret, "default", "gone"), expected: None },
+        Write::Create(leaf),
+        Write::Create(resource(Kind::MeshService, "default", "bäckend\n\"", "four")),
+    ] {
+        store.write(vec![write]).await.unwrap();
+    }
+    store
+}
+
+fn contents(store: &dyn Store) -> Vec<Resource> {
+    store.snapshot().unwrap().iter().map(|r| r.as_ref().clone()).collect()
+}
+
+async fn exported() -> (Vec<Resource>, Vec<u8>) {
+    let store = filled().await;
+    let mut file = Vec::new();
+    assert_eq!(backup::export(&store, &mut file).unwrap(), 4);
+    (contents(&store), file)
+}
+
+#[tokio::test]
+async fn a_backup_restores_everything_as_it_was() {
+    let (before, file) = exported().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).unwrap();
+    assert_eq!(backup::import(&store, Cursor::new(&file)).await.unwrap(), 4);
+    assert_eq!(contents(&store), before);
+    drop(store);
+
+    let reopened = Sqlite::open(&path).unwrap();
+    assert_eq!(contents(&reopened), before);
+    let mut again = Vec::new();
+    backup::export(&reopened, &mut again).unwrap();
+    assert_eq!(String::from_utf8(again).unwrap(), String::from_utf8(file).unwrap());
+    // Ownership came along.
+    reopened
+        .write(vec![Write::Delete { key: Key::global(Kind::Config, "owner"), expected: None }])
+        .await
+        .unwrap();
+    assert_eq!(contents(&reopened).len(), 1);
+}
+
+#[tokio::test]
+async fn an_empty_store_has_a_backup_too() {
+    let mut file = Vec::new();
+    assert_eq!(backup::export(&Memory::default(), &mut file).unwrap(), 0);
+    assert_eq!(backup::import(&Memory::default(), Cursor::new(&file)).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_backup_cut_anywhere_is_refused_and_nothing_is_restored() {
+    let (_, file) = exported().await;
+    for length in 0..file.len() {
+        let store = Memory::default();
+        let error = backup::import(&store, Cursor::new(&file[..length])).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Truncated { .. } | Error::Foreign(_) | Error::Line { .. }),
+            "cut at {length}: {error}"
+        );
+        assert!(contents(&store).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_backup_with_a_line_missing_or_changed_is_refused() {
+    let (_, file) = exported().await;
+    let text = String::from_utf8(file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let joined = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let check = async |text: String, expect: &str| {
+        let store = Memory::default();
+        let error = backup::import(&store, Cursor::new(text.as_bytes())).await.unwrap_err().to_string();
+        assert!(error.contains(expect), "{error:?} does not say {expect:?}");
+        assert!(contents(&store).is_empty());
+    };
+
+    check(joined(&[&lines[..2], &lines[3..]].concat()), "ends after 3 of 4 resources").await;
+    check(joined(&lines[..5]), "ends after 4 of 4 resources").await;
+    check(text.replace("\"two\"", "\"2nd\""), "changed after it was written").await;
+    check(text.replace("\"kind\":\"Mesh\"", "\"kind\":\"Mash\""), "line 2 of the backup: Mash \"leaf\": key")
+        .await;
+    check(text.replace("\"version\":1,\"count\"", "\"version\":9,\"count\""), "version 9").await;
+    check(format!("{text}more\n"), "line 7").await;
+    check("hello\n".to_owned(), "not a backup").await;
+    check("{\"format\":\"other\",\"version\":1,\"count\":0}\n".to_owned(), "its format is \"other\"").await;
+}
+
+#[tokio::test]
+async fn a_store_that_holds_something_is_not_overwritten() {
+    let (_, file) = exported().await;
+    let store = Memory::default();
+    store.write(vec![Write::Create(resource(Kind::Mesh, "", "mine", "x"))]).await.unwrap();
+    let before = contents(&store);
+    let error = backup::import(&store, Cursor::new(&file)).await.unwrap_err();
+    assert!(matches!(error, Error::NotEmpty { found: 1 }), "{error}");
+    assert_eq!(contents(&store), before);
+}

@@ -1,0 +1,7 @@
+//! Every store against the conformance suite, and SQLite against what happens to files.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod backup;
+mod memory;
+mod sqlite;
