@@ -1,1 +1,27 @@
-//! (in the making)
+//! Real programs in real processes, as a user runs them.
+//!
+//! Tests start the `kuma-cp` and `kumactl` that `cargo build --bins` made and talk to them over
+//! HTTP or as commands. A program that is missing is an error, never a skipped test.
+
+mod client;
+mod control_plane;
+mod programs;
+
+pub use client::{Answer, Client};
+pub use control_plane::{ControlPlane, Setup};
+pub use programs::{Profile, kumactl, program};
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up on it.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` holds; says what it waited for when it never does.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        anyhow::ensure!(Instant::now() < deadline, "waited {DEADLINE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

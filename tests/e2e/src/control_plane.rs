@@ -1,0 +1,206 @@
+//! A `kuma-cp` of its own for a test: own folder, own ports, killed when the test ends.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use testkit::postgres::Database;
+
+use crate::{Client, Profile, eventually, program};
+
+/// What a test wants to be different from `kuma-cp run` without configuration.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub environment: BTreeMap<String, String>,
+    pub profile: Profile,
+    /// The size of a disk of its own, for filling it.
+    pub disk: Option<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { environment: BTreeMap::new(), profile: Profile::Same, disk: None }
+    }
+}
+
+impl Setup {
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Setup {
+        self.environment.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Puts the work folder on a disk of this size (as `mount` spells it) that no one else sees.
+    #[must_use]
+    pub fn on_a_disk_of(mut self, size: &str) -> Setup {
+        self.disk = Some(size.to_owned());
+        self
+    }
+
+    /// Uses a PostgreSQL database instead of SQLite.
+    #[must_use]
+    pub fn on_postgres(self, database: &Database) -> Setup {
+        let variable = |name: &str| format!("KUMA_STORE_POSTGRES_{name}");
+        self.with("KUMA_STORE_TYPE", "postgres")
+            .with(&variable("HOST"), &database.host)
+            .with(&variable("PORT"), database.port.to_string())
+            .with(&variable("USER"), &database.user)
+            .with(&variable("PASSWORD"), &database.password)
+            .with(&variable("DB_NAME"), &database.name)
+    }
+}
+
+/// A running control plane.
+#[derive(Debug)]
+pub struct ControlPlane {
+    setup: Setup,
+    work_dir: PathBuf,
+    http_port: u16,
+    diagnostics_port: u16,
+    child: Child,
+}
+
+impl ControlPlane {
+    /// Starts a control plane that keeps its files in `work_dir` and waits until it is ready.
+    pub fn start(work_dir: &Path, setup: Setup) -> anyhow::Result<ControlPlane> {
+        let [http_port, https_port, diagnostics_port] = free_ports()?;
+        let mut setup = setup
+            .with("KUMA_GENERAL_WORK_DIR", work_dir.display().to_string())
+            .with("KUMA_API_SERVER_HTTP_PORT", http_port.to_string())
+            .with("KUMA_API_SERVER_HTTPS_PORT", https_port.to_string())
+            .with("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics_port.to_string());
+        for name in ["KUMA_API_SERVER_HTTP_INTERFACE", "KUMA_API_SERVER_HTTPS_INTERFACE"] {
+            setup = setup.with(name, "127.0.0.1");
+        }
+        let child = spawn(&setup, work_dir)?;
+        let mut started =
+            ControlPlane { setup, work_dir: work_dir.to_owned(), http_port, diagnostics_port, child };
+        started.wait_until_ready()?;
+        Ok(started)
+    }
+
+    /// Starts it again after it was killed, with the same files and ports.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
+        self.child = spawn(&self.setup, &self.work_dir)?;
+        self.wait_until_ready()
+    }
+
+    /// Ends it the hard way, as a power cut would.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill().context("killing kuma-cp")?;
+        self.child.wait().context("waiting for kuma-cp")?;
+        Ok(())
+    }
+
+    /// Asks it to stop and waits for its exit status.
+    pub fn stop(&mut self) -> anyhow::Result<std::process::ExitStatus> {
+        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)
+            .context("asking kuma-cp to stop")?;
+        self.child.wait().context("waiting for kuma-cp")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http_port)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.address())
+    }
+
+    pub fn diagnostics(&self) -> Client {
+        Client::new(format!("http://127.0.0.1:{}", self.diagnostics_port))
+    }
+
+    pub fn work_dir(&self) -> &Path {
+        &self.work_dir
+    }
+
+    /// Everything it has said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(log_path(&self.work_dir)).unwrap_or_default()
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let diagnostics = self.diagnostics();
+        let mut exited = None;
+        eventually("kuma-cp to be ready", || {
+            exited = self.child.try_wait().ok().flatten();
+            exited.is_some() || diagnostics.get("/ready").is_ok_and(|answer| answer.status == 200)
+        })
+        .with_context(|| self.log())?;
+        match exited {
+            Some(status) => bail!("kuma-cp ended with {status} while starting:\n{}", self.log()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(setup: &Setup, work_dir: &Path) -> anyhow::Result<Child> {
+    let log =
+        File::options().create(true).append(true).open(log_path(work_dir)).context("opening the log")?;
+    let kept = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("KUMA_"));
+    let program = program("kuma-cp", setup.profile)?;
+    let mut command = match &setup.disk {
+        None => Command::new(program),
+        Some(size) => on_own_disk(&program, work_dir, size),
+    };
+    command
+        .arg("run")
+        .env_clear()
+        .envs(kept)
+        .envs(&setup.environment)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("starting kuma-cp")
+}
+
+/// The program in a mount namespace of its own, where its work folder is a small disk in memory.
+fn on_own_disk(program: &Path, work_dir: &Path, size: &str) -> Command {
+    let mut command = Command::new("unshare");
+    if !nix::unistd::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    let script = "mount -t tmpfs -o size=$1 tmpfs \"$2\" && exec \"$3\" \"$4\"";
+    command.args(["--mount", "sh", "-c", script, "sh", size]).arg(work_dir).arg(program);
+    command
+}
+
+fn log_path(work_dir: &Path) -> PathBuf {
+    work_dir.with_extension("log")
+}
+
+/// Ports that were free a moment ago; all are held while choosing, so they differ.
+fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}

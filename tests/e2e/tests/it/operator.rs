@@ -1,0 +1,161 @@
+//! What an operator meets on a bare machine: first start, restarts, full disks, lost databases.
+
+use std::{fs, process::Command, thread};
+
+use e2e::{ControlPlane, Profile, Setup, eventually, program};
+use serde_json::{Value, json};
+use testkit::postgres::Postgres;
+
+fn timeout(name: &str, seconds: u64) -> Value {
+    json!({"type": "MeshTimeout", "mesh": "default", "name": name, "spec": {
+        "targetRef": {"kind": "Mesh"},
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": format!("{seconds}s")}}]}})
+}
+
+fn put_timeout(control_plane: &ControlPlane, name: &str, seconds: u64) -> e2e::Answer {
+    control_plane.client().put(&format!("/meshes/default/meshtimeouts/{name}"), &timeout(name, seconds)).unwrap()
+}
+
+/// Everything a user can list, without what differs from process to process.
+fn everything(control_plane: &ControlPlane) -> Vec<Value> {
+    let client = control_plane.client();
+    ["/meshes", "/meshtimeouts", "/hostnamegenerators", "/secrets", "/global-secrets", "/meshservices"]
+        .iter()
+        .map(|path| {
+            let answer = client.get(&format!("{path}?size=1000")).unwrap();
+            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+            answer.json()
+        })
+        .collect()
+}
+
+#[test]
+fn a_first_start_has_a_mesh_with_defaults_and_keeps_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
+    let client = control_plane.client();
+    let mesh = client.get("/meshes/default").unwrap().json();
+    assert_eq!(mesh["meshServices"]["mode"], "Exclusive");
+    let policies = client.get("/meshes/default/meshtimeouts").unwrap().json();
+    let names: Vec<_> = policies["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
+    assert_eq!(names, ["mesh-gateways-timeout-all-default", "mesh-timeout-all-default"]);
+    assert_eq!(client.get("/meshes/default/secrets/dataplane-token-signing-key-default-1").unwrap().status, 200);
+    assert!(dir.path().join("kuma.db").is_file(), "SQLite is the default store");
+
+    let before = (everything(&control_plane), fs::read(dir.path().join("kuma-cp.crt")).unwrap());
+    assert!(control_plane.stop().unwrap().success(), "a graceful stop is a success");
+    control_plane.start_again().unwrap();
+    assert_eq!((everything(&control_plane), fs::read(dir.path().join("kuma-cp.crt")).unwrap()), before);
+}
+
+#[test]
+fn a_second_control_plane_on_the_same_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
+    let refused = ControlPlane::start(dir.path(), Setup::default()).unwrap_err().to_string();
+    assert!(refused.contains("kuma.db"), "{refused}");
+    assert_eq!(put_timeout(&control_plane, "still-serving", 3).status, 201);
+}
+
+#[test]
+fn a_damaged_database_refuses_to_start_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("kuma.db"), "this is no database".repeat(1000)).unwrap();
+    let refused = ControlPlane::start(dir.path(), Setup::default()).unwrap_err().to_string();
+    assert!(refused.contains("kuma.db") && refused.contains("store import"), "{refused}");
+}
+
+#[test]
+fn a_full_disk_answers_503_and_leaves_nothing_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::default().on_a_disk_of("3m");
+    let control_plane = ControlPlane::start(dir.path(), setup).unwrap();
+    let client = control_plane.client();
+    let mut stored = Vec::new();
+    let refused = loop {
+        let name = format!("fat-{}", stored.len());
+        let body = json!({"type": "GlobalSecret", "name": name, "data": "A".repeat(64 * 1024)});
+        let answer = client.put(&format!("/global-secrets/{name}"), &body).unwrap();
+        if answer.status != 201 {
+            break answer;
+        }
+        stored.push(name);
+        assert!(stored.len() < 1000, "the disk never filled");
+    };
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert!(!stored.is_empty());
+    let refused_name = format!("fat-{}", stored.len());
+    assert_eq!(client.get(&format!("/global-secrets/{refused_name}")).unwrap().status, 404);
+    for name in &stored {
+        assert_eq!(client.get(&format!("/global-secrets/{name}")).unwrap().status, 200, "{name}");
+    }
+}
+
+#[test]
+fn concurrent_updates_end_in_success_or_conflict_and_never_in_a_mix() {
+    let dir = tempfile::tempdir().unwrap();
+    let control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
+    assert_eq!(put_timeout(&control_plane, "contested", 1).status, 201);
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let writers: Vec<_> = (0..8_u64)
+            .map(|writer| {
+                let control_plane = &control_plane;
+                scope.spawn(move || {
+                    (0..40).map(|i| put_timeout(control_plane, "contested", 10 + writer * 100 + i).status).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        writers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+    });
+    assert!(statuses.iter().all(|status| [200, 409].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&200));
+    let stored = control_plane.client().get("/meshes/default/meshtimeouts/contested").unwrap().json();
+    assert_eq!(stored["spec"]["to"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_backup_brings_everything_back_verbatim() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
+    assert_eq!(put_timeout(&control_plane, "kept", 7).status, 201);
+    let before = everything(&control_plane);
+    control_plane.stop().unwrap();
+    let backup = dir.path().join("backup.jsonl");
+    let restored = tempfile::tempdir().unwrap();
+    for (verb, work_dir) in [("export", dir.path()), ("import", restored.path())] {
+        let output = Command::new(program("kuma-cp", Profile::Same).unwrap())
+            .args(["store", verb])
+            .arg(&backup)
+            .env("KUMA_GENERAL_WORK_DIR", work_dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let control_plane = ControlPlane::start(restored.path(), Setup::default()).unwrap();
+    assert_eq!(everything(&control_plane), before);
+}
+
+#[test]
+fn a_lost_postgresql_is_503_until_it_is_back() {
+    let mut postgres = Postgres::start().unwrap();
+    let database = postgres.create_database("lost").unwrap();
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let control_planes = dirs.each_ref().map(|dir| {
+        ControlPlane::start(dir.path(), Setup::default().on_postgres(&database)).unwrap()
+    });
+    assert_eq!(put_timeout(&control_planes[0], "before", 1).status, 201);
+    postgres.stop().unwrap();
+    for control_plane in &control_planes {
+        let client = control_plane.client();
+        eventually("reads to say 503", || client.get("/meshes").is_ok_and(|a| a.status == 503)).unwrap();
+        assert_eq!(put_timeout(control_plane, "during", 1).status, 503);
+    }
+    postgres.start_again().unwrap();
+    eventually("the first control plane to write again", || put_timeout(&control_planes[0], "after", 1).status < 300)
+        .unwrap();
+    eventually("the second control plane to see it", || {
+        let answer = control_planes[1].client().get("/meshes/default/meshtimeouts/after");
+        answer.is_ok_and(|a| a.status == 200)
+    })
+    .unwrap();
+}
