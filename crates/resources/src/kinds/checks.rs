@@ -1,7 +1,5 @@
 //! The checks and message texts many kinds share.
 
-use std::net::IpAddr;
-
 use super::open_enum::OpenEnum;
 use crate::{Path, Subject, Violations, duration::GoDuration, naming::dns};
 
@@ -54,8 +52,4 @@ pub(crate) fn not_negative(value: Option<GoDuration>, path: &Path, found: &mut V
 /// Checks a duration for which zero has no meaning.
 pub(crate) fn positive_duration(value: Option<GoDuration>, path: &Path, found: &mut Violations) {
     found.require(value.is_none_or(|d| d.nanoseconds() > 0), path, "must be greater than zero when defined");
-}
-
-pub(crate) fn is_ip(text: &str) -> bool {
-    text.parse::<IpAddr>().is_ok()
 }

@@ -10,6 +10,7 @@ use super::{
     open_enum::{OpenEnum, open_enum},
     protocol::Protocol,
     service_status::{Address, HostnameGeneratorStatus, Vip},
+    tags,
 };
 use crate::{Path, Schema, Subject, Violations, naming::dns};
 
@@ -171,7 +172,7 @@ impl Match {
 
 impl Endpoint {
     fn validate(&self, path: &Path, found: &mut Violations) {
-        if checks::is_ip(&self.address) || dns::is_dns_name(&self.address) {
+        if tags::is_ip(&self.address) || dns::is_dns_name(&self.address) {
             checks::port(self.port, &path.field("port"), found);
         } else {
             found.add(path.field("address"), "address has to be a valid IP or hostname");

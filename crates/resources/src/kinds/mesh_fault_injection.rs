@@ -1,13 +1,322 @@
+//! Faults made on purpose, to see how clients cope.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::{
+    checks,
+    int_or_string::{self, IntOrString},
+    target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
+};
+use crate::{NoStatus, Path, Schema, Subject, Violations, duration::GoDuration};
 
+const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
+const TOP_OF_SYSTEM: &[K] =
+    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
+const FROM: &[K] = &[K::Mesh, K::MeshSubset, K::MeshServiceSubset, K::MeshService];
+
+/// Aborts, delays and slows down HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshFaultInjection {}
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshFaultInjection {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<Entry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Entry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+/// The faults of requests from or to what a reference names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Entry {
+    pub target_ref: TargetRef,
+    pub default: Conf,
+}
+
+/// The faults of incoming requests, optionally only of certain clients.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matches: Option<Vec<Match>>,
+    pub default: Conf,
+}
+
+/// The faults, tried in order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<Vec<Fault>>,
+}
+
+/// One fault; its parts are independent of each other.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Fault {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub abort: Option<Abort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_bandwidth: Option<ResponseBandwidth>,
+}
+
+/// Answers without asking the service.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Abort {
+    pub http_status: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<IntOrString>,
+}
+
+/// Holds a request back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Delay {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<GoDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<IntOrString>,
+}
+
+/// Sends the response slowly; `limit` is like `50Mbps`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResponseBandwidth {
+    pub limit: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<IntOrString>,
+}
+
+impl Conf {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        for (i, fault) in self.http.iter().flatten().enumerate() {
+            fault.validate(&path.field("http").index(i), found);
+        }
+    }
+}
+
+impl Fault {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Some(Abort { http_status, percentage }) = &self.abort {
+            let path = path.field("abort");
+            found.require(
+                (100..600).contains(http_status),
+                path.field("httpStatus"),
+                "must be in inclusive range [100, 599]",
+            );
+            validate_percentage(percentage.as_ref(), &path, found);
+        }
+        if let Some(Delay { value, percentage }) = &self.delay {
+            let path = path.field("delay");
+            found.require(value.is_some(), path.field("value"), checks::MUST_BE_DEFINED);
+            checks::not_negative(*value, &path.field("value"), found);
+            validate_percentage(percentage.as_ref(), &path, found);
+        }
+        if let Some(ResponseBandwidth { limit, percentage }) = &self.response_bandwidth {
+            let path = path.field("responseBandwidth");
+            if limit.is_empty() {
+                found.add(path.field("limit"), checks::MUST_BE_DEFINED);
+            } else if !is_bandwidth(limit) {
+                found.add(path.field("limit"), "must be in kbps/Mbps/Gbps units");
+            }
+            validate_percentage(percentage.as_ref(), &path, found);
+        }
+    }
+}
+
+fn validate_percentage(percentage: Option<&IntOrString>, parent: &Path, found: &mut Violations) {
+    let path = parent.field("percentage");
+    match percentage {
+        Some(percentage) => int_or_string::validate_percentage(percentage, &path, found),
+        None => found.add(path, checks::MUST_BE_DEFINED),
+    }
+}
+
+/// `50Mbps`, `50 Mbps`.
+fn is_bandwidth(text: &str) -> bool {
+    let units = ["Gbps", "Mbps", "kbps"];
+    let Some(number) = units.iter().find_map(|unit| text.strip_suffix(unit)) else { return false };
+    let number = number.strip_suffix(' ').unwrap_or(number);
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl MeshFaultInjection {
+    fn validate_entries(&self, spec: &Path, found: &mut Violations) {
+        let whole_mesh = TargetRef::mesh();
+        let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
+        if gateways {
+            found.require(self.from.is_empty(), spec.field("from"), checks::MUST_NOT_BE_DEFINED);
+            validate_list(&self.to, &[K::Mesh], &spec.field("to"), found);
+        } else {
+            validate_list(&self.from, FROM, &spec.field("from"), found);
+            found.require(self.to.is_empty(), spec.field("to"), checks::MUST_NOT_BE_DEFINED);
+        }
+        for (i, rule) in self.rules.iter().enumerate() {
+            let path = spec.field("rules").index(i);
+            for (j, matched) in rule.matches.iter().flatten().enumerate() {
+                matched.validate(&path.field("matches").index(j), found);
+            }
+            rule.default.validate(&path.field("default"), found);
+        }
+    }
+}
+
+fn validate_list(entries: &[Entry], kinds: &[K], path: &Path, found: &mut Violations) {
+    for (i, entry) in entries.iter().enumerate() {
+        let path = path.index(i);
+        entry.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+        entry.default.validate(&path.field("default"), found);
+    }
+}
 
 impl Schema for MeshFaultInjection {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        if let Some(top) = &self.target_ref {
+            let system = target_ref::has_system_role(subject);
+            let allowed = Allowed {
+                kinds: if system { TOP_OF_SYSTEM } else { TOP },
+                gateway_listener_tags: system,
+                inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
+                ..Allowed::default()
+            };
+            top.validate(allowed, &spec.field("targetRef"), found);
+        }
+        if !self.rules.is_empty() && !(self.to.is_empty() && self.from.is_empty()) {
+            found.add(&spec, "fields 'to' and 'from' must be empty when 'rules' is defined");
+        }
+        self.validate_entries(&spec, found);
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> = target_ref::from_warning(&self.from).into_iter().collect();
+        warnings.extend(target_ref::top_level_warnings(self.target_ref.as_ref()));
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{
+        Kind,
+        kinds::testing::{check, draft, round_trips, valid},
+    };
+
+    fn resource(spec: Value) -> Value {
+        json!({"type": "MeshFaultInjection", "mesh": "default", "name": "faults", "spec": spec})
+    }
+
+    fn violations(spec: Value, expect: &[(&str, &str)]) {
+        check(Kind::MeshFaultInjection, resource(spec), expect);
+    }
+
+    #[test]
+    fn full_examples_are_valid_and_survive_a_round_trip() {
+        let faults = json!({"http": [
+            {"abort": {"httpStatus": 500, "percentage": 50},
+             "delay": {"value": "5s", "percentage": "50.5"},
+             "responseBandwidth": {"limit": "50 Mbps", "percentage": "0"}},
+            {"responseBandwidth": {"limit": "1Gbps", "percentage": 100}}
+        ]});
+        for spec in [
+            json!({"targetRef": {"kind": "MeshSubset", "proxyTypes": ["Sidecar"]},
+                   "from": [{"targetRef": {"kind": "MeshServiceSubset", "name": "a"}, "default": faults}]}),
+            json!({"targetRef": {"kind": "MeshGateway", "name": "edge", "tags": {"name": "l"}},
+                   "to": [{"targetRef": {"kind": "Mesh"}, "default": faults}]}),
+            json!({"targetRef": {"kind": "Dataplane", "labels": {"app": "backend"}, "sectionName": "backend-port"},
+                   "rules": [{"matches": [{"spiffeID": {"type": "Prefix", "value": "spiffe://default/"}}],
+                              "default": faults},
+                             {"default": {"http": []}}]}),
+        ] {
+            valid(Kind::MeshFaultInjection, resource(spec.clone()));
+            round_trips(Kind::MeshFaultInjection, spec);
+        }
+    }
+
+    #[test]
+    fn from_is_for_sidecars_and_to_is_for_gateways() {
+        let entry = json!([{"targetRef": {"kind": "Mesh"}, "default": {}}]);
+        violations(json!({"from": entry}), &[("spec.from", "must not be defined")]);
+        violations(
+            json!({"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}, "to": entry}),
+            &[("spec.to", "must not be defined")],
+        );
+        violations(json!({"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}, "from": entry}), &[]);
+        violations(json!({"to": entry}), &[]);
+        violations(
+            json!({"targetRef": {"kind": "Dataplane"}, "from": entry, "rules": [{"default": {}}]}),
+            &[("spec", "fields 'to' and 'from' must be empty when 'rules' is defined")],
+        );
+    }
+
+    #[test]
+    fn kinds_are_checked_per_place() {
+        violations(
+            json!({"targetRef": {"kind": "MeshExternalService", "name": "x"},
+                   "from": [{"targetRef": {"kind": "Dataplane"}, "default": {}}]}),
+            &[
+                ("spec.targetRef.kind", "value 'MeshExternalService' is not supported"),
+                ("spec.from[0].targetRef.kind", "value 'Dataplane' is not supported"),
+            ],
+        );
+        violations(
+            json!({"to": [{"targetRef": {"kind": "MeshService", "name": "x"}, "default": {}}]}),
+            &[("spec.to[0].targetRef.kind", "value 'MeshService' is not supported")],
+        );
+        let mut owned = resource(json!({"targetRef": {"kind": "MeshGateway", "name": "x"}}));
+        owned["labels"] = json!({"kuma.io/policy-role": "workload-owner"});
+        check(
+            Kind::MeshFaultInjection,
+            owned,
+            &[("spec.targetRef.kind", "value 'MeshGateway' is not supported")],
+        );
+    }
+
+    #[test]
+    fn every_violation_of_a_fault_is_reported() {
+        violations(
+            json!({"rules": [{"matches": [{}], "default": {"http": [
+                {"abort": {"httpStatus": 600, "percentage": 101}, "delay": {"value": "-1s", "percentage": "x"},
+                 "responseBandwidth": {"limit": "1000", "percentage": "-0.1"}},
+                {"abort": {}, "delay": {}, "responseBandwidth": {}}
+            ]}}]}),
+            &[
+                ("spec.rules[0].matches[0]", "must specify at least one of 'spiffeID' or 'sni'"),
+                ("spec.rules[0].default.http[0].abort.httpStatus", "must be in inclusive range [100, 599]"),
+                ("spec.rules[0].default.http[0].abort.percentage", "must be in inclusive range [0.0, 100.0]"),
+                ("spec.rules[0].default.http[0].delay.value", "must not be negative when defined"),
+                ("spec.rules[0].default.http[0].delay.percentage", "string must be a valid number"),
+                ("spec.rules[0].default.http[0].responseBandwidth.limit", "must be in kbps/Mbps/Gbps units"),
+                (
+                    "spec.rules[0].default.http[0].responseBandwidth.percentage",
+                    "must be in inclusive range [0.0, 100.0]",
+                ),
+                ("spec.rules[0].default.http[1].abort.httpStatus", "must be in inclusive range [100, 599]"),
+                ("spec.rules[0].default.http[1].abort.percentage", "must be defined"),
+                ("spec.rules[0].default.http[1].delay.value", "must be defined"),
+                ("spec.rules[0].default.http[1].delay.percentage", "must be defined"),
+                ("spec.rules[0].default.http[1].responseBandwidth.limit", "must be defined"),
+                ("spec.rules[0].default.http[1].responseBandwidth.percentage", "must be defined"),
+            ],
+        );
+    }
+
+    #[test]
+    fn from_is_warned_about() {
+        let spec = json!({"targetRef": {"kind": "Dataplane"},
+                          "from": [{"targetRef": {"kind": "Mesh"}, "default": {}}]});
+        let warnings = draft(Kind::MeshFaultInjection, resource(spec)).spec.warnings();
+        assert_eq!(warnings, ["'from' field is deprecated, use 'rules' instead"]);
+    }
 }

@@ -1,13 +1,198 @@
+//! Where TCP connections go.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::{
+    checks,
+    target_ref::{self, Allowed, BackendRef, TargetRef, TargetRefKind as K},
+};
+use crate::{NoStatus, Path, Schema, Subject, Violations};
 
+const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
+const TOP_OF_SYSTEM: &[K] =
+    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
+const TO: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
+const BACKENDS: &[K] =
+    &[K::MeshService, K::MeshServiceSubset, K::MeshExternalService, K::MeshMultiZoneService];
+
+/// Spreads the connections to a service over backends.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshTCPRoute {}
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshTCPRoute {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<ToEntry>,
+}
+
+/// The rules for connections to one destination; without one they go to the destination itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToEntry {
+    pub target_ref: TargetRef,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+/// What happens to every connection.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    pub default: RuleConf,
+}
+
+/// The backends and their weights.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuleConf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_refs: Option<Vec<BackendRef>>,
+}
+
+/// Checks the top-level reference and tells which kinds `to` may name; HTTP and TCP routes agree on both.
+pub(super) fn validate_top_of_route(
+    top: Option<&TargetRef>,
+    subject: Subject<'_>,
+    spec: &Path,
+    found: &mut Violations,
+) -> &'static [K] {
+    if let Some(top) = top {
+        let system = target_ref::has_system_role(subject);
+        let kinds = if system { TOP_OF_SYSTEM } else { TOP };
+        let allowed = Allowed { kinds, gateway_listener_tags: system, ..Allowed::default() };
+        top.validate(allowed, &spec.field("targetRef"), found);
+    }
+    if *target_ref::top_kind(top) == K::MeshGateway { &[K::Mesh] } else { TO }
+}
+
+/// Checks the backends of a route's rule.
+pub(super) fn validate_backends(backends: &[BackendRef], path: &Path, found: &mut Violations) {
+    for (i, backend) in backends.iter().enumerate() {
+        backend.validate(BACKENDS, &path.index(i), found);
+    }
+}
+
+impl ToEntry {
+    fn validate(&self, kinds: &[K], path: &Path, found: &mut Violations) {
+        self.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+        let rules = path.field("rules");
+        found.require(self.rules.len() <= 1, &rules, "must have at most 1 item");
+        for (i, rule) in self.rules.iter().enumerate() {
+            let path = rules.index(i).field("default").field("backendRefs");
+            let backends = rule.default.backend_refs.as_deref().unwrap_or_default();
+            found.require(!backends.is_empty(), &path, checks::MUST_BE_DEFINED);
+            validate_backends(backends, &path, found);
+        }
+    }
+}
 
 impl Schema for MeshTCPRoute {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn apply_defaults(&mut self) {
+        for rule in self.to.iter_mut().flat_map(|to| &mut to.rules) {
+            rule.default.backend_refs.iter_mut().flatten().for_each(BackendRef::apply_defaults);
+        }
+    }
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, &spec, found);
+        for (i, to) in self.to.iter().enumerate() {
+            to.validate(kinds, &spec.field("to").index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        target_ref::top_level_warnings(self.target_ref.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{
+        Kind,
+        kinds::testing::{check, draft, round_trips, valid},
+    };
+
+    fn resource(spec: Value) -> Value {
+        json!({"type": "MeshTCPRoute", "mesh": "default", "name": "route", "spec": spec})
+    }
+
+    fn violations(spec: Value, expect: &[(&str, &str)]) {
+        check(Kind::MeshTCPRoute, resource(spec), expect);
+    }
+
+    #[test]
+    fn a_full_route_is_valid_and_survives_a_round_trip() {
+        let spec = json!({
+            "targetRef": {"kind": "Dataplane", "labels": {"app": "web"}},
+            "to": [{
+                "targetRef": {"kind": "MeshService", "name": "backend", "sectionName": "tcp"},
+                "rules": [{"default": {"backendRefs": [
+                    {"kind": "MeshService", "name": "backend-v2", "namespace": "demo", "weight": 90, "port": 80},
+                    {"kind": "MeshServiceSubset", "name": "backend", "tags": {"version": "v1"}, "weight": 0},
+                    {"kind": "MeshExternalService", "labels": {"app": "ext"}, "weight": 1},
+                    {"kind": "MeshMultiZoneService", "name": "backend", "weight": 1, "port": 80}
+                ]}}]
+            }]
+        });
+        valid(Kind::MeshTCPRoute, resource(spec.clone()));
+        round_trips(Kind::MeshTCPRoute, spec);
+        valid(
+            Kind::MeshTCPRoute,
+            resource(json!({"to": [{"targetRef": {"kind": "MeshExternalService", "name": "ext"}}]})),
+        );
+    }
+
+    #[test]
+    fn a_backend_has_weight_one_unless_given() {
+        let spec = json!({"to": [{"targetRef": {"kind": "MeshService", "name": "a"}, "rules": [
+            {"default": {"backendRefs": [{"kind": "MeshService", "name": "b"}]}}]}]});
+        let stored = draft(Kind::MeshTCPRoute, resource(spec)).spec.to_json();
+        assert_eq!(stored["to"][0]["rules"][0]["default"]["backendRefs"][0]["weight"], json!(1));
+    }
+
+    #[test]
+    fn every_violation_is_reported() {
+        violations(
+            json!({
+                "targetRef": {"kind": "MeshHTTPRoute", "name": "r"},
+                "to": [
+                    {"targetRef": {"kind": "Mesh"}, "rules": [
+                        {"default": {}},
+                        {"default": {"backendRefs": [
+                            {"kind": "Mesh"}, {"kind": "MeshMultiZoneService", "name": "a"}]}}
+                    ]}
+                ]
+            }),
+            &[
+                ("spec.targetRef.kind", "value 'MeshHTTPRoute' is not supported"),
+                ("spec.to[0].targetRef.kind", "value 'Mesh' is not supported"),
+                ("spec.to[0].rules", "must have at most 1 item"),
+                ("spec.to[0].rules[0].default.backendRefs", "must be defined"),
+                ("spec.to[0].rules[1].default.backendRefs[0].kind", "value 'Mesh' is not supported"),
+                (
+                    "spec.to[0].rules[1].default.backendRefs[1].port",
+                    "must be defined with kind MeshMultiZoneService",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_gateway_routes_what_the_mesh_receives() {
+        let gateway = |to: &str| {
+            json!({"targetRef": {"kind": "MeshGateway", "name": "edge"},
+                   "to": [{"targetRef": {"kind": to, "name": null}}]})
+        };
+        violations(gateway("Mesh"), &[]);
+        violations(
+            gateway("MeshService"),
+            &[("spec.to[0].targetRef.kind", "value 'MeshService' is not supported")],
+        );
+    }
 }

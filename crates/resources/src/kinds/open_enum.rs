@@ -51,7 +51,7 @@ macro_rules! open_enum {
             }
         }
 
-        impl From<&str> for $name {
+        impl ::std::convert::From<&str> for $name {
             fn from(word: &str) -> Self {
                 match word {
                     $($word => $name::$variant,)+
