@@ -1,1 +1,49 @@
-//! (in the making)
+//! The REST API: what `kumactl`, the GUI and scripts talk to.
+//!
+//! [`route::all`] lists every route once; the router and the OpenAPI document are made from it. Reads
+//! look at one snapshot of the store from beginning to end; writes go through the registrar, which
+//! knows the rules. [`layers`] asks who is calling before any route runs.
+//!
+//! Invariant: whatever a client sends, the answer is a JSON document of the same shape as Kuma's, and
+//! an answer that reports success was carried out.
+
+mod access;
+mod call;
+mod describe;
+mod error;
+mod filter;
+mod hostnames;
+mod insight;
+mod json;
+mod kri;
+mod layers;
+mod list;
+mod metrics;
+pub mod openapi;
+mod overview;
+mod resource;
+pub mod route;
+mod serve;
+mod service_dataplanes;
+mod service_insight;
+mod settings;
+mod token;
+mod watch;
+
+use std::sync::Arc;
+
+use store::Registrar;
+
+pub use access::User;
+pub use error::Error;
+pub use metrics::Metrics;
+pub use serve::router;
+pub use settings::{Access, Allowed, Authn, AuthnType, Issuers, MAX_BODY, Settings, TIMEOUT, names};
+
+/// Everything a request may need.
+#[derive(Debug)]
+pub struct Context {
+    pub registrar: Arc<Registrar>,
+    pub settings: Settings,
+    pub metrics: Metrics,
+}

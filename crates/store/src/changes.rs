@@ -152,6 +152,12 @@ impl Changes {
         self
     }
 
+    /// Continues after a revision of this store's snapshots.
+    #[must_use]
+    pub fn after(self, revision: u64) -> Changes {
+        self.resume(Cursor(revision))
+    }
+
     /// A subscription that reports everything first: for whoever starts with nothing.
     #[must_use]
     pub fn from_the_beginning(self) -> Changes {

@@ -1,0 +1,62 @@
+//! Who is asking, and what they may do.
+
+use std::fmt;
+
+use resources::Kind;
+use serde::Serialize;
+
+use crate::{
+    Error,
+    settings::{Access, Allowed, names},
+};
+
+/// The user behind a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct User {
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+impl User {
+    pub fn admin() -> Self {
+        User { name: names::ADMIN.into(), groups: vec![names::ADMIN.into(), names::AUTHENTICATED.into()] }
+    }
+
+    pub fn anonymous() -> Self {
+        User { name: names::ANONYMOUS.into(), groups: vec![names::UNAUTHENTICATED.into()] }
+    }
+
+    /// Somebody whose token was good.
+    pub fn authenticated(name: String, mut groups: Vec<String>) -> Self {
+        groups.push(names::AUTHENTICATED.into());
+        User { name, groups }
+    }
+
+    fn is_among(&self, allowed: &Allowed) -> bool {
+        allowed.users.contains(&self.name) || self.groups.iter().any(|group| allowed.groups.contains(group))
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.groups.join(","))
+    }
+}
+
+/// Secrets are for administrators; every other kind is open.
+pub fn check_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
+    if !kind.descriptor().admin_only || user.is_among(&access.admin_resources) {
+        return Ok(());
+    }
+    let user = user.to_string();
+    Err(Error::AccessDenied(format!("user {user:?} cannot access the resource of type {:?}", kind.name())))
+}
+
+/// Whether a user may do something that is not about a kind; `action` completes "cannot …".
+pub fn check_action(user: &User, allowed: &Allowed, action: &str) -> Result<(), Error> {
+    if user.is_among(allowed) {
+        return Ok(());
+    }
+    let user = user.to_string();
+    Err(Error::AccessDenied(format!("user {user:?} cannot {action}")))
+}

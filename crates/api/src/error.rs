@@ -1,0 +1,216 @@
+//! Why a request failed, and the error document clients of Kuma expect.
+//!
+//! A failure carries a title (what was attempted) and a detail (what was wrong). Some kinds of
+//! failure have a title of their own, whatever was attempted.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header::RETRY_AFTER};
+use resources::{Kind, Violations};
+use serde::Serialize;
+use store::registrar::Refusal;
+
+use crate::json;
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{title}: not found")]
+    NotFound { title: String },
+    #[error("no such path")]
+    UnknownPath,
+    #[error("bad request: {0}")]
+    BadRequest(String),
+    #[error("invalid {kind} object: {message:?}")]
+    Malformed { kind: Kind, message: String },
+    #[error("invalid: invalid offset: {0}")]
+    Offset(String),
+    #[error("{title}: {reason}")]
+    PageSize { title: &'static str, reason: String },
+    #[error("{title}: {violations}")]
+    Invalid { title: String, violations: Violations },
+    #[error("{title}: mesh of name {mesh} is not found")]
+    MeshMissing { title: &'static str, mesh: String },
+    #[error("{0}")]
+    AccessDenied(String),
+    #[error("Unauthenticated")]
+    Unauthenticated,
+    #[error("{0}")]
+    MethodNotAllowed(String),
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    Gone(String),
+    #[error("the body is larger than {limit} bytes: split it, or raise the limit of the control plane")]
+    TooLarge { limit: usize },
+    #[error("{0}")]
+    SigningKeyMissing(String),
+    #[error(
+        "issuing tokens using the control plane is disabled. You can still issue tokens offline with 'kumactl generate'"
+    )]
+    IssuerDisabled,
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("the request took longer than {0:?}; it may or may not have been carried out")]
+    Timeout(std::time::Duration),
+    #[error("{title}: {cause}")]
+    Internal { title: &'static str, cause: String },
+}
+
+/// The document of a failed request.
+#[derive(Debug, Serialize)]
+struct Problem {
+    r#type: &'static str,
+    status: u16,
+    title: String,
+    detail: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    invalid_parameters: Vec<InvalidParameter>,
+    /// The same again under the names that older clients read.
+    details: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause>,
+}
+
+#[derive(Debug, Serialize)]
+struct InvalidParameter {
+    field: String,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Cause {
+    field: String,
+    message: String,
+}
+
+impl Error {
+    pub fn not_found(title: impl Into<String>) -> Self {
+        Error::NotFound { title: title.into() }
+    }
+
+    /// One field is wrong.
+    pub fn invalid(title: impl Into<String>, field: impl Into<String>, message: impl Into<String>) -> Self {
+        let mut violations = Violations::default();
+        violations.add(field, message);
+        Error::Invalid { title: title.into(), violations }
+    }
+
+    /// What the store says, in the light of what was attempted.
+    pub fn from_store(error: store::Error, title: &'static str) -> Self {
+        match error {
+            store::Error::NotFound(_) => Error::not_found(title),
+            store::Error::AlreadyExists(_)
+            | store::Error::Conflict { .. }
+            | store::Error::OwnerMissing { .. } => Error::Conflict(error.to_string()),
+            store::Error::Unavailable(_) => Error::Unavailable(error.to_string()),
+            error => Error::Internal { title, cause: error.to_string() },
+        }
+    }
+
+    /// What the registrar says: `invalid` is the title for a resource that is not valid, `failed` for
+    /// a write that did not succeed.
+    pub fn from_refusal(refusal: Refusal, invalid: &'static str, failed: &'static str) -> Self {
+        match refusal {
+            Refusal::ReadOnly(text) => Error::MethodNotAllowed(text),
+            Refusal::Invalid(violations) => Error::Invalid { title: invalid.into(), violations },
+            Refusal::MeshMissing(mesh) => Error::MeshMissing { title: failed, mesh },
+            Refusal::Store(error) => Error::from_store(error, failed),
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Error::NotFound { .. } | Error::UnknownPath | Error::SigningKeyMissing(_) => {
+                StatusCode::NOT_FOUND
+            }
+            Error::BadRequest(_)
+            | Error::Malformed { .. }
+            | Error::Offset(_)
+            | Error::PageSize { .. }
+            | Error::Invalid { .. }
+            | Error::MeshMissing { .. }
+            | Error::IssuerDisabled => StatusCode::BAD_REQUEST,
+            Error::AccessDenied(_) => StatusCode::FORBIDDEN,
+            Error::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Error::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Error::Conflict(_) => StatusCode::CONFLICT,
+            Error::Gone(_) => StatusCode::GONE,
+            Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Error::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Error::NotFound { title } | Error::Invalid { title, .. } => title.clone(),
+            Error::PageSize { title, .. }
+            | Error::MeshMissing { title, .. }
+            | Error::Internal { title, .. } => (*title).into(),
+            Error::UnknownPath => "Not Found".into(),
+            Error::BadRequest(_) | Error::Malformed { .. } | Error::Offset(_) => "Bad Request".into(),
+            Error::AccessDenied(_) => "Access Denied".into(),
+            Error::Unauthenticated => "Invalid authentication data".into(),
+            Error::MethodNotAllowed(_) => "Method not Allowed".into(),
+            Error::Conflict(_) => "Conflict".into(),
+            Error::Gone(_) => "Gone".into(),
+            Error::TooLarge { .. } => "Request Entity Too Large".into(),
+            Error::SigningKeyMissing(_) => "Signing Key not found".into(),
+            Error::IssuerDisabled => "Could not issue a token".into(),
+            Error::Unavailable(_) => "Service unavailable".into(),
+            Error::Timeout(_) => "Gateway Timeout".into(),
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Error::NotFound { .. } | Error::UnknownPath => "Not found".into(),
+            Error::Invalid { .. } => "Resource is not valid".into(),
+            Error::PageSize { .. } => "Invalid page size".into(),
+            Error::MeshMissing { .. } => "Mesh is not found".into(),
+            Error::Internal { .. } => "Internal Server Error".into(),
+            other => other.to_string(),
+        }
+    }
+
+    fn violations(self) -> Vec<(String, String)> {
+        match self {
+            Error::Invalid { violations, .. } => {
+                violations.into_vec().into_iter().map(|v| (v.field, v.message)).collect()
+            }
+            Error::PageSize { reason, .. } => vec![("size".into(), reason)],
+            Error::MeshMissing { mesh, .. } => {
+                vec![("mesh".into(), format!("mesh of name {mesh} is not found"))]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        if let Error::Internal { title, cause } = &self {
+            tracing::error!(cause, "{title}");
+        }
+        let (status, title, detail) = (self.status(), self.title(), self.detail());
+        let found = self.violations();
+        let problem = Problem {
+            r#type: "/std-errors",
+            status: status.as_u16(),
+            title,
+            details: detail.clone(),
+            detail,
+            invalid_parameters: found
+                .iter()
+                .map(|(field, reason)| InvalidParameter { field: field.clone(), reason: reason.clone() })
+                .collect(),
+            causes: found.into_iter().map(|(field, message)| Cause { field, message }).collect(),
+        };
+        let mut response = json::respond(status, &problem);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

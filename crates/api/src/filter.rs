@@ -1,0 +1,135 @@
+//! Which resources a list shall contain, read from the query.
+
+use resources::{Kind, Resource, Violations};
+use serde_json::Value;
+
+use crate::{Error, call::Call, list::TITLE};
+
+/// The conditions of one request; all must hold.
+#[derive(Debug, Default, PartialEq)]
+pub struct Filter {
+    name: Option<String>,
+    labels: Vec<(String, String)>,
+    tags: Vec<(String, String)>,
+    gateway: Option<Gateway>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gateway {
+    Any,
+    None,
+    Builtin,
+    Delegated,
+}
+
+impl Filter {
+    pub fn read(call: &Call, kind: Kind) -> Result<Filter, Error> {
+        let mut found = Violations::default();
+        let mut filter = Filter {
+            name: call.query("name").map(str::to_owned),
+            labels: labels(call, &mut found),
+            ..Filter::default()
+        };
+        if kind == Kind::Dataplane {
+            filter.tags = tags(call);
+            filter.gateway = gateway(call, &mut found);
+        }
+        match found.into_result() {
+            Ok(()) => Ok(filter),
+            Err(violations) => Err(Error::Invalid { title: TITLE.into(), violations }),
+        }
+    }
+
+    /// Whether every resource matches, so that looking at them is not needed.
+    pub fn is_empty(&self) -> bool {
+        *self == Filter::default()
+    }
+
+    pub fn matches(&self, resource: &Resource) -> bool {
+        self.name.as_ref().is_none_or(|part| resource.name().contains(part.as_str()))
+            && self.labels.iter().all(|(key, value)| resource.label(key) == Some(value))
+            && self.matches_dataplane(resource)
+    }
+
+    fn matches_dataplane(&self, resource: &Resource) -> bool {
+        if self.tags.is_empty() && self.gateway.is_none() {
+            return true;
+        }
+        let spec = resource.spec.to_json();
+        let networking = &spec["networking"];
+        self.gateway.is_none_or(|wanted| wanted.matches(&networking["gateway"]))
+            && (self.tags.is_empty() || tag_sets(networking).any(|tags| self.tags_match(tags)))
+    }
+
+    /// Every wanted tag is there, with a value that contains the wanted one.
+    fn tags_match(&self, tags: &Value) -> bool {
+        self.tags.iter().all(|(key, part)| {
+            tags.get(key).and_then(Value::as_str).is_some_and(|value| value.contains(part))
+        })
+    }
+}
+
+impl Gateway {
+    fn matches(self, gateway: &Value) -> bool {
+        let is_builtin = gateway["type"] == "BUILTIN";
+        match self {
+            Gateway::Any => gateway.is_object(),
+            Gateway::None => !gateway.is_object(),
+            Gateway::Builtin => gateway.is_object() && is_builtin,
+            Gateway::Delegated => gateway.is_object() && !is_builtin,
+        }
+    }
+}
+
+/// The tags of each inbound and of the gateway.
+pub fn tag_sets(networking: &Value) -> impl Iterator<Item = &Value> {
+    let inbounds = networking["inbound"].as_array().into_iter().flatten();
+    let gateway = Some(&networking["gateway"]).filter(|gateway| gateway.is_object());
+    inbounds.chain(gateway).map(|part| &part["tags"])
+}
+
+/// `filter[labels.KEY]=VALUE`.
+fn labels(call: &Call, found: &mut Violations) -> Vec<(String, String)> {
+    let mut labels: Vec<(String, String)> = Vec::new();
+    for (parameter, value) in call.query_pairs() {
+        let Some(rest) = parameter.strip_prefix("filter[") else { continue };
+        let field = format!("{}.{parameter}", call.route.path);
+        match rest.strip_prefix("labels.").map(|rest| rest.split_once(']')) {
+            None => found.add(field, "filters are only supported on labels"),
+            Some(Some((key, ""))) => {
+                // A key given twice means its last value.
+                labels.retain(|(k, _)| k != key);
+                labels.push((key.to_owned(), value.clone()));
+            }
+            Some(_) => found.add(field, "advanced filters are not supported"),
+        }
+    }
+    labels
+}
+
+/// `tag=key:value`; a value may contain colons, what has none is ignored.
+fn tags(call: &Call) -> Vec<(String, String)> {
+    let given = call.query_pairs().iter().filter(|(name, _)| name == "tag");
+    given
+        .filter_map(|(_, tag)| tag.split_once(':'))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn gateway(call: &Call, found: &mut Violations) -> Option<Gateway> {
+    let given = call.query("gateway")?;
+    match given.to_lowercase().as_str() {
+        "true" => Some(Gateway::Any),
+        "false" => Some(Gateway::None),
+        "builtin" => Some(Gateway::Builtin),
+        "delegated" => Some(Gateway::Delegated),
+        _ => {
+            let field = format!("{}.gateway", call.route.path);
+            found.add(
+                field,
+                format!("should use `true`, `false`, `builtin` or `delegated` instead of {given}"),
+            );
+            None
+        }
+    }
+}

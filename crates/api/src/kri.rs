@@ -1,0 +1,47 @@
+//! A resource by its KRI.
+
+use axum::response::Response;
+use resources::{
+    Key,
+    naming::{Kri, kds},
+};
+use store::registrar::Mode;
+
+use crate::{
+    Error,
+    call::{Call, with_revision},
+    json, resource,
+};
+
+/// `GET /_kri/{kri}`. A section, if there is one, does not change which resource is meant.
+pub fn get(call: &Call) -> Result<Response, Error> {
+    let identifier: Kri = call
+        .param("kri")
+        .parse()
+        .map_err(|error: resources::naming::Error| Error::BadRequest(error.to_string()))?;
+    let kind = identifier.kind().ok_or_else(|| Error::not_found(resource::RETRIEVE))?;
+    call.check_access(kind)?;
+    let snapshot = call.snapshot()?;
+    let found = names(call.context.registrar.mode(), &identifier)
+        .into_iter()
+        .find_map(|name| snapshot.get(&Key::new(kind, &identifier.mesh, &name)))
+        .ok_or_else(|| Error::not_found(resource::RETRIEVE))?;
+    let namespace = Some(identifier.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let shown = resource::show(found, call.query("format"), namespace)?;
+    Ok(with_revision(json::ok(&shown), &snapshot))
+}
+
+/// The names the resource may have in this store, likeliest first: its own where it was written here,
+/// the hashed one where it was synchronised.
+fn names(mode: &Mode, kri: &Kri) -> Vec<String> {
+    let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+    let (zone, namespace) = (some(&kri.zone), some(&kri.namespace));
+    let hashed = || kds::hashed_name(&kri.mesh, &kri.name, zone.as_deref(), namespace.as_deref());
+    match mode {
+        Mode::Global if kri.zone.is_empty() => vec![kri.name.clone()],
+        Mode::Zone { name, .. } if kri.zone == *name => vec![kri.name.clone()],
+        // Written here without a zone label, or written on the global control plane.
+        Mode::Zone { .. } if kri.zone.is_empty() => vec![kri.name.clone(), hashed()],
+        _ => vec![hashed()],
+    }
+}

@@ -1,0 +1,9 @@
+//! What happens to every request, whatever its route.
+
+mod authenticate;
+mod cors;
+mod observe;
+
+pub use authenticate::authenticate;
+pub use cors::cors;
+pub use observe::observe;

@@ -1,0 +1,46 @@
+//! How long requests take.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, histogram::Histogram},
+};
+use runtime::metrics::Metrics as Registry;
+
+const BUCKETS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
+
+/// The handler of requests that no route matched, so that guessed paths do not become labels.
+pub const NO_ROUTE: &str = "none";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    handler: String,
+    method: String,
+    code: u16,
+}
+
+/// What the API measures about itself.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    durations: Family<Labels, Histogram>,
+}
+
+impl Metrics {
+    pub fn register(registry: &Registry) -> Self {
+        let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
+        let help = "How long requests to the REST API took, by route, method and status";
+        Metrics { durations: registry.register("api_server_http_request_duration_seconds", help, durations) }
+    }
+
+    pub fn observe(&self, handler: &str, method: &Method, code: StatusCode, took: Duration) {
+        // Methods are the client's choice: only known ones may become labels.
+        let method = match method.as_str() {
+            known @ ("GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "PATCH" | "OPTIONS") => known,
+            _ => "other",
+        };
+        let labels = Labels { handler: handler.to_owned(), method: method.to_owned(), code: code.as_u16() };
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,307 @@
+//! The OpenAPI document, made from the list of routes and the table of kinds.
+
+use resources::{Form, Kind, Scope};
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::route::{self, Operation, Route};
+
+/// The whole document, the same for every control plane of this version.
+pub fn document() -> Value {
+    let mut generator = generator();
+    let mut schemas = fixed_schemas();
+    for &kind in Kind::ALL.iter().filter(|kind| !kind.descriptor().path.is_empty()) {
+        schemas.insert(item_name(kind), item(kind, &mut generator));
+    }
+    // What the kinds refer to; a fixed schema of the same name stays.
+    for (name, schema) in generator.take_definitions(true) {
+        schemas.entry(name).or_insert(schema);
+    }
+    schemas.sort_keys();
+    let mut paths = Map::new();
+    for route in route::all() {
+        let path = paths.entry(route.path.clone()).or_insert_with(|| path_item(&route));
+        path[route.method.as_str().to_lowercase()] = operation(&route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kuma-rs REST API",
+            "description": "Resources of the service mesh and what is known about them.",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "userToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT" } },
+        },
+        "security": [{}, { "userToken": [] }],
+    })
+}
+
+fn generator() -> SchemaGenerator {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    SchemaGenerator::new(settings)
+}
+
+fn item_name(kind: Kind) -> String {
+    format!("{}Item", kind.name())
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// A resource of a kind as the API shows it.
+fn item(kind: Kind, generator: &mut SchemaGenerator) -> Value {
+    let descriptor = kind.descriptor();
+    let spec = kind.json_schema(generator).to_value();
+    let mut properties = Map::new();
+    properties.insert("type".into(), json!({ "const": descriptor.name }));
+    let mut required = vec!["type", "name"];
+    if descriptor.scope == Scope::Mesh {
+        properties.insert("mesh".into(), json!({ "type": "string" }));
+        required.push("mesh");
+    }
+    let mut parts = vec![reference("Metadata")];
+    match descriptor.form {
+        Form::Inline => parts.push(spec),
+        Form::Spec => {
+            properties.insert("spec".into(), spec);
+            if descriptor.has_status {
+                let mut status = kind.status_schema(generator).to_value();
+                status["readOnly"] = true.into();
+                properties.insert("status".into(), status);
+            }
+        }
+    }
+    parts.push(json!({ "type": "object", "required": required, "properties": properties }));
+    json!({ "allOf": parts })
+}
+
+/// The schemas that belong to no kind.
+fn fixed_schemas() -> Map<String, Value> {
+    let computed = |schema: Value| {
+        let mut schema = schema;
+        schema["readOnly"] = true.into();
+        schema
+    };
+    let text = || json!({ "type": "string" });
+    let time = || json!({ "type": "string", "format": "date-time" });
+    let schemas = json!({
+        "Metadata": {
+            "type": "object",
+            "required": ["type", "name"],
+            "properties": {
+                "type": text(),
+                "name": text(),
+                "labels": { "type": "object", "additionalProperties": text() },
+                "creationTime": computed(time()),
+                "modificationTime": computed(time()),
+                "kri": computed(text()),
+            },
+        },
+        "Accepted": {
+            "type": "object",
+            "properties": { "warnings": { "type": "array", "items": text() } },
+        },
+        "Problem": {
+            "type": "object",
+            "required": ["type", "status", "title", "detail"],
+            "properties": {
+                "type": { "const": "/std-errors" },
+                "status": { "type": "integer" },
+                "title": text(),
+                "detail": text(),
+                "invalid_parameters": { "type": "array", "items": {
+                    "type": "object", "properties": { "field": text(), "reason": text() },
+                } },
+                "details": text(),
+                "causes": { "type": "array", "items": {
+                    "type": "object", "properties": { "field": text(), "message": text() },
+                } },
+            },
+        },
+    });
+    match schemas {
+        Value::Object(schemas) => schemas,
+        _ => Map::new(),
+    }
+}
+
+/// The parameters of the path, which all its methods share.
+fn path_item(route: &Route) -> Value {
+    let parameters: Vec<Value> = parameters_of(&route.path)
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+        .collect();
+    if parameters.is_empty() { json!({}) } else { json!({ "parameters": parameters }) }
+}
+
+fn parameters_of(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": summary(route.operation),
+        "tags": [tag(route.operation)],
+    });
+    let query: Vec<Value> = query_parameters(route.operation)
+        .into_iter()
+        .map(|(name, kind)| json!({ "name": name, "in": "query", "schema": { "type": kind } }))
+        .collect();
+    if !query.is_empty() {
+        operation["parameters"] = Value::Array(query);
+    }
+    if let Some(body) = request_body(route.operation) {
+        let content = json!({ "application/json": { "schema": body } });
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    }
+    operation["responses"] = responses(route.operation);
+    operation
+}
+
+/// `getMeshesMeshDataplanesName`: unique because method and path are.
+fn operation_id(route: &Route) -> String {
+    let words = route.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let mut id = route.method.as_str().to_lowercase();
+    for word in words {
+        let mut letters = word.chars();
+        id.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        id.push_str(letters.as_str());
+    }
+    // Paths that differ only in punctuation must not share an id.
+    if route.path.contains("/_") {
+        id.push_str("Inspect");
+    }
+    id
+}
+
+fn summary(operation: Operation) -> String {
+    match operation {
+        Operation::Index => "Which control plane this is".into(),
+        Operation::Config => "The configuration of the control plane, secrets masked".into(),
+        Operation::WhoAmI => "The user making the request".into(),
+        Operation::Policies => "The policy kinds".into(),
+        Operation::ResourceTypes => "The kinds of resources".into(),
+        Operation::GlobalInsight => "Counts over the whole control plane".into(),
+        Operation::GlobalInsights => "How many resources of each global kind there are".into(),
+        Operation::ByKri => "A resource by its identifier".into(),
+        Operation::DataplaneToken => "Issue a token for a dataplane proxy".into(),
+        Operation::ZoneToken => "Issue a token for a zone".into(),
+        Operation::UserToken => "Issue a token for a user".into(),
+        Operation::Hostnames => "The hostnames of a service".into(),
+        Operation::ServiceDataplanes => "The Dataplanes of a MeshService".into(),
+        Operation::ServiceInsightList => "What is known about services".into(),
+        Operation::ServiceInsight => "What is known about a service".into(),
+        Operation::List(kind) => format!("List {}", kind.descriptor().plural_display_name()),
+        Operation::Get(kind) => format!("Get a {}", kind.name()),
+        Operation::Put(kind) => format!("Create or replace a {}", kind.name()),
+        Operation::Delete(kind) => format!("Delete a {}", kind.name()),
+        Operation::OverviewList(kind) => {
+            format!("List {} with their insights", kind.descriptor().plural_display_name())
+        }
+        Operation::Overview(kind) => format!("Get a {} with its insight", kind.name()),
+    }
+}
+
+fn tag(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Index
+        | Operation::Config
+        | Operation::WhoAmI
+        | Operation::Policies
+        | Operation::ResourceTypes
+        | Operation::GlobalInsight
+        | Operation::GlobalInsights => "System",
+        Operation::ByKri => "KRI",
+        Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => "Tokens",
+        Operation::Hostnames | Operation::ServiceDataplanes => "Inspect",
+        Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
+        Operation::List(kind)
+        | Operation::Get(kind)
+        | Operation::Put(kind)
+        | Operation::Delete(kind)
+        | Operation::OverviewList(kind)
+        | Operation::Overview(kind) => kind.name(),
+    }
+}
+
+fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
+    let paging = [("size", "integer"), ("offset", "integer"), ("name", "string")];
+    let dataplane = [("tag", "string"), ("gateway", "string")];
+    match operation {
+        Operation::List(kind) | Operation::OverviewList(kind) => {
+            let mut parameters = paging.to_vec();
+            if kind == Kind::Dataplane {
+                parameters.extend(dataplane);
+            }
+            if matches!(operation, Operation::List(_)) {
+                parameters.extend([("watch", "boolean"), ("revision", "integer")]);
+            }
+            parameters
+        }
+        Operation::ServiceDataplanes => paging.to_vec(),
+        Operation::ServiceInsightList => [&paging[..], &[("type", "string")]].concat(),
+        Operation::Get(_) => vec![("format", "string"), ("namespace", "string")],
+        Operation::ByKri => vec![("format", "string")],
+        _ => Vec::new(),
+    }
+}
+
+fn request_body(operation: Operation) -> Option<Value> {
+    let text = || json!({ "type": "string" });
+    let texts = || json!({ "type": "array", "items": { "type": "string" } });
+    let object = |properties: Value| Some(json!({ "type": "object", "properties": properties }));
+    match operation {
+        Operation::Put(kind) => Some(reference(&item_name(kind))),
+        Operation::DataplaneToken => object(json!({
+            "name": text(), "mesh": text(), "type": text(), "workload": text(), "validFor": text(),
+            "tags": { "type": "object", "additionalProperties": texts() },
+        })),
+        Operation::ZoneToken => object(json!({ "zone": text(), "scope": texts(), "validFor": text() })),
+        Operation::UserToken => object(json!({ "name": text(), "groups": texts(), "validFor": text() })),
+        _ => None,
+    }
+}
+
+fn responses(operation: Operation) -> Value {
+    let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
+    let ok = |content: Value| json!({ "description": "OK", "content": content });
+    let anything = || json!({ "type": "object" });
+    let listing = |items: Value| {
+        json!({
+            "type": "object",
+            "required": ["total", "items", "next"],
+            "properties": {
+                "total": { "type": "integer" },
+                "items": { "type": "array", "items": items },
+                "next": { "type": ["string", "null"] },
+            },
+        })
+    };
+    let mut responses = Map::new();
+    let success = match operation {
+        Operation::List(kind) => json_of(listing(reference(&item_name(kind)))),
+        Operation::OverviewList(_) | Operation::ServiceInsightList | Operation::ServiceDataplanes => {
+            json_of(listing(anything()))
+        }
+        Operation::Get(kind) => json_of(reference(&item_name(kind))),
+        Operation::Put(_) => json_of(reference("Accepted")),
+        Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
+            json!({ "text/plain": { "schema": { "type": "string" } } })
+        }
+        _ => json_of(anything()),
+    };
+    responses.insert("200".into(), ok(success.clone()));
+    if matches!(operation, Operation::Put(_)) {
+        responses.insert("201".into(), json!({ "description": "Created", "content": success }));
+    }
+    let problem = json!({ "description": "What went wrong", "content": json_of(reference("Problem")) });
+    responses.insert("default".into(), problem);
+    Value::Object(responses)
+}

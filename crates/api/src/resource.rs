@@ -1,0 +1,139 @@
+//! One resource: get, put, delete.
+
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, StatusCode};
+use resources::{
+    Kind, Resource, Scope, Violations,
+    format::{self, Parsed, kubernetes, universal},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use store::registrar::Outcome;
+
+use crate::{
+    Error,
+    call::{Call, with_revision},
+    json,
+};
+
+/// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
+const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
+
+const PROCESS: &str = "Could not process a resource";
+pub const RETRIEVE: &str = "Could not retrieve a resource";
+
+/// `GET …/{name}`.
+pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
+    let snapshot = call.snapshot()?;
+    call.mesh(&snapshot)?;
+    call.check_access(kind)?;
+    let resource = snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found(RETRIEVE))?;
+    let shown = show(resource, call.query("format"), call.query("namespace"))?;
+    Ok(with_revision(json::ok(&shown), &snapshot))
+}
+
+/// A resource in the form the client asks for.
+pub fn show(resource: &Resource, form: Option<&str>, namespace: Option<&str>) -> Result<Value, Error> {
+    match form {
+        None | Some("universal") => Ok(universal::render(resource)),
+        Some("k8s" | "kubernetes") => Ok(kubernetes::render(resource, namespace)),
+        Some(_) => {
+            let choices = "must be one of \"k8s\", \"kubernetes\", \"universal\"";
+            Err(Error::invalid("invalid format", "format", choices))
+        }
+    }
+}
+
+/// What a put answers.
+#[derive(Debug, Serialize)]
+struct Accepted {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// `PUT …/{name}`.
+pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
+    check_writable(&call, kind)?;
+    let exists = {
+        let snapshot = call.snapshot()?;
+        call.mesh(&snapshot)?;
+        snapshot.get(&call.key(kind)).is_some()
+    };
+    call.check_access(kind)?;
+    let body = call.read_body().await?;
+    let Parsed { draft, unknown_fields } = parse(&call, kind, &body)?;
+
+    let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
+    let put = call
+        .context
+        .registrar
+        .put(draft)
+        .await
+        .map_err(|refusal| Error::from_refusal(refusal, PROCESS, failed))?;
+
+    let ignored = unknown_fields.iter().map(|field| format!("{field}: unknown field, ignored"));
+    let warnings = ignored.chain(put.warnings).collect();
+    let (status, outcome) = match put.outcome {
+        Outcome::Created => (StatusCode::CREATED, "created"),
+        Outcome::Updated => (StatusCode::OK, "updated"),
+        Outcome::Unchanged => (StatusCode::OK, "unchanged"),
+    };
+    let mut response = json::respond(status, &Accepted { warnings });
+    response.headers_mut().insert(OUTCOME, HeaderValue::from_static(outcome));
+    Ok(response)
+}
+
+/// `DELETE …/{name}`.
+pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
+    const TITLE: &str = "Could not delete a resource";
+    check_writable(&call, kind)?;
+    call.mesh(&*call.snapshot()?)?;
+    call.check_access(kind)?;
+    let key = call.key(kind);
+    let deleted = call.context.registrar.delete(&key).await;
+    deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
+    Ok(json::ok(&json!({})))
+}
+
+fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
+    call.context
+        .registrar
+        .check_writable(kind)
+        .map_err(|refusal| Error::from_refusal(refusal, PROCESS, PROCESS))
+}
+
+/// Reads the body as a resource of the kind, and checks that it is the one the path names.
+fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
+    let malformed = |message: String| Error::Malformed { kind, message };
+    // serde_json refuses documents nested deeper than 128 levels, so a small body cannot exhaust the stack.
+    let value: Value = serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
+    let Value::Object(fields) = value else {
+        return Err(malformed("expected a JSON object with `type`, `name` and the resource's fields".into()));
+    };
+    let mismatches = mismatches(call, kind, &fields);
+    let parsed = universal::parse_as(kind, fields).map_err(|error| match error {
+        format::Error::Shape { error, .. } => malformed(error.to_string()),
+        other => malformed(other.to_string()),
+    })?;
+    if mismatches.is_empty() {
+        return Ok(parsed);
+    }
+    let mut violations = parsed.draft.validate();
+    violations.extend(mismatches);
+    Err(Error::Invalid { title: PROCESS.into(), violations })
+}
+
+/// Where the body contradicts the path.
+fn mismatches(call: &Call, kind: Kind, fields: &Map<String, Value>) -> Violations {
+    let mut found = Violations::default();
+    let mut same = |field: &str, wanted: &str| {
+        let given = fields.get(field).and_then(Value::as_str).unwrap_or_default();
+        found.require(given == wanted, field, format!("{field} from the URL has to be the same as in body"));
+    };
+    same("name", call.param("name"));
+    same("type", kind.name());
+    if kind.descriptor().scope == Scope::Mesh {
+        same("mesh", call.param("mesh"));
+    }
+    found
+}

@@ -1,0 +1,117 @@
+//! The router, made from the list of routes.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::Request,
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{MethodFilter, on},
+};
+use http::{Method, Uri, uri::PathAndQuery};
+use serde_json::json;
+use tower::{Layer, util::MapRequestLayer};
+
+use crate::{
+    Context, Error, access,
+    call::Call,
+    describe, hostnames, insight, json, kri, layers, list, overview, resource,
+    route::{self, Operation, Route},
+    service_dataplanes, service_insight, token,
+};
+
+/// The REST API as a service. Requests are expected to carry a [`runtime::listen::Peer`].
+pub fn router(context: Context) -> Router {
+    let context = Arc::new(context);
+    let mut router = Router::new();
+    for route in route::all() {
+        let Ok(filter) = MethodFilter::try_from(route.method.clone()) else { continue };
+        let path = route.path.clone();
+        let (context, route) = (context.clone(), Arc::new(route));
+        let handler = move |request: Request| answer(context.clone(), route.clone(), request);
+        router = router.route(&path, on(filter, handler));
+    }
+    let base_path = context.settings.base_path.trim_end_matches('/').to_owned();
+    let mut router = if base_path.is_empty() { router } else { Router::new().nest(&base_path, router) };
+    router = router
+        .fallback(|| async { Error::UnknownPath })
+        .method_not_allowed_fallback(|method: Method| async move {
+            Error::MethodNotAllowed(format!("Method not allowed: this path exists, but not for {method}"))
+        })
+        .layer(middleware::from_fn_with_state(context.clone(), layers::authenticate))
+        .layer(middleware::from_fn_with_state(context.clone(), layers::cors))
+        .layer(middleware::from_fn_with_state(context, layers::observe));
+    Router::new().fallback_service(MapRequestLayer::new(without_trailing_slash).layer(router))
+}
+
+/// Like Kuma, `/meshes/` means `/meshes`.
+fn without_trailing_slash(mut request: Request) -> Request {
+    let path = request.uri().path();
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.len() == path.len() || trimmed.is_empty() {
+        return request;
+    }
+    let path_and_query = match request.uri().query() {
+        Some(query) => format!("{trimmed}?{query}"),
+        None => trimmed.to_owned(),
+    };
+    let mut parts = request.uri().clone().into_parts();
+    if let Ok(path_and_query) = PathAndQuery::try_from(path_and_query) {
+        parts.path_and_query = Some(path_and_query);
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+async fn answer(context: Arc<Context>, route: Arc<Route>, request: Request) -> Response {
+    let limit = context.settings.timeout;
+    let served = tokio::time::timeout(limit, async {
+        let call = Call::new(context, route, request).await?;
+        dispatch(call).await
+    });
+    match served.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => error.into_response(),
+        Err(_) => Error::Timeout(limit).into_response(),
+    }
+}
+
+async fn dispatch(call: Call) -> Result<Response, Error> {
+    match call.route.operation {
+        Operation::Index => Ok(describe::index(&call)),
+        Operation::Config => config(&call),
+        Operation::WhoAmI => Ok(json::ok(&call.user)),
+        Operation::Policies => Ok(describe::policies(&call)),
+        Operation::ResourceTypes => Ok(describe::resource_types(&call)),
+        Operation::GlobalInsight => insight::global_insight(&call),
+        Operation::GlobalInsights => insight::global_insights(&call),
+        Operation::ByKri => kri::get(&call),
+        Operation::DataplaneToken => token::dataplane(call).await,
+        Operation::ZoneToken => token::zone(call).await,
+        Operation::UserToken => token::user(call).await,
+        Operation::Hostnames => hostnames::list(&call),
+        Operation::ServiceDataplanes => service_dataplanes::list(&call),
+        Operation::ServiceInsightList => service_insight::list(&call),
+        Operation::ServiceInsight => service_insight::get(&call),
+        Operation::List(kind) => list::list(&call, kind),
+        Operation::Get(kind) => resource::get(&call, kind),
+        Operation::Put(kind) => resource::put(call, kind).await,
+        Operation::Delete(kind) => resource::delete(call, kind).await,
+        Operation::OverviewList(kind) => overview::list(&call, kind),
+        Operation::Overview(kind) => overview::get(&call, kind),
+    }
+}
+
+fn config(call: &Call) -> Result<Response, Error> {
+    let settings = &call.context.settings;
+    access::check_action(
+        &call.user,
+        &settings.access.control_plane_metadata,
+        "access the control plane config",
+    )?;
+    let config = if settings.config.is_null() { &json!({}) } else { &settings.config };
+    Ok(json::ok(config))
+}

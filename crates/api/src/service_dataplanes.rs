@@ -1,0 +1,56 @@
+//! The Dataplanes a MeshService consists of.
+
+use axum::response::Response;
+use resources::{
+    Kind, Resource,
+    kinds::mesh_service::{MeshService, Selector},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Error,
+    call::{Call, with_revision},
+    filter::tag_sets,
+    json,
+    list::{Listing, Paging},
+    resource::RETRIEVE,
+};
+
+/// `GET /meshes/{mesh}/meshservices/{name}/_resources/dataplanes` and its short form.
+pub fn list(call: &Call) -> Result<Response, Error> {
+    let snapshot = call.snapshot()?;
+    let mesh = call.mesh(&snapshot)?;
+    let paging = Paging::read(call)?;
+    let part = call.query("name").unwrap_or_default();
+    let stored = snapshot.get(&call.key(Kind::MeshService)).ok_or_else(|| Error::not_found(RETRIEVE))?;
+    let selector = stored.spec.get::<MeshService>().map(|service| &service.selector);
+    let page = snapshot.page_where(Kind::Dataplane, mesh, paging.offset, paging.size, |dataplane| {
+        dataplane.name().contains(part) && selector.is_some_and(|selector| selects(selector, dataplane))
+    });
+    let items = page.items.iter().map(|dataplane| meta(dataplane)).collect();
+    let listing = Listing { total: page.total, items, next: paging.next(call, page.total) };
+    Ok(with_revision(json::ok(&listing), &snapshot))
+}
+
+/// A selector that says nothing selects nothing.
+fn selects(selector: &Selector, dataplane: &Resource) -> bool {
+    if let Some(one) = selector.dataplane_ref.as_ref().filter(|one| !one.name.is_empty()) {
+        return dataplane.name() == one.name;
+    }
+    if let Some(wanted) = &selector.dataplane_labels {
+        return wanted.match_labels.iter().all(|(key, value)| dataplane.label(key) == Some(value));
+    }
+    let Some(wanted) = selector.dataplane_tags.as_ref().filter(|tags| !tags.is_empty()) else { return false };
+    let spec = dataplane.spec.to_json();
+    tag_sets(&spec["networking"])
+        .any(|tags| wanted.iter().all(|(key, value)| tags.get(key).and_then(Value::as_str) == Some(value)))
+}
+
+fn meta(resource: &Resource) -> Value {
+    json!({
+        "type": resource.kind().name(),
+        "mesh": resource.mesh(),
+        "name": resource.name(),
+        "labels": resource.labels,
+    })
+}

@@ -1,0 +1,149 @@
+//! What the operator decides about the REST API.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+/// The names Kuma gives to the users and groups it knows by itself.
+pub mod names {
+    pub const ADMIN: &str = "mesh-system:admin";
+    pub const ANONYMOUS: &str = "mesh-system:anonymous";
+    pub const AUTHENTICATED: &str = "mesh-system:authenticated";
+    pub const UNAUTHENTICATED: &str = "mesh-system:unauthenticated";
+}
+
+/// Bodies above this many bytes are refused with 413 unless configured otherwise. The largest
+/// resources seen in practice (certificate chains, proxy patches) are a few hundred kilobytes.
+pub const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// How long one request may take (`apiServer.writeTimeout` in Kuma).
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How users other than a local administrator prove who they are: `apiServer.authn.type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthnType {
+    /// User tokens issued by this control plane.
+    Tokens,
+    /// A client certificate accepted by the TLS listener makes an administrator.
+    AdminClientCerts,
+}
+
+/// `apiServer.authn`.
+#[derive(Debug, Clone)]
+pub struct Authn {
+    pub kind: AuthnType,
+    pub localhost_is_admin: bool,
+}
+
+/// Which tokens this control plane issues (`…enableIssuer`).
+#[derive(Debug, Clone)]
+pub struct Issuers {
+    pub user: bool,
+    pub dataplane: bool,
+    pub zone: bool,
+}
+
+/// Who may do one kind of thing: any of these users, or a member of any of these groups.
+#[derive(Debug, Clone, Default)]
+pub struct Allowed {
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+}
+
+impl Allowed {
+    /// Only administrators.
+    pub fn admins() -> Self {
+        Allowed { users: vec![names::ADMIN.into()], groups: vec![names::ADMIN.into()] }
+    }
+
+    /// Everybody, known or not.
+    pub fn everybody() -> Self {
+        Allowed {
+            users: Vec::new(),
+            groups: vec![names::UNAUTHENTICATED.into(), names::AUTHENTICATED.into()],
+        }
+    }
+}
+
+/// `access.static.*`.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub admin_resources: Allowed,
+    pub generate_dataplane_token: Allowed,
+    pub generate_zone_token: Allowed,
+    pub generate_user_token: Allowed,
+    /// `controlPlaneMetadata`: who may see the control plane's configuration.
+    pub control_plane_metadata: Allowed,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Access {
+            admin_resources: Allowed::admins(),
+            generate_dataplane_token: Allowed::admins(),
+            generate_zone_token: Allowed::admins(),
+            generate_user_token: Allowed::admins(),
+            control_plane_metadata: Allowed::everybody(),
+        }
+    }
+}
+
+/// Everything the API needs to know that is not stored.
+#[derive(Clone)]
+pub struct Settings {
+    pub authn: Authn,
+    pub issuers: Issuers,
+    pub access: Access,
+    /// `apiServer.readOnly`, as reported by `/policies` and `/_resources`; the registrar enforces it.
+    pub read_only: bool,
+    /// `apiServer.basePath`: everything is served below it.
+    pub base_path: String,
+    /// `apiServer.rootUrl`: how clients reach the API, when that is not what they put into `Host`.
+    pub root_url: String,
+    /// Origins allowed by CORS: exact, or `.*` / `*` for all.
+    pub cors_allowed_domains: Vec<String>,
+    /// Where the GUI is, or empty when there is none.
+    pub gui_url: String,
+    /// The control plane's configuration with secrets masked.
+    pub config: Value,
+    pub instance_id: String,
+    /// The cluster's id is written by whichever control plane is first, possibly after this one started.
+    pub cluster_id: Arc<dyn Fn() -> String + Send + Sync>,
+    pub hostname: String,
+    pub version: String,
+    pub based_on_kuma: String,
+    pub max_body: usize,
+    pub timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            authn: Authn { kind: AuthnType::Tokens, localhost_is_admin: true },
+            issuers: Issuers { user: true, dataplane: true, zone: true },
+            access: Access::default(),
+            read_only: false,
+            base_path: "/".into(),
+            root_url: String::new(),
+            cors_allowed_domains: Vec::new(),
+            gui_url: String::new(),
+            config: Value::Object(serde_json::Map::new()),
+            instance_id: String::new(),
+            cluster_id: Arc::new(String::new),
+            hostname: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            based_on_kuma: String::new(),
+            max_body: MAX_BODY,
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("authn", &self.authn)
+            .field("instance_id", &self.instance_id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! Issuing tokens, and believing those of users.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header::CONTENT_TYPE};
+use identity::{DataplaneToken, Purpose, UserToken, ZoneToken, signing_key, token};
+use jiff::Timestamp;
+use resources::{Path, Violations, duration::GoDuration};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{Context, Error, User, access, call::Call};
+
+const INVALID: &str = "Invalid request";
+const ISSUE: &str = "Could not issue a token";
+
+/// How long a token is good when nobody says: ten years, as in Kuma.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DataplaneRequest {
+    name: String,
+    mesh: String,
+    tags: BTreeMap<String, Vec<String>>,
+    r#type: String,
+    workload: String,
+    valid_for: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ZoneRequest {
+    zone: String,
+    scope: Vec<String>,
+    valid_for: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct UserRequest {
+    name: String,
+    groups: Vec<String>,
+    valid_for: String,
+}
+
+/// The user a token belongs to.
+pub fn authenticate(context: &Context, token: &str) -> Result<User, Error> {
+    let snapshot = context
+        .registrar
+        .store()
+        .snapshot()
+        .map_err(|error| Error::from_store(error, "Invalid authentication data"))?;
+    match token::validate::<UserToken>(token, Purpose::User, &snapshot, Timestamp::now()) {
+        Ok(user) => Ok(User::authenticated(user.name, user.groups)),
+        Err(reason) => {
+            // The caller learns no more than that it was refused; the operator may see why.
+            tracing::info!(%reason, "a user token was refused");
+            Err(Error::Unauthenticated)
+        }
+    }
+}
+
+/// `POST /tokens/dataplane`.
+pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
+    let settings = &call.context.settings;
+    access::check_action(&call.user, &settings.access.generate_dataplane_token, "generate dataplane token")?;
+    check_issuer(settings.issuers.dataplane)?;
+    let request: DataplaneRequest = read(&mut call).await?;
+    let mut found = Violations::default();
+    found.require(!request.mesh.is_empty(), "mesh", "cannot be empty");
+    let known = ["", "dataplane", "ingress", "egress"];
+    let not_a_type = format!("{} is not a valid proxy type", request.r#type);
+    found.require(known.contains(&request.r#type.as_str()), "type", not_a_type);
+    let lifetime = lifetime(&request.valid_for, Some(DEFAULT_LIFETIME), &mut found);
+    check(found)?;
+    let claims = DataplaneToken {
+        name: request.name,
+        mesh: request.mesh.clone(),
+        tags: request.tags,
+        proxy_type: request.r#type,
+        workload: request.workload,
+    };
+    issue(&call, Purpose::Dataplane { mesh: &request.mesh }, &claims, lifetime)
+}
+
+/// `POST /tokens/zone`.
+pub async fn zone(mut call: Call) -> Result<Response, Error> {
+    let settings = &call.context.settings;
+    access::check_action(&call.user, &settings.access.generate_zone_token, "generate zone token")?;
+    check_issuer(settings.issuers.zone)?;
+    let request: ZoneRequest = read(&mut call).await?;
+    let mut found = Violations::default();
+    found.require(!request.scope.is_empty(), "scope", "cannot be empty");
+    for (i, scope) in request.scope.iter().enumerate() {
+        let known = matches!(scope.as_str(), "ingress" | "egress" | "cp");
+        found.require(
+            known,
+            Path::new("scope").index(i),
+            format!("unknown scope {scope:?}: use ingress, egress"),
+        );
+    }
+    let lifetime = lifetime(&request.valid_for, Some(DEFAULT_LIFETIME), &mut found);
+    check(found)?;
+    issue(&call, Purpose::Zone, &ZoneToken { zone: request.zone, scope: request.scope }, lifetime)
+}
+
+/// `POST /tokens/user`.
+pub async fn user(mut call: Call) -> Result<Response, Error> {
+    let settings = &call.context.settings;
+    access::check_action(&call.user, &settings.access.generate_user_token, "generate user token")?;
+    check_issuer(settings.issuers.user)?;
+    let request: UserRequest = read(&mut call).await?;
+    let mut found = Violations::default();
+    found.require(!request.name.is_empty(), "name", "cannot be empty");
+    let lifetime = lifetime(&request.valid_for, None, &mut found);
+    check(found)?;
+    issue(&call, Purpose::User, &UserToken { name: request.name, groups: request.groups }, lifetime)
+}
+
+fn check_issuer(enabled: bool) -> Result<(), Error> {
+    if enabled { Ok(()) } else { Err(Error::IssuerDisabled) }
+}
+
+fn check(found: Violations) -> Result<(), Error> {
+    found.into_result().map_err(|violations| Error::Invalid { title: INVALID.into(), violations })
+}
+
+async fn read<T: DeserializeOwned>(call: &mut Call) -> Result<T, Error> {
+    let body = call.read_body().await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Error::BadRequest(format!("cannot read the token request: {error}")))
+}
+
+/// `validFor` in Go's spelling; without a default it must be given.
+fn lifetime(text: &str, default: Option<Duration>, found: &mut Violations) -> Duration {
+    if text.is_empty() {
+        found.require(default.is_some(), "validFor", "cannot be empty");
+        return default.unwrap_or_default();
+    }
+    match text.parse::<GoDuration>() {
+        Err(error) => found.add("validFor", format!("is invalid: {error}")),
+        Ok(duration) => match duration.to_std().filter(|d| !d.is_zero()) {
+            Some(duration) => return duration,
+            None => found.add("validFor", "must be positive"),
+        },
+    }
+    Duration::ZERO
+}
+
+fn issue<C: Serialize>(
+    call: &Call,
+    purpose: Purpose<'_>,
+    claims: &C,
+    lifetime: Duration,
+) -> Result<Response, Error> {
+    let snapshot = call.snapshot()?;
+    let issued = signing_key::latest(&snapshot, purpose)
+        .and_then(|key| token::issue(claims, &key, Timestamp::now(), lifetime))
+        .map_err(|error| match error {
+            identity::Error::NoSigningKey(_) => Error::SigningKeyMissing(error.to_string()),
+            identity::Error::Lifetime => Error::invalid(INVALID, "validFor", error.to_string()),
+            other => Error::Internal { title: ISSUE, cause: other.to_string() },
+        })?;
+    let mut response = Body::from(issued).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
