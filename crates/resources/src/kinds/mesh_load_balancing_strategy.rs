@@ -1,13 +1,144 @@
+//! How requests are spread over the endpoints of a destination.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::target_ref::{self, Allowed, TargetRef, TargetRefKind as K};
+use crate::{NoStatus, Path, Schema, Subject, Violations};
 
+mod hashing;
+mod locality;
+
+pub use hashing::{
+    Connection, Cookie, FilterState, HashFunction, HashPolicy, HashPolicyType, Header, LeastRequest,
+    LoadBalancer, LoadBalancerType, Maglev, QueryParameter, Random, RingHash, RoundRobin,
+};
+pub use locality::{
+    AffinityTag, CrossZone, Failover, FailoverThreshold, FromZone, LocalZone, LocalityAwareness, ToZone,
+    ToZoneType,
+};
+
+const TOP: &[K] =
+    &[K::Mesh, K::MeshSubset, K::MeshGateway, K::MeshService, K::MeshServiceSubset, K::Dataplane];
+const TO: &[K] = &[K::Mesh, K::MeshService, K::MeshMultiZoneService, K::MeshHttpRoute];
+const TO_OF_GATEWAY: &[K] = &[K::Mesh, K::MeshService, K::MeshMultiZoneService];
+const ONLY_HASH_POLICIES: &str =
+    "field is not allowed when targetRef.kind is MeshHTTPRoute, only hashPolicies is supported";
+
+/// The load balancing of traffic that the selected proxies send.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshLoadBalancingStrategy {}
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshLoadBalancingStrategy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<ToEntry>,
+}
+
+/// The load balancing of traffic to one destination.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToEntry {
+    pub target_ref: TargetRef,
+    pub default: Conf,
+}
+
+/// Which zones and endpoints are preferred, by which algorithm, and what is hashed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality_awareness: Option<LocalityAwareness>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancer: Option<LoadBalancer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_policies: Option<Vec<HashPolicy>>,
+}
+
+impl Conf {
+    fn validate(&self, to: &TargetRef, path: &Path, found: &mut Violations) {
+        if to.kind == K::MeshHttpRoute {
+            hashing::validate_policies(self.hash_policies.as_deref(), &path.field("hashPolicies"), found);
+            found.require(self.load_balancer.is_none(), path.field("loadBalancer"), ONLY_HASH_POLICIES);
+            found.require(
+                self.locality_awareness.is_none(),
+                path.field("localityAwareness"),
+                ONLY_HASH_POLICIES,
+            );
+            return;
+        }
+        if let Some(balancer) = &self.load_balancer {
+            balancer.validate(&path.field("loadBalancer"), found);
+        }
+        if let Some(locality) = &self.locality_awareness {
+            locality.validate(to, &path.field("localityAwareness"), found);
+        }
+        hashing::validate_policies(self.hash_policies.as_deref(), &path.field("hashPolicies"), found);
+        if self.hash_policies.is_some() {
+            for algorithm in self.nested_hash_policies() {
+                let nested = path.field("loadBalancer").field(algorithm).field("hashPolicies");
+                found.add(nested, "hashPolicies already specified in the root level");
+            }
+        }
+    }
+
+    /// The algorithms that carry hash policies of their own, as was usual before they moved up.
+    fn nested_hash_policies(&self) -> Vec<&'static str> {
+        let Some(balancer) = &self.load_balancer else { return Vec::new() };
+        let ring = balancer.ring_hash.as_ref().and_then(|ring| ring.hash_policies.as_ref());
+        let maglev = balancer.maglev.as_ref().and_then(|maglev| maglev.hash_policies.as_ref());
+        [("ringHash", ring), ("maglev", maglev)]
+            .into_iter()
+            .filter_map(|(name, policies)| policies.map(|_| name))
+            .collect()
+    }
+}
+
+impl ToEntry {
+    fn validate(&self, top: &K, path: &Path, found: &mut Violations) {
+        let allowed = match top {
+            K::MeshGateway if self.default.load_balancer.is_some() => Allowed {
+                kinds: &[K::Mesh],
+                unsupported: Some("value is not supported, only Mesh is allowed if loadBalancer is set"),
+                ..Allowed::default()
+            },
+            K::MeshGateway => Allowed::kinds(TO_OF_GATEWAY),
+            _ => Allowed::kinds(TO),
+        };
+        self.target_ref.validate(allowed, &path.field("targetRef"), found);
+        self.default.validate(&self.target_ref, &path.field("default"), found);
+    }
+}
 
 impl Schema for MeshLoadBalancingStrategy {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        if let Some(top) = &self.target_ref {
+            let allowed = Allowed { gateway_listener_tags: true, ..Allowed::kinds(TOP) };
+            top.validate(allowed, &spec.field("targetRef"), found);
+        }
+        found.require(!self.to.is_empty(), spec.field("to"), "needs at least one item");
+        let top = target_ref::top_kind(self.target_ref.as_ref());
+        for (i, to) in self.to.iter().enumerate() {
+            to.validate(top, &spec.field("to").index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = target_ref::top_level_warnings(self.target_ref.as_ref());
+        for (i, to) in self.to.iter().enumerate() {
+            for algorithm in to.default.nested_hash_policies() {
+                warnings.push(format!(
+                    "'hashPolicies' in 'to[{i}].default.loadBalancer.{algorithm}' is deprecated, \
+                     use 'to[{i}].default.hashPolicies' instead"
+                ));
+            }
+        }
+        warnings
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,208 @@
+//! Changes to the Envoy configuration that no policy offers.
+//!
+//! Values are Envoy resources in YAML. Here only their syntax is checked; whether Envoy knows the
+//! fields shows when the patch is applied to a proxy.
+
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::{
+    checks,
+    open_enum::open_enum,
+    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+};
+use crate::{NoStatus, Path, Schema, Subject, Violations};
 
+mod operation;
+
+const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
+const TOP_OF_SYSTEM: &[K] =
+    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
+
+/// Modifications of the configuration of the selected proxies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshProxyPatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    pub default: Conf,
+}
+
+/// The modifications, made in order after those of less specific policies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_modifications: Option<Vec<Modification>>,
+}
+
+/// One modification; exactly one of the fields is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Modification {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Change<ClusterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<Change<ListenerMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_filter: Option<Change<FilterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_filter: Option<Change<FilterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_host: Option<Change<VirtualHostMatch>>,
+}
+
+/// What is done to which Envoy resources.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MeshProxyPatch {}
+pub struct Change<M> {
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub match_: Option<M>,
+    #[serde(default)]
+    pub operation: Operation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_patches: Option<Vec<JsonPatch>>,
+}
+
+open_enum! {
+    /// What is done; filters stand in an order, so there is more than one way to add them.
+    Operation {
+        Add = "Add",
+        Remove = "Remove",
+        Patch = "Patch",
+        AddFirst = "AddFirst",
+        AddBefore = "AddBefore",
+        AddAfter = "AddAfter",
+        AddLast = "AddLast",
+    }
+}
+
+/// Which clusters; `origin` is the component that made the resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Which listeners; `tags` are those in the listener's `io.kuma.tags` metadata.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+/// Which network or HTTP filters, in which listeners.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FilterMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_tags: Option<BTreeMap<String, String>>,
+}
+
+/// Which virtual hosts, in which route configurations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualHostMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route_configuration_name: Option<String>,
+}
+
+/// One step of a JSON patch (RFC 6902).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JsonPatch {
+    pub op: JsonPatchOp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+open_enum! {
+    /// What a step does.
+    JsonPatchOp { Add = "add", Remove = "remove", Replace = "replace", Move = "move", Copy = "copy" }
+}
+
+impl Modification {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        let given = [
+            self.cluster.is_some(),
+            self.listener.is_some(),
+            self.network_filter.is_some(),
+            self.http_filter.is_some(),
+            self.virtual_host.is_some(),
+        ];
+        let given = given.iter().filter(|given| **given).count();
+        if given != 1 {
+            let message = "exactly one modification can be defined at a time.";
+            found.add(path, format!("{message} Currently, {given} modifications are defined"));
+            return;
+        }
+        if let Some(change) = &self.cluster {
+            change.validate_resource("cluster", path, found);
+        }
+        if let Some(change) = &self.listener {
+            change.validate_resource("listener", path, found);
+        }
+        if let Some(change) = &self.network_filter {
+            change.validate_filter("networkFilter", path, found);
+        }
+        if let Some(change) = &self.http_filter {
+            change.validate_filter("httpFilter", path, found);
+        }
+        if let Some(change) = &self.virtual_host {
+            change.validate_resource("virtualHost", path, found);
+        }
+    }
+}
 
 impl Schema for MeshProxyPatch {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        if let Some(top) = &self.target_ref {
+            let system = target_ref::has_system_role(subject);
+            let kinds = if system { TOP_OF_SYSTEM } else { TOP };
+            top.validate(Allowed::kinds(kinds), &spec.field("targetRef"), found);
+        }
+        let path = spec.field("default").field("appendModifications");
+        let modifications = self.default.append_modifications.as_deref().unwrap_or_default();
+        found.require(!modifications.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+        for (i, modification) in modifications.iter().enumerate() {
+            modification.validate(&path.index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        target_ref::top_level_warnings(self.target_ref.as_ref())
+    }
 }
+
+#[cfg(test)]
+mod tests;

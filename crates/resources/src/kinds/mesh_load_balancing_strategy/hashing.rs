@@ -1,0 +1,249 @@
+//! By which algorithm an endpoint is picked, and what the hashing ones hash.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Path, Violations,
+    duration::GoDuration,
+    kinds::{checks, int_or_string::IntOrString, open_enum::open_enum},
+};
+
+const MAX_RING_SIZE: u32 = 8_000_000;
+const MAX_TABLE_SIZE: u32 = 5_000_011;
+
+/// The algorithm and its settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancer {
+    #[serde(rename = "type")]
+    pub type_: LoadBalancerType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_robin: Option<RoundRobin>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_request: Option<LeastRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring_hash: Option<RingHash>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random: Option<Random>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maglev: Option<Maglev>,
+}
+
+open_enum! {
+    /// How an endpoint is picked.
+    LoadBalancerType {
+        RoundRobin = "RoundRobin",
+        LeastRequest = "LeastRequest",
+        RingHash = "RingHash",
+        Random = "Random",
+        Maglev = "Maglev",
+    }
+}
+
+/// Endpoints in turn; has no settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RoundRobin {}
+
+/// Any endpoint; has no settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Random {}
+
+/// The least busy of a few random endpoints.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeastRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_request_bias: Option<IntOrString>,
+}
+
+/// Consistent hashing on a ring.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RingHash {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_function: Option<HashFunction>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_ring_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ring_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_policies: Option<Vec<HashPolicy>>,
+}
+
+open_enum! {
+    /// The function that places endpoints on the ring.
+    HashFunction { XxHash = "XXHash", MurmurHash2 = "MurmurHash2" }
+}
+
+/// Consistent hashing by table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Maglev {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_policies: Option<Vec<HashPolicy>>,
+}
+
+/// A property of the request that is hashed; a terminal one ends the list when it gave a hash.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HashPolicy {
+    #[serde(rename = "type")]
+    pub type_: HashPolicyType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<Header>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<Cookie>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_parameter: Option<QueryParameter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter_state: Option<FilterState>,
+}
+
+open_enum! {
+    /// What is hashed.
+    HashPolicyType {
+        Header = "Header",
+        Cookie = "Cookie",
+        Connection = "Connection",
+        SourceIp = "SourceIP",
+        QueryParameter = "QueryParameter",
+        FilterState = "FilterState",
+    }
+}
+
+/// A header of the request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Header {
+    pub name: String,
+}
+
+/// A cookie; with a time to live it is made when the client has none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cookie {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<GoDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// A property of the connection.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Connection {
+    #[serde(rename = "sourceIP", skip_serializing_if = "Option::is_none")]
+    pub source_ip: Option<bool>,
+}
+
+/// A parameter of the URL.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueryParameter {
+    pub name: String,
+}
+
+/// A value other filters left on the request.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FilterState {
+    pub key: String,
+}
+
+impl LoadBalancer {
+    pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
+        checks::known(&self.type_, path, "type", found);
+        if let Some(least) = &self.least_request {
+            least.validate(&path.field("leastRequest"), found);
+        }
+        if let Some(ring) = &self.ring_hash {
+            ring.validate(&path.field("ringHash"), found);
+        }
+        if let Some(maglev) = &self.maglev {
+            let path = path.field("maglev");
+            validate_size(maglev.table_size, MAX_TABLE_SIZE, &path.field("tableSize"), found);
+            validate_policies(maglev.hash_policies.as_deref(), &path.field("hashPolicies"), found);
+        }
+    }
+}
+
+impl LeastRequest {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        found.require(
+            self.choice_count.is_none_or(|count| count >= 2),
+            path.field("choiceCount"),
+            "must be greater or equal then: 2",
+        );
+        let Some(bias) = &self.active_request_bias else { return };
+        let path = path.field("activeRequestBias");
+        match bias.millionths() {
+            None => found.add(path, "string must be a valid number"),
+            Some(millionths) => found.require(millionths >= 0, path, "must be greater or equal then: 0"),
+        }
+    }
+}
+
+impl RingHash {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Some(function) = &self.hash_function {
+            checks::known(function, path, "hashFunction", found);
+        }
+        validate_size(self.min_ring_size, MAX_RING_SIZE, &path.field("minRingSize"), found);
+        validate_size(self.max_ring_size, MAX_RING_SIZE, &path.field("maxRingSize"), found);
+        validate_policies(self.hash_policies.as_deref(), &path.field("hashPolicies"), found);
+    }
+}
+
+fn validate_size(size: Option<u32>, max: u32, path: &Path, found: &mut Violations) {
+    let fits = size.is_none_or(|size| (1..=max).contains(&size));
+    found.require(fits, path, format!("must be in inclusive range [1, {max}]"));
+}
+
+pub(super) fn validate_policies(policies: Option<&[HashPolicy]>, path: &Path, found: &mut Violations) {
+    for (i, policy) in policies.unwrap_or_default().iter().enumerate() {
+        policy.validate(&path.index(i), found);
+    }
+}
+
+impl HashPolicy {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        checks::known(&self.type_, path, "type", found);
+        let (field, given) = match &self.type_ {
+            HashPolicyType::Header => ("header", self.header.is_some()),
+            HashPolicyType::Cookie => ("cookie", self.cookie.is_some()),
+            HashPolicyType::Connection | HashPolicyType::SourceIp => {
+                ("connection", self.connection.is_some())
+            }
+            HashPolicyType::QueryParameter => ("queryParameter", self.query_parameter.is_some()),
+            HashPolicyType::FilterState => ("filterState", self.filter_state.is_some()),
+            HashPolicyType::Other(_) => return,
+        };
+        found.require(given, path.field(field), checks::MUST_BE_DEFINED);
+        let names = [
+            ("header", "name", self.header.as_ref().map(|header| &header.name)),
+            ("cookie", "name", self.cookie.as_ref().map(|cookie| &cookie.name)),
+            ("queryParameter", "name", self.query_parameter.as_ref().map(|query| &query.name)),
+            ("filterState", "key", self.filter_state.as_ref().map(|state| &state.key)),
+        ];
+        for (field, name, value) in names {
+            let empty = value.is_some_and(String::is_empty);
+            found.require(!empty, path.field(field).field(name), checks::MUST_NOT_BE_EMPTY);
+        }
+        let cookie_path = self.cookie.as_ref().and_then(|cookie| cookie.path.as_deref());
+        found.require(
+            cookie_path.is_none_or(|path| path.starts_with('/')),
+            path.field("cookie").field("path"),
+            "must be an absolute path",
+        );
+    }
+}

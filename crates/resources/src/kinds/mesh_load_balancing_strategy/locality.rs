@@ -1,0 +1,162 @@
+//! Which endpoints are preferred by where they are.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Path, Violations,
+    kinds::{
+        checks,
+        int_or_string::{self, IntOrString},
+        open_enum::open_enum,
+        target_ref::{TargetRef, TargetRefKind},
+    },
+};
+
+/// Whether and how traffic stays near the client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LocalityAwareness {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_zone: Option<LocalZone>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross_zone: Option<CrossZone>,
+}
+
+/// Preferences among the endpoints of the client's zone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LocalZone {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity_tags: Option<Vec<AffinityTag>>,
+}
+
+/// Endpoints with the client's value of this tag get this share of the traffic.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityTag {
+    pub key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+}
+
+/// Where traffic goes when the client's zone has too few healthy endpoints.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CrossZone {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Vec<Failover>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failover_threshold: Option<FailoverThreshold>,
+}
+
+/// One step of the failover.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Failover {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<FromZone>,
+    pub to: ToZone,
+}
+
+/// The zones of clients a step is for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FromZone {
+    pub zones: Vec<String>,
+}
+
+/// The zones traffic may go to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToZone {
+    #[serde(rename = "type")]
+    pub type_: ToZoneType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zones: Option<Vec<String>>,
+}
+
+open_enum! {
+    /// How zones are picked.
+    ToZoneType { None = "None", Only = "Only", Any = "Any", AnyExcept = "AnyExcept" }
+}
+
+/// The share of healthy endpoints below which the next step begins.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailoverThreshold {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<IntOrString>,
+}
+
+impl LocalityAwareness {
+    pub(super) fn validate(&self, to: &TargetRef, path: &Path, found: &mut Violations) {
+        if let Some(local) = &self.local_zone {
+            local.validate(&path.field("localZone").field("affinityTags"), found);
+        }
+        if let Some(cross) = &self.cross_zone {
+            cross.validate(to, &path.field("crossZone"), found);
+        }
+    }
+}
+
+impl LocalZone {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        let tags = self.affinity_tags.as_deref().unwrap_or_default();
+        for (i, tag) in tags.iter().enumerate() {
+            let path = path.index(i);
+            found.require(!tag.key.is_empty(), path.field("key"), checks::MUST_NOT_BE_EMPTY);
+            found.require(tag.weight != Some(0), path.field("weight"), "must be greater than 0");
+        }
+        let weighted = tags.iter().filter(|tag| tag.weight.is_some()).count();
+        if weighted > 0 && weighted != tags.len() {
+            found.add(path, "all or none affinity tags should have weight");
+        }
+    }
+}
+
+impl CrossZone {
+    fn validate(&self, to: &TargetRef, path: &Path, found: &mut Violations) {
+        let one_port = to.section_name.as_deref().is_some_and(|name| !name.is_empty());
+        let labelled = to.labels.as_ref().is_some_and(|labels| !labels.is_empty());
+        if to.kind == TargetRefKind::MeshService && (one_port || labelled) {
+            found.add(path, format!("{}: MeshService traffic is local", checks::MUST_NOT_BE_SET));
+        }
+        for (i, failover) in self.failover.iter().flatten().enumerate() {
+            failover.validate(&path.field("failover").index(i), found);
+        }
+        if let Some(threshold) = &self.failover_threshold {
+            let path = path.field("failoverThreshold").field("percentage");
+            match &threshold.percentage {
+                Some(percentage) => int_or_string::validate_positive_percentage(percentage, &path, found),
+                None => found.add(path, checks::MUST_BE_DEFINED),
+            }
+        }
+    }
+}
+
+impl Failover {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Some(FromZone { zones }) = &self.from {
+            let path = path.field("from").field("zones");
+            found.require(!zones.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+            for (i, zone) in zones.iter().enumerate() {
+                found.require(!zone.is_empty(), path.index(i), checks::MUST_NOT_BE_EMPTY);
+            }
+        }
+        let ToZone { type_, zones } = &self.to;
+        let named = zones.as_ref().is_some_and(|zones| !zones.is_empty());
+        let zones = path.field("to").field("zones");
+        match type_ {
+            ToZoneType::Any | ToZoneType::None => {
+                found.require(!named, zones, format!("must be empty when type is {type_}"));
+            }
+            ToZoneType::AnyExcept | ToZoneType::Only => {
+                found.require(named, zones, format!("must not be empty when type is {type_}"));
+            }
+            ToZoneType::Other(_) => found.add(path.field("to").field("type"), "unrecognized type"),
+        }
+    }
+}
