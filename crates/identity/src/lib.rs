@@ -1,1 +1,52 @@
-//! (in the making)
+//! Who is who: the keys tokens are signed with, the tokens themselves, and TLS certificates.
+//!
+//! Signing keys are ordinary secrets in the store, named and encoded as in Kuma, so that a token
+//! issued by one implementation is valid for the other. Nothing here reads a clock: whoever issues or
+//! validates says what time it is.
+//!
+//! Invariant: no private key leaves this crate except into a secret or a file its owner asked for.
+
+pub mod certificate;
+mod pem;
+pub mod signing_key;
+pub mod token;
+
+pub use signing_key::{KeyPair, PublicKey, Purpose, SigningKey};
+pub use token::{DataplaneToken, UserToken, ZoneToken};
+
+use jiff::Timestamp;
+
+/// Why an identity could not be made or was not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("the token is missing")]
+    Missing,
+    #[error("the token is malformed: {0}")]
+    Malformed(String),
+    /// Anything but RS256, in particular `none` and symmetric algorithms.
+    #[error("the token is signed with {0:?}; only \"RS256\" is accepted")]
+    Algorithm(String),
+    #[error("there is no signing key with the serial number {kid:?}; is the secret {secret:?} there?")]
+    UnknownKey { kid: String, secret: String },
+    #[error("the token expired at {0}; generate a new one")]
+    Expired(Timestamp),
+    #[error("the token is not valid before {0}; compare the clocks of both machines")]
+    NotYetValid(Timestamp),
+    #[error("the token {0:?} is revoked")]
+    Revoked(String),
+    #[error("the token's signature does not belong to its content or its key")]
+    Signature,
+    /// No key to sign with.
+    #[error("there is no signing key; a secret named {0:?} is expected")]
+    NoSigningKey(String),
+    #[error("the secret {secret:?} holds no RSA key: {reason}")]
+    BadKey { secret: String, reason: String },
+    #[error("not an RSA key: {0}")]
+    NotAKey(String),
+    #[error("the life time of a token must be positive")]
+    Lifetime,
+    #[error("cannot make the TLS certificate: {0}")]
+    Certificate(String),
+    #[error("a cryptographic operation failed: {0}")]
+    Crypto(&'static str),
+}

@@ -1,0 +1,173 @@
+//! Tokens: JSON Web Tokens signed with RS256.
+//!
+//! Claims have Go's capitalised field names and are read whatever their capitalisation, as Go does.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use store::Snapshot;
+use uuid::Uuid;
+
+use crate::{
+    Error,
+    signing_key::{self, PublicKey, Purpose, SigningKey},
+};
+
+/// How far a token's validity begins before it is issued, for clocks that disagree.
+const LEEWAY: Duration = Duration::from_secs(5);
+
+/// What a dataplane proxy proves: each field that is set must match the proxy's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
+pub struct DataplaneToken {
+    pub name: String,
+    pub mesh: String,
+    pub tags: BTreeMap<String, Vec<String>>,
+    #[serde(rename(serialize = "Type", deserialize = "type"))]
+    pub proxy_type: String,
+    pub workload: String,
+}
+
+/// What a zone's control plane or proxy proves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
+pub struct ZoneToken {
+    pub zone: String,
+    /// `ingress`, `egress`, `cp`
+    pub scope: Vec<String>,
+}
+
+/// What a user of the API proves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
+pub struct UserToken {
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+/// The claims every token has.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Registered {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nbf: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iat: Option<f64>,
+    jti: String,
+}
+
+/// Signs a token that is valid for `valid_for` from `now` on. Needs no store, so a key file is enough.
+pub fn issue<C: Serialize>(
+    claims: &C,
+    key: &SigningKey,
+    now: Timestamp,
+    valid_for: Duration,
+) -> Result<String, Error> {
+    if valid_for.is_zero() {
+        return Err(Error::Lifetime);
+    }
+    let expires = now.checked_add(valid_for).map_err(|_| Error::Lifetime)?;
+    let begins = now.saturating_sub(LEEWAY).map_err(|_| Error::Lifetime)?;
+    let Ok(Value::Object(mut all)) = serde_json::to_value(claims) else {
+        return Err(Error::Malformed("claims must be an object".to_owned()));
+    };
+    all.insert("exp".to_owned(), expires.as_second().into());
+    all.insert("nbf".to_owned(), begins.as_second().into());
+    all.insert("iat".to_owned(), now.as_second().into());
+    all.insert("jti".to_owned(), Uuid::new_v4().to_string().into());
+    let header = Header { kid: Some(key.kid.clone()), ..Header::new(Algorithm::RS256) };
+    let signing = EncodingKey::from_rsa_der(key.pair.private_der());
+    jsonwebtoken::encode(&header, &all, &signing).map_err(|_| Error::Crypto("signing a token"))
+}
+
+/// Believes a token or says why not: key, signature, times, revocation, in this order.
+pub fn validate<C: DeserializeOwned>(
+    token: &str,
+    purpose: Purpose<'_>,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Result<C, Error> {
+    let kid = key_id(token)?;
+    let key = signing_key::public(snapshot, purpose, &kid)?;
+    let (claims, id) = validate_with(token, &key, now)?;
+    if signing_key::is_revoked(snapshot, purpose, &id) {
+        return Err(Error::Revoked(id));
+    }
+    Ok(claims)
+}
+
+/// Signature and times alone, against a key that is already known; gives the token's id too.
+pub fn validate_with<C: DeserializeOwned>(
+    token: &str,
+    key: &PublicKey,
+    now: Timestamp,
+) -> Result<(C, String), Error> {
+    key_id(token)?;
+    let mut rules = Validation::new(Algorithm::RS256);
+    // Times are checked below, against the caller's clock.
+    rules.validate_exp = false;
+    rules.validate_aud = false;
+    rules.required_spec_claims.clear();
+    let decoded: Map<String, Value> =
+        jsonwebtoken::decode(token.trim(), &DecodingKey::from_rsa_der(key.der()), &rules)
+            .map_err(|error| match error.kind() {
+                jsonwebtoken::errors::ErrorKind::InvalidSignature => Error::Signature,
+                _ => Error::Malformed(error.to_string()),
+            })?
+            .claims;
+    let lowercase = decoded.into_iter().map(|(name, value)| (name.to_lowercase(), value));
+    // Go writes null for lists and maps nobody filled.
+    let claims: Map<String, Value> = lowercase.filter(|(_, value)| !value.is_null()).collect();
+    let registered: Registered = shape(Value::Object(claims.clone()))?;
+    check_times(&registered, now)?;
+    Ok((shape(Value::Object(claims))?, registered.jti))
+}
+
+/// The id of the key a token names, without believing anything else in it.
+fn key_id(token: &str) -> Result<String, Error> {
+    let token = token.trim();
+    if token.is_empty() {
+        return Err(Error::Missing);
+    }
+    let malformed = |reason: &str| Error::Malformed(reason.to_owned());
+    let parts: Vec<&str> = token.split('.').collect();
+    let [header, _, _] = parts.as_slice() else {
+        return Err(malformed("expected three parts separated by dots"));
+    };
+    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| malformed("the header is not base64url"))?;
+    let header: Value = serde_json::from_slice(&header).map_err(|_| malformed("the header is not JSON"))?;
+    match header.get("alg").and_then(Value::as_str) {
+        Some("RS256") => {}
+        other => return Err(Error::Algorithm(other.unwrap_or_default().to_owned())),
+    }
+    let kid = header.get("kid").and_then(Value::as_str);
+    kid.map(str::to_owned).ok_or_else(|| malformed("the header names no key (kid)"))
+}
+
+fn shape<T: DeserializeOwned>(claims: Value) -> Result<T, Error> {
+    serde_json::from_value(claims).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+fn check_times(claims: &Registered, now: Timestamp) -> Result<(), Error> {
+    let instant = |seconds: f64| {
+        // Beyond what a timestamp holds is as good as the edge of it.
+        #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, and fractions do not matter")]
+        let whole = seconds as i64;
+        Timestamp::from_second(whole).unwrap_or(if whole < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    };
+    if let Some(expires) = claims.exp.map(instant)
+        && now >= expires
+    {
+        return Err(Error::Expired(expires));
+    }
+    match claims.nbf.map(instant) {
+        Some(begins) if now < begins => Err(Error::NotYetValid(begins)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,34 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+//! Tokens and certificates as their readers see them.
+
+mod certificate;
+mod signing_key;
+mod token;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use resources::{Draft, Resource};
+use store::Snapshot;
+
+/// A moment all tests agree on.
+fn noon() -> Timestamp {
+    "2026-06-01T12:00:00Z".parse().unwrap()
+}
+
+/// A store with just these resources in it.
+fn snapshot(drafts: impl IntoIterator<Item = Draft>) -> Snapshot {
+    let resources = drafts.into_iter().map(|draft| {
+        Arc::new(Resource {
+            key: draft.key,
+            labels: draft.labels,
+            created: noon(),
+            modified: noon(),
+            version: 1,
+            owner: None,
+            spec: draft.spec,
+            status: None,
+        })
+    });
+    Snapshot::load(1, resources)
+}
