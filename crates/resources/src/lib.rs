@@ -13,6 +13,7 @@ pub mod kind;
 pub mod kinds;
 pub mod labels;
 pub mod naming;
+pub mod overview;
 mod resource;
 pub mod schema;
 pub mod violation;

@@ -40,7 +40,8 @@ pub fn valid(kind: Kind, json: Value) {
 #[track_caller]
 pub fn round_trips(kind: Kind, spec: Value) {
     let mut unknown = Vec::new();
-    let read = crate::Spec::from_json(kind, spec.clone(), &mut unknown).unwrap_or_else(|e| panic!("{kind}: {e}"));
+    let read =
+        crate::Spec::from_json(kind, spec.clone(), &mut unknown).unwrap_or_else(|e| panic!("{kind}: {e}"));
     assert_eq!(unknown, Vec::<String>::new(), "{kind} {spec}");
     assert_eq!(read.to_json(), spec, "{kind}");
 }

@@ -1,0 +1,185 @@
+//! Go templates as users write them into resources.
+//!
+//! Go refuses a template that calls an unknown function when it is parsed, wherever the call stands.
+//! Here that would show only when the call is reached, so templates are searched for such calls first.
+//! The parser also takes `if` without `end` and `end` without `if`; those are counted here.
+
+use gotmpl::{
+    Template, TemplateError,
+    parse::{Expr, ListNode, Node, Parser, PipeNode},
+};
+
+/// The functions every Go template may call.
+const BUILTINS: [&str; 19] = [
+    "and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print",
+    "printf", "println", "slice", "urlquery",
+];
+
+/// Why a template cannot be used, in Go's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CompileError {
+    pub message: String,
+    /// The name that was called but is no function.
+    pub unknown_function: Option<String>,
+}
+
+/// Parses a template; functions beyond the builtins must already be registered with it and be named
+/// in `functions`.
+pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Result<Template, CompileError> {
+    let (tree, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).map_err(in_go_words)?;
+    check_blocks(text)?;
+    let known = |name: &str| BUILTINS.contains(&name) || functions.contains(&name);
+    let unknown = std::iter::once(&tree)
+        .chain(defines.iter().map(|define| &define.body))
+        .find_map(|list| unknown_in_list(list, &known));
+    match unknown {
+        Some((line, name)) => Err(CompileError {
+            message: format!("template: :{line}: function {name:?} not defined"),
+            unknown_function: Some(name),
+        }),
+        None => template.parse(text).map_err(in_go_words),
+    }
+}
+
+fn in_go_words(error: TemplateError) -> CompileError {
+    let message = match error {
+        TemplateError::Parse { line, message, .. } | TemplateError::Lex { line, message, .. } => {
+            return syntax_error(line, &message);
+        }
+        other => other.to_string(),
+    };
+    CompileError { message, unknown_function: None }
+}
+
+/// Checks that every block is closed and nothing else is.
+fn check_blocks(text: &str) -> Result<(), CompileError> {
+    let mut open = 0usize;
+    let mut rest = text;
+    while let Some((_, action)) = rest.split_once("{{") {
+        let line = 1 + text[..text.len() - action.len()].matches('\n').count();
+        let word = action.trim_start_matches(['-', ' ', '\t', '\n', '\r']);
+        let word = word.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        match word {
+            "if" | "range" | "with" | "define" | "block" => open += 1,
+            "end" if open == 0 => return Err(syntax_error(line, "unexpected {{end}}")),
+            "end" => open -= 1,
+            _ => {}
+        }
+        rest = after_action(action);
+    }
+    if open > 0 { Err(syntax_error(1 + text.matches('\n').count(), "unexpected EOF")) } else { Ok(()) }
+}
+
+/// What follows an action, whose strings and comments may contain braces.
+fn after_action(action: &str) -> &str {
+    if let Some(comment) = action.trim_start_matches(['-', ' ']).strip_prefix("/*") {
+        return comment.split_once("*/").map_or("", |(_, rest)| rest);
+    }
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in action.char_indices() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some('"') if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '"' || c == '`' => quote = Some(c),
+            None if action[at..].starts_with("}}") => return &action[at..],
+            None => {}
+        }
+    }
+    ""
+}
+
+fn syntax_error(line: usize, message: &str) -> CompileError {
+    CompileError { message: format!("template: :{line}: {message}"), unknown_function: None }
+}
+
+type Unknown = (usize, String);
+
+fn unknown_in_list(list: &ListNode, known: &dyn Fn(&str) -> bool) -> Option<Unknown> {
+    list.nodes.iter().find_map(|node| match node {
+        Node::List(list) => unknown_in_list(list, known),
+        Node::Action(action) => unknown_in_pipe(&action.pipe, known),
+        Node::If(branch) | Node::Range(branch) | Node::With(branch) => unknown_in_pipe(&branch.pipe, known)
+            .or_else(|| unknown_in_list(&branch.body, known))
+            .or_else(|| branch.else_body.as_ref().and_then(|list| unknown_in_list(list, known))),
+        Node::Template(call) => call.pipe.as_ref().and_then(|pipe| unknown_in_pipe(pipe, known)),
+        Node::Define(define) => unknown_in_list(&define.body, known),
+        Node::Text(_) | Node::Break(_) | Node::Continue(_) => None,
+    })
+}
+
+fn unknown_in_pipe(pipe: &PipeNode, known: &dyn Fn(&str) -> bool) -> Option<Unknown> {
+    let mut expressions = pipe.commands.iter().flat_map(|command| &command.args);
+    expressions.find_map(|expression| unknown_in_expression(expression, known))
+}
+
+fn unknown_in_expression(expression: &Expr, known: &dyn Fn(&str) -> bool) -> Option<Unknown> {
+    match expression {
+        Expr::Identifier(at, name) if !known(name) => Some((at.line, name.to_string())),
+        Expr::Pipe(_, pipe) => unknown_in_pipe(pipe, known),
+        Expr::Chain(_, inner, _) => unknown_in_expression(inner, known),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> Option<String> {
+        compile(Template::new(""), text, &["label"]).err().map(|error| error.message)
+    }
+
+    #[test]
+    fn unknown_functions_are_found_wherever_they_stand() {
+        for text in [
+            "{{foo}}",
+            "{{foo .a}}",
+            "{{.a | foo}}",
+            "{{print (foo .a)}}",
+            "{{if foo}}a{{end}}",
+            "{{if .a}}{{else}}{{foo}}{{end}}",
+            "{{with .a}}{{foo}}{{end}}",
+            "{{range .a}}{{foo}}{{end}}",
+            "{{define \"x\"}}{{foo}}{{end}}",
+            "{{template \"x\" foo}}",
+            "{{(foo).a}}",
+        ] {
+            let expect = "template: :1: function \"foo\" not defined";
+            assert_eq!(error(text).as_deref(), Some(expect), "{text}");
+        }
+        assert_eq!(error("a\n{{foo}}").as_deref(), Some("template: :2: function \"foo\" not defined"));
+    }
+
+    #[test]
+    fn the_functions_of_go_and_those_registered_are_known() {
+        for text in [
+            "{{.a}}",
+            "{{printf \"%s\" .a}}",
+            "{{label \"a\"}}",
+            "{{if eq .a \"b\"}}{{len .a}}{{end}}",
+            "{{- if .a -}}{{print \"{{end}} \\\" }}\" `}}`}}{{else if .b}}{{- end -}}",
+            "{{/* \" {{if .a}} */}}",
+            "",
+        ] {
+            assert_eq!(error(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_in_the_syntax_name_the_line() {
+        for text in [
+            "{{.a",
+            "{{if .a}}",
+            "{{.Name[4 }}",
+            "{{end}}",
+            "{{if .a}}{{end}}{{end}}",
+            "{{range .a}}{{if .b}}{{end}}",
+        ] {
+            let message = error(text).unwrap_or_default();
+            assert!(message.starts_with("template: :1: "), "{text}: {message}");
+        }
+    }
+}
