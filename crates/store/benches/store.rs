@@ -1,1 +1,188 @@
-fn main() {}
+//! What reading and writing cost, beside what the disk allows.
+//!
+//! Reads: one resource and a page of 100, with 100 to 100,000 resources stored; the cost should not
+//! depend on that number. The same 64 places, spread over the whole store, are read again and again,
+//! so that what is measured is the store and not how much of it fits into the processor's cache.
+//! Writes: commits per second of bare `rusqlite` with the same table and durability, of the store with
+//! one writer, and with 32 at a time. Prints a table of medians at the end.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, not the product")]
+
+use std::{
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use criterion::Criterion;
+use resources::{Key, Kind};
+use store::{Memory, Record, Sqlite, Store, Write, conformance::resource};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const SIZES: [usize; 3] = [100, 10_000, 100_000];
+const PLACES: usize = 64;
+const WRITERS: usize = 32;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .configure_from_args()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    let runtime = Runtime::new().unwrap();
+    let mut table = Table::default();
+    reads(&mut criterion, &runtime, &mut table);
+    writes(&mut criterion, &runtime, &mut table);
+    criterion.final_summary();
+    table.print();
+}
+
+/// Medians by row, for the summary.
+#[derive(Default)]
+struct Table(Vec<(String, Vec<(String, f64)>)>);
+
+impl Table {
+    fn row(&mut self, name: String, cells: Vec<(String, f64)>) {
+        self.0.push((name, cells));
+    }
+
+    /// Nanoseconds of each cell, and their ratio to the first of the row.
+    fn print(&self) {
+        println!("\nmedians (ratio to the first of the row)");
+        for (name, cells) in &self.0 {
+            let first = cells.first().map_or(f64::NAN, |(_, median)| *median);
+            let cells = cells.iter().map(|(label, median)| {
+                format!("{label}: {:.1} ns, {:.0}/s ({:.2}x)", median, 1e9 / median, median / first)
+            });
+            println!("  {name:<24}{}", cells.collect::<Vec<_>>().join(" | "));
+        }
+    }
+}
+
+/// Runs `timed`, which takes a number of rounds and says how long they took; returns the median of
+/// one round in nanoseconds.
+fn measure(criterion: &mut Criterion, name: &str, mut timed: impl FnMut(u64) -> Duration) -> f64 {
+    let mut samples = Vec::new();
+    criterion.bench_function(name, |bencher| {
+        bencher.iter_custom(|rounds| {
+            let took = timed(rounds);
+            samples.push(took.as_secs_f64() * 1e9 / rounds as f64);
+            took
+        });
+    });
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn name(n: usize) -> String {
+    format!("backend-{n:06}")
+}
+
+fn filled(runtime: &Runtime, store: Arc<dyn Store>, size: usize) -> Arc<dyn Store> {
+    let all = (0..size).map(|n| Write::Create(resource(Kind::MeshService, "default", &name(n), "one")));
+    runtime.block_on(store.write(all.collect())).unwrap();
+    store
+}
+
+/// On the disk the build is on: the temporary directory may be memory, where flushing costs nothing.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn reads(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {
+    for kind in ["memory", "sqlite"] {
+        let mut rows = [("get one", vec![]), ("first page", vec![]), ("deep page", vec![])];
+        for size in SIZES {
+            let directory = directory();
+            let store: Arc<dyn Store> = match kind {
+                "memory" => Arc::new(Memory::default()),
+                _ => Arc::new(Sqlite::open(directory.path().join("store.db")).unwrap()),
+            };
+            let store = filled(runtime, store, size);
+            let places: Vec<usize> = (0..PLACES).map(|i| i * size / PLACES).collect();
+            let keys: Vec<Key> =
+                places.iter().map(|&n| Key::new(Kind::MeshService, "default", &name(n))).collect();
+            let deep = size - size.min(100);
+            for (what, cells) in &mut rows {
+                let read = |round: usize| {
+                    let snapshot = store.snapshot().unwrap();
+                    match *what {
+                        "get one" => drop(black_box(snapshot.get(&keys[round % PLACES]).cloned())),
+                        "first page" => drop(black_box(snapshot.page(Kind::MeshService, None, 0, 100))),
+                        _ => drop(black_box(snapshot.page(Kind::MeshService, Some("default"), deep, 100))),
+                    }
+                };
+                let median = measure(criterion, &format!("{kind}/{what}/{size}"), |rounds| {
+                    let start = Instant::now();
+                    (0..rounds as usize).for_each(read);
+                    start.elapsed()
+                });
+                cells.push((size.to_string(), median));
+            }
+        }
+        for (what, cells) in rows {
+            table.row(format!("{kind}, {what}"), cells);
+        }
+    }
+}
+
+fn writes(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {
+    let raw = raw_commits(criterion);
+    let directory = directory();
+    let store = Arc::new(Sqlite::open(directory.path().join("store.db")).unwrap());
+    filled(runtime, store.clone(), WRITERS);
+    let one = measure(criterion, "commit/one writer", |rounds| {
+        let start = Instant::now();
+        runtime.block_on(updates(store.as_ref(), 0, rounds));
+        start.elapsed()
+    });
+    let many = measure(criterion, "commit/32 writers", |rounds| {
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (store, writers) = (store.clone(), WRITERS as u64);
+                let share = rounds / writers + u64::from((writer as u64) < rounds % writers);
+                runtime.spawn(async move { updates(store.as_ref(), writer, share).await })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+        start.elapsed()
+    });
+    let cells = [("bare rusqlite", raw), ("one writer", one), ("32 writers", many)];
+    table.row("sqlite, one write".to_owned(), cells.map(|(label, median)| (label.to_owned(), median)).into());
+}
+
+/// Updates the writer's own resource again and again.
+async fn updates(store: &dyn Store, writer: usize, rounds: u64) {
+    let key = Key::new(Kind::MeshService, "default", &name(writer));
+    let stored = store.snapshot().unwrap().get(&key).unwrap().clone();
+    let mut expected = stored.version;
+    for _ in 0..rounds {
+        let update = Write::Update { resource: stored.as_ref().clone(), expected };
+        expected = store.write(vec![update]).await.unwrap().revision;
+    }
+}
+
+/// One row per transaction with nothing around it: what the disk and SQLite allow.
+fn raw_commits(criterion: &mut Criterion) -> f64 {
+    let directory = directory();
+    let connection = rusqlite::Connection::open(directory.path().join("raw.db")).unwrap();
+    for (pragma, value) in [("locking_mode", "EXCLUSIVE"), ("journal_mode", "WAL"), ("synchronous", "FULL")] {
+        connection.pragma_update(None, pragma, value).unwrap();
+    }
+    connection
+        .execute_batch(
+            "CREATE TABLE resources (name TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID",
+        )
+        .unwrap();
+    let record = Record::from(&resource(Kind::MeshService, "default", &name(0), "one"));
+    let text = serde_json::to_string(&record).unwrap();
+    let mut replace = connection.prepare("INSERT OR REPLACE INTO resources VALUES (?1, ?2)").unwrap();
+    measure(criterion, "commit/bare rusqlite", |rounds| {
+        let start = Instant::now();
+        for round in 0..rounds as usize {
+            replace.execute([name(round % WRITERS), text.clone()]).unwrap();
+        }
+        start.elapsed()
+    })
+}

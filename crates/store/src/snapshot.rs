@@ -1,11 +1,14 @@
 //! Everything that is stored, at one moment.
 //!
 //! Resources of a kind stand on one shelf, sorted by mesh and name, cut into chunks that successive
-//! snapshots share: a write copies one chunk and a list of chunk pointers, whatever the size of the
-//! store, and a page at any offset is found by counting chunks.
+//! snapshots share: a write copies one chunk and a list of chunk pointers. A page at any offset, and
+//! through the [`index`] a single resource, cost the same whatever the size of the store.
+
+mod index;
 
 use std::{cmp::Ordering, ops::Range, sync::Arc};
 
+use index::Index;
 use resources::{Key, Kind, Resource};
 
 const CHUNK: usize = 256;
@@ -37,7 +40,7 @@ impl Snapshot {
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
-        self.shelf(key.kind).get(&key.mesh, &key.name)
+        self.shelf(key.kind).index.get(&key.mesh, &key.name)
     }
 
     /// All resources of a kind, sorted by mesh and name.
@@ -97,12 +100,17 @@ impl Snapshot {
     pub fn with(&self, revision: u64, changed: &[(Key, Option<Arc<Resource>>)]) -> Snapshot {
         let mut next = self.clone();
         next.revision = revision;
+        let mut touched = [false; Kind::COUNT];
         for (key, value) in changed {
+            touched[key.kind as usize] = true;
             let shelf = Arc::make_mut(&mut next.shelves[key.kind as usize]);
             match value {
                 Some(resource) => shelf.put(resource.clone()),
                 None => shelf.remove(&key.mesh, &key.name),
             }
+        }
+        for (shelf, _) in next.shelves.iter_mut().zip(touched).filter(|(_, touched)| *touched) {
+            Arc::make_mut(shelf).count();
         }
         next
     }
@@ -122,40 +130,52 @@ impl Snapshot {
     }
 }
 
+type Chunk = Arc<Vec<Arc<Resource>>>;
+
 /// The resources of one kind, sorted by mesh and name. No chunk is empty or longer than `CHUNK`.
 #[derive(Debug, Clone, Default)]
 struct Shelf {
-    chunks: Vec<Arc<Vec<Arc<Resource>>>>,
+    chunks: Vec<Chunk>,
+    /// How many resources come before each chunk; see [`Shelf::count`].
+    before: Vec<usize>,
     len: usize,
+    index: Index,
 }
 
 impl Shelf {
     fn sorted(mut resources: Vec<Arc<Resource>>) -> Shelf {
         resources.sort_by(|a, b| compare(a, b.mesh(), b.name()));
-        let len = resources.len();
         // Half-full chunks leave room for the writes that follow.
         let chunks = resources.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
-        Shelf { chunks, len }
+        let mut shelf = Shelf { chunks, ..Shelf::default() };
+        shelf.count();
+        for resource in resources {
+            shelf.index.put(resource);
+        }
+        shelf
     }
 
-    fn get(&self, mesh: &str, name: &str) -> Option<&Arc<Resource>> {
-        let chunk = self.chunks.get(self.chunk_for(mesh, name))?;
-        let index = chunk.binary_search_by(|r| compare(r, mesh, name)).ok()?;
-        chunk.get(index)
+    /// Brings the counts up to date after changes.
+    fn count(&mut self) {
+        self.len = 0;
+        self.before.clear();
+        for chunk in &self.chunks {
+            self.before.push(self.len);
+            self.len += chunk.len();
+        }
     }
 
     /// The chunk that holds the place of a name: the last one that does not start after it.
     fn chunk_for(&self, mesh: &str, name: &str) -> usize {
-        let starts_after = |chunk: &Arc<Vec<Arc<Resource>>>| {
-            chunk.first().is_none_or(|first| compare(first, mesh, name) == Ordering::Greater)
-        };
+        let starts_after =
+            |chunk: &Chunk| chunk.first().is_none_or(|first| compare(first, mesh, name) == Ordering::Greater);
         self.chunks.partition_point(|chunk| !starts_after(chunk)).saturating_sub(1)
     }
 
     fn put(&mut self, resource: Arc<Resource>) {
+        self.index.put(resource.clone());
         if self.chunks.is_empty() {
             self.chunks.push(Arc::new(vec![resource]));
-            self.len = 1;
             return;
         }
         let at = self.chunk_for(resource.mesh(), resource.name());
@@ -164,7 +184,6 @@ impl Shelf {
             Ok(index) => chunk[index] = resource,
             Err(index) => {
                 chunk.insert(index, resource);
-                self.len += 1;
                 if chunk.len() > CHUNK {
                     let upper = chunk.split_off(CHUNK / 2);
                     self.chunks.insert(at + 1, Arc::new(upper));
@@ -174,37 +193,38 @@ impl Shelf {
     }
 
     fn remove(&mut self, mesh: &str, name: &str) {
+        self.index.remove(mesh, name);
         let at = self.chunk_for(mesh, name);
         let Some(shared) = self.chunks.get_mut(at) else { return };
         let Ok(index) = shared.binary_search_by(|r| compare(r, mesh, name)) else { return };
         let chunk = Arc::make_mut(shared);
         chunk.remove(index);
-        self.len -= 1;
         if chunk.is_empty() {
             self.chunks.remove(at);
+        } else if self.chunks.get(at + 1).is_some_and(|next| self.chunks[at].len() + next.len() <= CHUNK / 2)
+        {
+            // Many deletions must not leave many tiny chunks.
+            let next = self.chunks.remove(at + 1);
+            Arc::make_mut(&mut self.chunks[at]).extend(next.iter().cloned());
         }
     }
 
-    /// The first index whose resource is not before (`mesh`, `name`).
-    fn index_of(&self, before: impl Fn(&Resource) -> bool) -> usize {
+    /// How many resources `before` lets through; it must do so for the first ones and no other.
+    fn position(&self, before: impl Fn(&Resource) -> bool) -> usize {
         let at = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| before(last)));
-        let earlier: usize = self.chunks[..at].iter().map(|chunk| chunk.len()).sum();
-        earlier + self.chunks.get(at).map_or(0, |chunk| chunk.partition_point(|r| before(r)))
+        match self.chunks.get(at) {
+            Some(chunk) => self.before[at] + chunk.partition_point(|r| before(r)),
+            None => self.len,
+        }
     }
 
     fn mesh_range(&self, mesh: &str) -> Range<usize> {
-        self.index_of(|r| r.mesh() < mesh)..self.index_of(|r| r.mesh() <= mesh)
+        self.position(|r| r.mesh() < mesh)..self.position(|r| r.mesh() <= mesh)
     }
 
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Arc<Resource>> {
-        let mut skip = range.start;
-        let mut first = 0;
-        while let Some(chunk) = self.chunks.get(first)
-            && skip >= chunk.len()
-        {
-            skip -= chunk.len();
-            first += 1;
-        }
+        let first = self.before.partition_point(|before| *before <= range.start).saturating_sub(1);
+        let skip = range.start - self.before.get(first).copied().unwrap_or(0);
         self.chunks[first..].iter().flat_map(|chunk| chunk.iter()).skip(skip).take(range.len())
     }
 }

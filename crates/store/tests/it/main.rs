@@ -4,4 +4,5 @@
 
 mod backup;
 mod memory;
+mod snapshot;
 mod sqlite;
