@@ -1,1 +1,46 @@
-fn main() {}
+//! `kumactl`: the command line client of the control plane.
+//!
+//! Every command is one module with its arguments and what it does. Data goes to stdout, talk to
+//! stderr, and the exit code says whose fault a failure was; see [`failure`].
+
+mod apply;
+mod cli;
+mod client;
+mod completion;
+mod config;
+mod control_planes;
+mod delete;
+mod failure;
+mod generate;
+mod get;
+mod kri;
+mod output;
+mod reference;
+mod sni;
+mod terminal;
+mod types;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // Fails only when a provider is installed already, which is then just as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let arguments = match cli::Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { failure::INVALID } else { failure::OK });
+        }
+    };
+    match cli::run(&arguments) {
+        Ok(()) => ExitCode::from(failure::OK),
+        Err(failure) if failure.is_closed_pipe() => ExitCode::from(failure::OK),
+        Err(failure) => {
+            terminal::talk(&format!("error: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `apply`: reads everything, checks everything, and only then sends anything.
+
+mod plan;
+mod send;
+mod sources;
+mod template;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plan::Planned;
+use resources::format::yaml;
+use send::Action;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::Global,
+    config::Settings,
+    control_planes::pair,
+    failure::{Failure, Result},
+    output::{self, Format},
+    terminal,
+};
+
+/// From this many resources on, a person watching wants to see how far it got.
+const WORTH_A_BAR: usize = 10;
+
+/// Create or update resources
+///
+/// Reads YAML or JSON in Universal or Kubernetes form. All input is read and checked before anything is
+/// sent; what was created, updated or left unchanged is told on stderr.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// File, directory, URL, or - for stdin; repeatable
+    #[arg(short, long = "file", value_name = "SOURCE")]
+    files: Vec<String>,
+    /// Read directories below the given ones, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Value to put where the input has {{ KEY }}; repeatable
+    #[arg(short = 'v', long = "var", value_name = "KEY=VALUE", value_parser = pair)]
+    vars: Vec<(String, String)>,
+    /// Check the input and print what would be sent, without sending it
+    #[arg(long)]
+    dry_run: bool,
+    /// Form of the result on stdout; nothing by default, YAML with --dry-run
+    #[arg(short = 'o', long = "output", value_name = "FORMAT")]
+    format: Option<Format>,
+}
+
+/// What became of a resource.
+struct Outcome<'a> {
+    planned: &'a Planned,
+    action: Action,
+}
+
+impl Apply {
+    pub fn run(&self, global: &Global) -> Result<()> {
+        let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
+        let planned = plan::make(texts, &self.vars.iter().cloned().collect())?;
+        if planned.is_empty() {
+            return Err(Failure::invalid("the input holds no resources"));
+        }
+        if self.dry_run {
+            return self.show_plan(&planned);
+        }
+        let client = Settings::load(global)?.client()?;
+        let bar = progress(planned.len());
+        let mut outcomes = Vec::new();
+        let mut failure = None;
+        for resource in &planned {
+            match send::send(resource, &client) {
+                Ok((action, warnings)) => {
+                    bar.suspend(|| {
+                        for warning in warnings {
+                            terminal::warn(&format!("{}: {warning}", resource.label()));
+                        }
+                        terminal::talk(&format!("{} {}", resource.label(), action.word()));
+                    });
+                    outcomes.push(Outcome { planned: resource, action });
+                    bar.inc(1);
+                }
+                Err(reason) => {
+                    failure = Some((resource, reason));
+                    break;
+                }
+            }
+        }
+        bar.finish_and_clear();
+        self.show_outcomes(&outcomes)?;
+        match failure {
+            None => Ok(()),
+            Some((resource, reason)) => Err(interrupted(&planned, &outcomes, resource, &reason)),
+        }
+    }
+
+    fn show_plan(&self, planned: &[Planned]) -> Result<()> {
+        for resource in planned {
+            for field in &resource.unknown_fields {
+                terminal::warn(&format!("{}: unknown field {field}, it has no effect", resource.label()));
+            }
+        }
+        let bodies: Vec<&Value> = planned.iter().map(|resource| &resource.body).collect();
+        let text = match self.format {
+            Some(Format::Json) => output::json(&json!(bodies)),
+            Some(Format::Name | Format::Table | Format::Wide) => {
+                planned.iter().map(|resource| format!("{}\n", resource.path_name())).collect()
+            }
+            None | Some(Format::Yaml) => yaml::to_string_multiple(bodies),
+        };
+        terminal::data(&text)?;
+        terminal::talk(&format!("dry run: {} valid, nothing was sent", count(planned.len())));
+        Ok(())
+    }
+
+    fn show_outcomes(&self, outcomes: &[Outcome<'_>]) -> Result<()> {
+        let Some(format) = self.format else { return Ok(()) };
+        let list = || -> Value {
+            outcomes
+                .iter()
+                .map(|outcome| {
+                    let key = &outcome.planned.draft.key;
+                    json!({
+                        "type": key.kind.name(), "mesh": key.mesh.as_ref(), "name": key.name.as_ref(),
+                        "action": outcome.action.word(),
+                    })
+                })
+                .collect()
+        };
+        let rows = outcomes.iter().map(|outcome| {
+            let key = &outcome.planned.draft.key;
+            let mesh = if key.mesh.is_empty() { "-".to_owned() } else { key.mesh.to_string() };
+            vec![key.kind.to_string(), mesh, key.name.to_string(), outcome.action.word().to_owned()]
+        });
+        let text = match format {
+            Format::Table | Format::Wide => output::table(&["TYPE", "MESH", "NAME", "ACTION"], rows),
+            Format::Json => output::json(&list()),
+            Format::Yaml => output::yaml(&list()),
+            Format::Name => outcomes.iter().map(|o| format!("{}\n", o.planned.path_name())).collect(),
+        };
+        Ok(terminal::data(&text)?)
+    }
+}
+
+/// Says what is done and what is not, so that nobody has to find out.
+fn interrupted(planned: &[Planned], done: &[Outcome<'_>], failed: &Planned, reason: &Failure) -> Failure {
+    let mut message = format!("{} was not applied: {reason}", failed.label());
+    if planned.len() > 1 {
+        let written = done.iter().filter(|outcome| outcome.action != Action::Unchanged).count();
+        message.push_str(&format!(
+            "\n{} applied before it ({written} written, {} unchanged)",
+            count(done.len()),
+            done.len() - written
+        ));
+        let rest: Vec<String> = planned[done.len() + 1..].iter().map(Planned::label).collect();
+        if rest.is_empty() {
+            message.push_str("; nothing was left");
+        } else {
+            message.push_str(&format!("; not applied:\n* {}", rest.join("\n* ")));
+        }
+    }
+    Failure::failed(message)
+}
+
+fn count(resources: usize) -> String {
+    if resources == 1 { "1 resource".to_owned() } else { format!("{resources} resources") }
+}
+
+fn progress(resources: usize) -> ProgressBar {
+    if resources < WORTH_A_BAR || !terminal::stderr_is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(resources as u64), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}

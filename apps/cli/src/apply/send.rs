@@ -1,0 +1,86 @@
+//! Sending one resource, and telling whether that changed anything.
+
+use resources::{Draft, format::universal};
+use serde_json::Value;
+
+use super::plan::Planned;
+use crate::{client::Client, failure::Result, types::Type};
+
+/// What applying a resource did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Created,
+    Updated,
+    Unchanged,
+}
+
+impl Action {
+    pub fn word(self) -> &'static str {
+        match self {
+            Action::Created => "created",
+            Action::Updated => "updated",
+            Action::Unchanged => "unchanged",
+        }
+    }
+}
+
+/// Sends a resource unless the control plane has it already; gives the server's warnings, too.
+pub fn send(planned: &Planned, client: &Client) -> Result<(Action, Vec<String>)> {
+    let key = &planned.draft.key;
+    let path = Type::of_kind(key.kind).item(&key.mesh, &key.name);
+    let answer = client.get(&path)?;
+    if answer.status == 200
+        && planned.unknown_fields.is_empty()
+        && serde_json::from_str(&answer.body).is_ok_and(|stored| is_same(&planned.draft, stored))
+    {
+        return Ok((Action::Unchanged, Vec::new()));
+    }
+    put(planned, &path, client)
+}
+
+fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<String>)> {
+    let answer = client.put(path, &planned.body)?.accepted("the control plane refused it")?;
+    let action = if answer.status == 201 { Action::Created } else { Action::Updated };
+    let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    let mut warnings: Vec<String> = said["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|w| w.as_str().map(str::to_owned))
+        .collect();
+    for field in &planned.unknown_fields {
+        if !warnings.iter().any(|warning| warning.contains(field.as_str())) {
+            warnings.push(format!("unknown field {field}, it has no effect"));
+        }
+    }
+    Ok((action, warnings))
+}
+
+/// Whether storing the draft would change nothing. Labels the control plane adds do not count.
+fn is_same(draft: &Draft, stored: Value) -> bool {
+    let Value::Object(fields) = stored else { return false };
+    let Ok(stored) = universal::parse_as(draft.kind(), fields) else { return false };
+    let added = |key: &str| key.starts_with("kuma.io/") || key.starts_with("k8s.kuma.io/");
+    let stored_labels = &stored.draft.labels;
+    stored.unknown_fields.is_empty()
+        && stored.draft.spec == draft.spec
+        && draft.labels.iter().all(|(key, value)| stored_labels.get(key) == Some(value))
+        && stored_labels.keys().all(|key| added(key) || draft.labels.contains_key(key))
+}
+
+/// The body the control plane gets: as written for the Universal form, so that a newer control plane
+/// sees fields this client does not know.
+pub fn body(value: Value, draft: &Draft) -> Value {
+    if value.get("apiVersion").is_some() {
+        return universal::render_draft(draft);
+    }
+    let mut rendered = serde_json::Map::new();
+    rendered.insert("type".into(), draft.kind().name().into());
+    if !draft.key.mesh.is_empty() {
+        rendered.insert("mesh".into(), draft.key.mesh.as_ref().into());
+    }
+    if let Value::Object(fields) = value {
+        rendered.extend(fields.into_iter().filter(|(field, _)| field != "type" && field != "mesh"));
+    }
+    Value::Object(rendered)
+}

@@ -1,0 +1,98 @@
+//! The command line: global flags, the tree of commands, and the way from one to the other.
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    apply, client, completion, config, control_planes, delete, failure, failure::Result, generate, get, kri,
+    reference, sni, version,
+};
+
+/// Manages the resources of a mesh on a Kuma-compatible control plane.
+///
+/// Data goes to stdout, everything else to stderr. Without a configuration the control plane at
+/// http://localhost:5681 is used.
+#[derive(Debug, Parser)]
+#[command(name = "kumactl", version, after_help = failure::EXIT_CODES, propagate_version = false)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags every command understands.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Configuration file [default: ~/.kumactl/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config_file: Option<std::path::PathBuf>,
+    /// Neither read nor write a configuration file; use http://localhost:5681
+    #[arg(long, global = true, conflicts_with = "config_file")]
+    pub no_config: bool,
+    /// Use this context instead of the current one
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// How long one request to the control plane may take; 0s means forever
+    #[arg(long, global = true, value_name = "DURATION", default_value = "60s", value_parser = client::parse_timeout)]
+    pub api_timeout: std::time::Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Apply(apply::Apply),
+    Get(get::Get),
+    Delete(delete::Delete),
+    /// Show and change which control planes this client knows
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Make tokens, keys and certificates
+    Generate {
+        #[command(subcommand)]
+        command: generate::Generate,
+    },
+    /// Take resource identifiers apart and put them together
+    Kri {
+        #[command(subcommand)]
+        command: kri::Command,
+    },
+    /// Take the server names of connections between zones apart and put them together
+    Sni {
+        #[command(subcommand)]
+        command: sni::Command,
+    },
+    Version(version::Version),
+    Completion(completion::Completion),
+    /// Print the reference of all commands in Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    View(control_planes::View),
+    /// Manage the control planes this client knows
+    #[command(visible_alias = "control-plane")]
+    ControlPlanes {
+        #[command(subcommand)]
+        command: control_planes::ControlPlanes,
+    },
+}
+
+pub fn run(cli: &Cli) -> Result<()> {
+    let settings = || config::Settings::load(&cli.global);
+    match &cli.command {
+        Command::Apply(apply) => apply.run(&cli.global),
+        Command::Get(get) => get.run(&settings()?.client()?),
+        Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),
+        Command::Config { command: ConfigCommand::ControlPlanes { command } } => command.run(settings()?),
+        Command::Generate { command } => command.run(&cli.global),
+        Command::Kri { command } => command.run(),
+        Command::Sni { command } => command.run(),
+        Command::Version(version) => version.run(&cli.global),
+        Command::Completion(completion) => completion.run(),
+        Command::Reference => reference::run(),
+    }
+}

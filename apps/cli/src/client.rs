@@ -1,0 +1,316 @@
+//! The control plane's REST API, as far as this client uses it.
+
+use std::{fs, path::Path, time::Duration};
+
+use resources::duration::GoDuration;
+use serde_json::Value;
+use ureq::{
+    Agent,
+    http::{Response, header::HeaderName},
+    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
+};
+
+use crate::{
+    config::ApiServer,
+    failure::{Failure, Result},
+};
+
+/// An answer larger than this is not one of a control plane.
+const MAX_ANSWER: u64 = 512 * 1024 * 1024;
+/// Where Linux distributions keep the certificates of public authorities.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A connection to one control plane.
+#[derive(Debug)]
+pub struct Client {
+    agent: Agent,
+    base: String,
+    context: String,
+    headers: Vec<(String, String)>,
+}
+
+/// A complete answer of the server.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// The store's revision the answer was made from, where the control plane says so.
+    pub revision: Option<String>,
+    pub body: String,
+}
+
+impl Client {
+    pub fn new(server: &ApiServer, context: &str, timeout: Duration) -> Result<Client> {
+        let base = server.url.trim_end_matches('/').to_owned();
+        if !base.starts_with("http://") && !base.starts_with("https://") {
+            return Err(Failure::invalid(format!(
+                "the address {base:?} of context {context:?} must start with http:// or https://"
+            )));
+        }
+        let mut headers: Vec<(String, String)> =
+            server.headers.iter().map(|header| (header.key.clone(), header.value.clone())).collect();
+        match server.auth_type.as_str() {
+            "" => {}
+            "tokens" => {
+                let token = server.auth_conf.get("token").ok_or_else(|| {
+                    Failure::invalid(format!("context {context:?} has auth type \"tokens\" but no token"))
+                })?;
+                headers.push(("authorization".to_owned(), format!("Bearer {}", token.trim())));
+            }
+            other => {
+                return Err(Failure::invalid(format!("auth type {other:?} is unknown; expected \"tokens\"")));
+            }
+        }
+        let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout);
+        Ok(Client { agent, base, context: context.to_owned(), headers })
+    }
+
+    pub fn get(&self, path: &str) -> Result<Answer> {
+        let mut request = self.agent.get(self.url(path));
+        for (key, value) in &self.headers {
+            request = request.header(key, value);
+        }
+        self.answer(path, request.call())
+    }
+
+    pub fn delete(&self, path: &str) -> Result<Answer> {
+        let mut request = self.agent.delete(self.url(path));
+        for (key, value) in &self.headers {
+            request = request.header(key, value);
+        }
+        self.answer(path, request.call())
+    }
+
+    pub fn put(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.send(self.agent.put(self.url(path)), path, body)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.send(self.agent.post(self.url(path)), path, body)
+    }
+
+    fn send(
+        &self,
+        mut request: ureq::RequestBuilder<ureq::typestate::WithBody>,
+        path: &str,
+        body: &Value,
+    ) -> Result<Answer> {
+        for (key, value) in &self.headers {
+            request = request.header(key, value);
+        }
+        self.answer(path, request.content_type("application/json").send(body.to_string()))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn answer(
+        &self,
+        path: &str,
+        response: std::result::Result<Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer> {
+        response.and_then(read).map_err(|error| {
+            Failure::failed(format!(
+                "could not reach the control plane at {} (context {:?}): {error}\nhint: {}",
+                self.url(path),
+                self.context,
+                hint(&error)
+            ))
+        })
+    }
+}
+
+impl Answer {
+    /// The body as JSON, or the server's refusal as a failure.
+    pub fn json(self, attempted: &str) -> Result<Value> {
+        let answer = self.accepted(attempted)?;
+        serde_json::from_str(&answer.body).map_err(|error| {
+            Failure::failed(format!(
+                "{attempted}: the answer is not JSON ({error}); is there a control plane at this address?"
+            ))
+        })
+    }
+
+    /// Lets 2xx through and turns everything else into a failure in the server's words.
+    pub fn accepted(self, attempted: &str) -> Result<Answer> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        Err(Failure::failed(format!("{attempted}: {}", self.refusal())))
+    }
+
+    /// Why the server refused, from its error JSON.
+    pub fn refusal(&self) -> String {
+        let error: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+        let (title, detail) = (text("title"), text("detail"));
+        let mut said = match (title.is_empty(), detail.is_empty()) {
+            (true, true) => {
+                let body: String = self.body.trim().chars().take(300).collect();
+                return format!("the control plane answered {}: {body}", self.status)
+                    .trim_end_matches(": ")
+                    .to_owned();
+            }
+            (false, true) => title,
+            (true, false) => detail,
+            (false, false) => format!("{title} ({detail})"),
+        };
+        for (list, message) in [("invalid_parameters", "reason"), ("causes", "message")] {
+            let causes: Vec<&Value> = error[list].as_array().into_iter().flatten().collect();
+            for cause in &causes {
+                let (field, message) = (cause["field"].as_str(), cause[message].as_str());
+                said.push_str(&format!("\n* {}: {}", field.unwrap_or_default(), message.unwrap_or_default()));
+            }
+            if !causes.is_empty() {
+                break;
+            }
+        }
+        format!("{said} [{}]", self.status)
+    }
+}
+
+/// Fetches something that is not the control plane's, such as a file to apply.
+pub fn fetch(url: &str, timeout: Duration) -> Result<Vec<u8>> {
+    let server = ApiServer::default();
+    let agent = agent(tls_of(&server, url.starts_with("https://"))?, timeout);
+    let mut response =
+        agent.get(url).call().map_err(|error| Failure::failed(format!("could not fetch {url}: {error}")))?;
+    if !response.status().is_success() {
+        return Err(Failure::failed(format!("could not fetch {url}: answered {}", response.status())));
+    }
+    response
+        .body_mut()
+        .with_config()
+        .limit(resources::format::yaml::MAX_BYTES as u64 + 1)
+        .read_to_vec()
+        .map_err(|error| Failure::failed(format!("could not fetch {url}: {error}")))
+}
+
+/// `60s`, `1m30s`; zero means no limit.
+pub fn parse_timeout(text: &str) -> std::result::Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    duration.to_std().ok_or_else(|| "must not be negative".to_owned())
+}
+
+/// Makes one segment of a path safe: names may contain anything a user typed.
+pub fn segment(text: &str) -> String {
+    encode(text, b"-._~")
+}
+
+/// Makes a value of a query safe.
+pub fn query_value(text: &str) -> String {
+    encode(text, b"-._~/:")
+}
+
+fn encode(text: &str, kept: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    // A segment of only dots would be taken for a step up.
+    if out.bytes().all(|b| b == b'.') { out.replace('.', "%2E") } else { out }
+}
+
+fn agent(tls: TlsConfig, timeout: Duration) -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global((!timeout.is_zero()).then_some(timeout))
+        .user_agent(concat!("kumactl/", env!("CARGO_PKG_VERSION")))
+        .accept("application/json, text/plain, */*")
+        .tls_config(tls)
+        .build()
+        .new_agent()
+}
+
+fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
+    let revision = response.headers().get(HeaderName::from_static("x-kuma-revision"));
+    let revision = revision.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let status = response.status().as_u16();
+    let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
+    Ok(Answer { status, revision, body })
+}
+
+fn tls_of(server: &ApiServer, needed: bool) -> Result<TlsConfig> {
+    let mut tls = TlsConfig::builder();
+    if !needed {
+        return Ok(tls.build());
+    }
+    let roots = if server.skip_verify {
+        tls = tls.disable_verification(true);
+        Vec::new()
+    } else if server.ca_cert_file.is_empty() {
+        system_roots()
+    } else {
+        certificates(Path::new(&server.ca_cert_file))?
+    };
+    tls = tls.root_certs(RootCerts::new_with_certs(&roots));
+    match (server.client_cert_file.as_str(), server.client_key_file.as_str()) {
+        ("", "") => {}
+        (certificate, key) if !certificate.is_empty() && !key.is_empty() => {
+            let chain = certificates(Path::new(certificate))?;
+            let pem = read_file(Path::new(key))?;
+            let key = PrivateKey::from_pem(&pem)
+                .map_err(|error| Failure::invalid(format!("{key}: not a private key in PEM: {error}")))?;
+            tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
+        }
+        _ => {
+            return Err(Failure::invalid(
+                "a client certificate and a client key need each other; give both or none",
+            ));
+        }
+    }
+    Ok(tls.build())
+}
+
+fn system_roots() -> Vec<Certificate<'static>> {
+    let chosen = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
+    let files = chosen.into_iter().chain(SYSTEM_ROOTS.iter().map(std::path::PathBuf::from));
+    files
+        .map(|file| certificates(&file).unwrap_or_default())
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
+    let pem = read_file(path)?;
+    let found: Vec<Certificate<'static>> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        return Err(Failure::invalid(format!("{}: holds no certificate in PEM", path.display())));
+    }
+    Ok(found)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| Failure::invalid(format!("{}: {error}", path.display())))
+}
+
+fn hint(error: &ureq::Error) -> &'static str {
+    match error {
+        ureq::Error::Timeout(_) => "the control plane is slow or a firewall is in the way; see --api-timeout",
+        ureq::Error::HostNotFound => "the host name is unknown; check the address with `kumactl config view`",
+        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => {
+            "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)"
+        }
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)"
+        }
+        _ => {
+            "is kuma-cp running there? `kumactl config control-planes list` shows the known ones, \
+             `kumactl config control-planes switch` chooses another"
+        }
+    }
+}

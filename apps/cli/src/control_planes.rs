@@ -1,0 +1,253 @@
+//! `config view` and `config control-planes add|list|remove|switch`.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    config::{ApiServer, Context, ControlPlane, Coordinates, Header, Settings},
+    failure::{Failure, Result},
+    output::{self, Format, Output},
+    terminal,
+};
+
+/// Show the configuration of this client
+#[derive(Debug, Args)]
+pub struct View {
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "yaml", value_parser = ["yaml", "json"])]
+    format: String,
+    /// Show tokens instead of asterisks
+    #[arg(long)]
+    show_secrets: bool,
+}
+
+impl View {
+    pub fn run(&self, settings: &Settings) -> Result<()> {
+        let mut shown = settings.to_json();
+        if !self.show_secrets {
+            hide_secrets(&mut shown);
+        }
+        let text = if self.format == "json" { output::json(&shown) } else { output::yaml(&shown) };
+        Ok(terminal::data(&text)?)
+    }
+}
+
+fn hide_secrets(config: &mut Value) {
+    for control_plane in config["controlPlanes"].as_array_mut().into_iter().flatten() {
+        let server = &mut control_plane["coordinates"]["apiServer"];
+        if let Some(conf) = server.get_mut("authConf").and_then(Value::as_object_mut) {
+            conf.values_mut().for_each(|value| *value = "*****".into());
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ControlPlanes {
+    Add(Box<Add>),
+    /// Show the known control planes
+    List(Output),
+    /// Forget a control plane
+    Remove {
+        /// Name of the control plane
+        #[arg(long)]
+        name: String,
+    },
+    /// Talk to another control plane from now on
+    Switch {
+        /// Name of the control plane
+        #[arg(long)]
+        name: String,
+    },
+}
+
+/// Add a control plane and talk to it from now on
+#[derive(Debug, Args)]
+pub struct Add {
+    /// Name of the control plane
+    #[arg(long)]
+    name: String,
+    /// Address of its REST API, such as https://host:5682
+    #[arg(long)]
+    address: String,
+    /// Replace a control plane of the same name
+    #[arg(long)]
+    overwrite: bool,
+    /// Certificate of the authority that signed the server's certificate
+    #[arg(long, value_name = "FILE")]
+    ca_cert_file: Option<String>,
+    /// Certificate to show to the server
+    #[arg(long, value_name = "FILE", requires = "client_key_file")]
+    client_cert_file: Option<String>,
+    /// Key of the certificate to show to the server
+    #[arg(long, value_name = "FILE", requires = "client_cert_file")]
+    client_key_file: Option<String>,
+    /// Accept any certificate of the server
+    #[arg(long)]
+    skip_verify: bool,
+    /// Header to send with every request
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    headers: Vec<(String, String)>,
+    /// How to authenticate
+    #[arg(long, value_parser = ["tokens"])]
+    auth_type: Option<String>,
+    /// Data to authenticate with, such as token=…
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, requires = "auth_type")]
+    auth_conf: Vec<(String, String)>,
+    /// Do not ask the control plane whether it is one
+    #[arg(long)]
+    skip_check: bool,
+}
+
+impl ControlPlanes {
+    pub fn run(&self, mut settings: Settings) -> Result<()> {
+        match self {
+            ControlPlanes::Add(add) => add.run(settings),
+            ControlPlanes::List(output) => list(&settings, output.format),
+            ControlPlanes::Remove { name } => {
+                known(&settings, name)?;
+                settings.config.control_planes.retain(|cp| cp.name != *name);
+                let gone: Vec<String> = settings
+                    .config
+                    .contexts
+                    .extract_if(.., |context| context.control_plane == *name)
+                    .map(|context| context.name)
+                    .collect();
+                if gone.contains(&settings.config.current_context) {
+                    settings.config.current_context.clear();
+                }
+                settings.save()?;
+                terminal::talk(&format!("removed Control Plane {name:?}"));
+                if settings.config.current_context.is_empty() {
+                    terminal::warn(
+                        "it was the active one; choose another with `kumactl config control-planes switch`",
+                    );
+                }
+                Ok(())
+            }
+            ControlPlanes::Switch { name } => {
+                known(&settings, name)?;
+                switch(&mut settings, name);
+                settings.save()?;
+                terminal::talk(&format!("switched active Control Plane to {name:?}"));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Add {
+    fn run(&self, mut settings: Settings) -> Result<()> {
+        if settings.config.control_plane(&self.name).is_some() && !self.overwrite {
+            return Err(Failure::invalid(format!(
+                "Control Plane with name {:?} already exists. Use --overwrite to replace an existing one.",
+                self.name
+            )));
+        }
+        let server = self.server();
+        // Building the client finds unreadable certificates even when nothing is asked.
+        let client = settings.client_of(&server, &self.name)?;
+        if !self.skip_check {
+            let index = client.get("/")?.json("asking the control plane who it is")?;
+            if index["version"].as_str().is_none() {
+                return Err(Failure::failed(format!(
+                    "{} answers, but not as a control plane does; pass --skip-check to add it anyway",
+                    self.address
+                )));
+            }
+        }
+        settings.config.control_planes.retain(|cp| cp.name != self.name);
+        settings.config.control_planes.push(ControlPlane {
+            coordinates: Coordinates { api_server: server },
+            name: self.name.clone(),
+            rest: Map::new(),
+        });
+        switch(&mut settings, &self.name);
+        settings.save()?;
+        terminal::talk(&format!("added Control Plane {:?}", self.name));
+        terminal::talk(&format!("switched active Control Plane to {:?}", self.name));
+        Ok(())
+    }
+
+    fn server(&self) -> ApiServer {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        ApiServer {
+            auth_conf: self.auth_conf.iter().cloned().collect::<BTreeMap<_, _>>(),
+            auth_type: text(&self.auth_type),
+            ca_cert_file: text(&self.ca_cert_file),
+            client_cert_file: text(&self.client_cert_file),
+            client_key_file: text(&self.client_key_file),
+            headers: self
+                .headers
+                .iter()
+                .map(|(key, value)| Header { key: key.clone(), value: value.clone() })
+                .collect(),
+            skip_verify: self.skip_verify,
+            url: self.address.trim_end_matches('/').to_owned(),
+            rest: Map::new(),
+        }
+    }
+}
+
+fn known(settings: &Settings, name: &str) -> Result<()> {
+    match settings.config.control_plane(name) {
+        Some(_) => Ok(()),
+        None => Err(Failure::invalid(format!("there is no Control Plane with name {name:?}"))),
+    }
+}
+
+/// Makes the control plane's context the current one; every control plane has one of its name.
+fn switch(settings: &mut Settings, name: &str) {
+    let config = &mut settings.config;
+    match config.contexts.iter_mut().find(|context| context.name == name) {
+        Some(context) => context.control_plane = name.to_owned(),
+        None => config.contexts.push(Context {
+            control_plane: name.to_owned(),
+            name: name.to_owned(),
+            rest: Map::new(),
+        }),
+    }
+    config.current_context = name.to_owned();
+}
+
+fn list(settings: &Settings, format: Format) -> Result<()> {
+    let active = settings.config.contexts.iter().find(|c| c.name == settings.context());
+    let active = active.map(|context| context.control_plane.as_str()).unwrap_or_default();
+    let rows: Vec<(bool, &str, &ApiServer)> = settings
+        .config
+        .control_planes
+        .iter()
+        .map(|cp| (cp.name == active, cp.name.as_str(), &cp.coordinates.api_server))
+        .collect();
+    let as_value = || -> Value {
+        rows.iter()
+            .map(|(active, name, server)| json!({ "active": active, "name": name, "address": server.url }))
+            .collect()
+    };
+    let cells = rows.iter().map(|(active, name, server)| {
+        let mut cells =
+            vec![if *active { "*" } else { "" }.to_owned(), (*name).to_owned(), server.url.clone()];
+        if format == Format::Wide {
+            cells.push(if server.auth_type.is_empty() { "-".to_owned() } else { server.auth_type.clone() });
+            cells.push(if server.skip_verify { "skipped" } else { "yes" }.to_owned());
+        }
+        cells
+    });
+    let text = match format {
+        Format::Table => output::table(&["ACTIVE", "NAME", "ADDRESS"], cells),
+        Format::Wide => output::table(&["ACTIVE", "NAME", "ADDRESS", "AUTH", "VERIFIED"], cells),
+        Format::Yaml => output::yaml(&as_value()),
+        Format::Json => output::json(&as_value()),
+        Format::Name => rows.iter().map(|(_, name, _)| format!("control-plane/{name}\n")).collect(),
+    };
+    Ok(terminal::data(&text)?)
+}
+
+/// `key=value`, with a key.
+pub fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Why a command failed and which exit code that is.
+
+use std::{fmt, io};
+
+pub const OK: u8 = 0;
+pub const FAILED: u8 = 1;
+pub const INVALID: u8 = 2;
+
+/// Shown at the end of every `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed: refused by the control plane, or the control plane could not be reached
+  2  invalid usage or input; nothing was sent to the control plane";
+
+/// A failure of a command, by whose fault it is.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server, the network or the machine: the same input may work another time.
+    Failed(anyhow::Error),
+    /// The input: it has to change before it can work.
+    Invalid(anyhow::Error),
+}
+
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub fn invalid(message: impl fmt::Display) -> Failure {
+        Failure::Invalid(anyhow::Error::msg(message.to_string()))
+    }
+
+    pub fn failed(message: impl fmt::Display) -> Failure {
+        Failure::Failed(anyhow::Error::msg(message.to_string()))
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => FAILED,
+            Failure::Invalid(_) => INVALID,
+        }
+    }
+
+    /// Whether the reader of our output left, as in `kumactl get meshes | head -1`.
+    pub fn is_closed_pipe(&self) -> bool {
+        let (Failure::Failed(error) | Failure::Invalid(error)) = self;
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Failed(error) | Failure::Invalid(error)) = self;
+        write!(f, "{error:#}")
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Failed(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Failed(error.into())
+    }
+}

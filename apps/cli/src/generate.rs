@@ -1,0 +1,269 @@
+//! `generate`: tokens (by the control plane, or here with a key file), keys and certificates.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use identity::{
+    DataplaneToken, KeyPair, SigningKey, UserToken, ZoneToken,
+    certificate::{self, Usage},
+    token,
+};
+use jiff::Timestamp;
+use resources::duration::GoDuration;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::Global,
+    config::{Settings, write_private},
+    control_planes::pair,
+    failure::{Failure, Result},
+    output::{PlainFormat, PlainOutput},
+    terminal,
+    types::DEFAULT_MESH,
+};
+
+/// How long tokens of proxies and zones live when nobody says: ten years, as Kuma has it.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(87_600 * 3600);
+
+#[derive(Debug, Subcommand)]
+pub enum Generate {
+    DataplaneToken(ForDataplane),
+    ZoneToken(ForZone),
+    UserToken(ForUser),
+    /// Make a key that tokens can be signed with
+    SigningKey(PlainOutput),
+    /// Show the public half of a signing key
+    PublicKey {
+        /// File with the signing key
+        #[arg(long, value_name = "FILE")]
+        signing_key_path: PathBuf,
+        #[command(flatten)]
+        output: PlainOutput,
+    },
+    TlsCertificate(TlsCertificate),
+}
+
+/// With a key file the token is made here; without, the control plane makes it.
+#[derive(Debug, Args)]
+pub struct Issuing {
+    /// Make the token here with this key instead of asking the control plane
+    #[arg(long, value_name = "FILE", requires = "kid")]
+    signing_key_path: Option<PathBuf>,
+    /// Serial number of the key
+    #[arg(long, requires = "signing_key_path")]
+    kid: Option<String>,
+    #[command(flatten)]
+    output: PlainOutput,
+}
+
+/// Make a token a data plane proxy proves its identity with
+#[derive(Debug, Args)]
+pub struct ForDataplane {
+    /// Name the proxy must have
+    #[arg(long, default_value = "")]
+    name: String,
+    /// Mesh the proxy must be in
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    /// Tag the proxy must have; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    tag: Vec<(String, String)>,
+    /// Workload the proxy must belong to
+    #[arg(long, default_value = "")]
+    workload: String,
+    /// Type the proxy must have
+    #[arg(long, value_parser = ["", "dataplane", "ingress", "egress"], default_value = "", hide_possible_values = true)]
+    proxy_type: String,
+    /// How long the token is valid, such as 720h [default: 87600h]
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    valid_for: Option<GoDuration>,
+    #[command(flatten)]
+    issuing: Issuing,
+}
+
+/// Make a token a zone proves its identity with
+#[derive(Debug, Args)]
+pub struct ForZone {
+    /// Name of the zone
+    #[arg(long)]
+    zone: String,
+    /// What the token is for; repeatable
+    #[arg(long, value_delimiter = ',', default_values = ["ingress", "egress"], value_parser = ["ingress", "egress", "cp", "ratelimit"])]
+    scope: Vec<String>,
+    /// How long the token is valid, such as 720h [default: 87600h]
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    valid_for: Option<GoDuration>,
+    #[command(flatten)]
+    issuing: Issuing,
+}
+
+/// Make a token a user of the API proves an identity with
+#[derive(Debug, Args)]
+pub struct ForUser {
+    /// Name of the user
+    #[arg(long)]
+    name: String,
+    /// Group of the user; repeatable
+    #[arg(long, value_delimiter = ',')]
+    group: Vec<String>,
+    /// How long the token is valid, such as 24h
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    valid_for: GoDuration,
+    #[command(flatten)]
+    issuing: Issuing,
+}
+
+/// Make a key and a certificate signed with it
+#[derive(Debug, Args)]
+pub struct TlsCertificate {
+    /// Which side of a connection shows the certificate
+    #[arg(long = "type", value_name = "TYPE")]
+    side: Side,
+    /// Host name or address of the server, or name of the client; repeatable
+    #[arg(long, value_delimiter = ',', required = true)]
+    hostname: Vec<String>,
+    /// Where to write the key; - for stdout
+    #[arg(long, value_name = "FILE", default_value = "key.pem")]
+    key_file: String,
+    /// Where to write the certificate; - for stdout
+    #[arg(long, value_name = "FILE", default_value = "cert.pem")]
+    cert_file: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Side {
+    Server,
+    Client,
+}
+
+impl Generate {
+    pub fn run(&self, global: &Global) -> Result<()> {
+        match self {
+            Generate::DataplaneToken(of) => of.run(global),
+            Generate::ZoneToken(of) => of.run(global),
+            Generate::UserToken(of) => of.run(global),
+            Generate::SigningKey(output) => {
+                let pem = KeyPair::generate().map_err(Failure::failed)?.private_pem();
+                output.show(&json!({ "key": pem }), || pem.clone())
+            }
+            Generate::PublicKey { signing_key_path, output } => {
+                let pem = read_key(signing_key_path)?.public().pem();
+                output.show(&json!({ "key": pem }), || pem.clone())
+            }
+            Generate::TlsCertificate(of) => of.run(),
+        }
+    }
+}
+
+impl ForDataplane {
+    fn run(&self, global: &Global) -> Result<()> {
+        let mut tags: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (key, value) in &self.tag {
+            tags.entry(key.clone()).or_default().push(value.clone());
+        }
+        let request = json!({
+            "name": self.name, "mesh": self.mesh, "tags": tags, "type": self.proxy_type, "workload": self.workload,
+            "validFor": self.valid_for.map(|d| d.to_string()).unwrap_or_default(),
+        });
+        let claims = DataplaneToken {
+            name: self.name.clone(),
+            mesh: self.mesh.clone(),
+            tags,
+            proxy_type: self.proxy_type.clone(),
+            workload: self.workload.clone(),
+        };
+        self.issuing.run(global, "/tokens/dataplane", &request, &claims, self.valid_for)
+    }
+}
+
+impl ForZone {
+    fn run(&self, global: &Global) -> Result<()> {
+        let request = json!({
+            "zone": self.zone, "scope": self.scope,
+            "validFor": self.valid_for.map(|d| d.to_string()).unwrap_or_default(),
+        });
+        let claims = ZoneToken { zone: self.zone.clone(), scope: self.scope.clone() };
+        self.issuing.run(global, "/tokens/zone", &request, &claims, self.valid_for)
+    }
+}
+
+impl ForUser {
+    fn run(&self, global: &Global) -> Result<()> {
+        let request = json!({
+            "name": self.name, "groups": self.group, "validFor": self.valid_for.to_string(),
+        });
+        let claims = UserToken { name: self.name.clone(), groups: self.group.clone() };
+        self.issuing.run(global, "/tokens/user", &request, &claims, Some(self.valid_for))
+    }
+}
+
+impl Issuing {
+    fn run<C: serde::Serialize>(
+        &self,
+        global: &Global,
+        endpoint: &str,
+        request: &Value,
+        claims: &C,
+        valid_for: Option<GoDuration>,
+    ) -> Result<()> {
+        let token = match (&self.signing_key_path, &self.kid) {
+            (Some(path), Some(kid)) => {
+                let lifetime = valid_for.and_then(GoDuration::to_std).unwrap_or(DEFAULT_LIFETIME);
+                let key = SigningKey { kid: kid.clone(), pair: read_key(path)? };
+                token::issue(claims, &key, Timestamp::now(), lifetime).map_err(Failure::failed)?
+            }
+            _ => {
+                let client = Settings::load(global)?.client()?;
+                let answer = client.post(endpoint, request)?.accepted("the control plane made no token")?;
+                answer.body.trim().to_owned()
+            }
+        };
+        if self.output.format == PlainFormat::Text {
+            return Ok(terminal::token(&token)?);
+        }
+        self.output.show(&json!({ "token": token }), String::new)
+    }
+}
+
+impl TlsCertificate {
+    fn run(&self) -> Result<()> {
+        let usage = match self.side {
+            Side::Server => Usage::Server,
+            Side::Client => Usage::Client,
+        };
+        let (addresses, names): (Vec<&String>, Vec<&String>) =
+            self.hostname.iter().partition(|name| name.parse::<IpAddr>().is_ok());
+        let addresses: Vec<IpAddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        let names: Vec<String> = names.into_iter().cloned().collect();
+        let made = certificate::self_signed(usage, &names, &addresses, Timestamp::now())
+            .map_err(Failure::invalid)?;
+        save("Private key", &self.key_file, &made.key, write_private)?;
+        save("Certificate", &self.cert_file, &made.certificate, |path, pem| fs::write(path, pem))
+    }
+}
+
+fn save(what: &str, file: &str, pem: &str, write: fn(&Path, &str) -> io::Result<()>) -> Result<()> {
+    if file == "-" {
+        return Ok(terminal::data(pem)?);
+    }
+    write(Path::new(file), pem).map_err(|error| Failure::failed(format!("writing {file}: {error}")))?;
+    terminal::talk(&format!("{what} saved in {file}"));
+    Ok(())
+}
+
+fn read_key(path: &Path) -> Result<KeyPair> {
+    let wrong = |error: String| Failure::invalid(format!("signing key {}: {error}", path.display()));
+    let pem = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    KeyPair::from_pem(&pem).map_err(|error| wrong(error.to_string()))
+}
+
+fn lifetime(text: &str) -> std::result::Result<GoDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration.nanoseconds() > 0 { Ok(duration) } else { Err("must be positive".to_owned()) }
+}

@@ -1,0 +1,296 @@
+//! What a table shows of each kind: what an operator asks about it first.
+
+use jiff::{Timestamp, Unit};
+use resources::{Kind, labels};
+use serde_json::Value;
+
+use crate::{
+    output::{self, Format},
+    types::Type,
+};
+
+/// A title and how its cell is read from a resource.
+type Column = (&'static str, fn(&Value) -> String);
+
+pub fn render<'a>(kind: &Type, items: impl IntoIterator<Item = &'a Value>, format: Format) -> String {
+    if format == Format::Name {
+        return items.into_iter().map(|item| format!("{}\n", name_of(kind, item))).collect();
+    }
+    let (titles, rows) = cells(kind, items, format);
+    output::table(&titles, rows)
+}
+
+/// `meshtimeout/slow`: what `delete` takes as two words.
+pub fn name_of(kind: &Type, item: &Value) -> String {
+    format!("{}/{}", kind.name.to_lowercase(), text(&item["name"]))
+}
+
+pub fn cells<'a>(
+    kind: &Type,
+    items: impl IntoIterator<Item = &'a Value>,
+    format: Format,
+) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let columns = columns(kind, format == Format::Wide);
+    let titles = columns.iter().map(|(title, _)| *title).collect();
+    let rows =
+        items.into_iter().map(|item| columns.iter().map(|(_, cell)| or_dash(cell(item))).collect()).collect();
+    (titles, rows)
+}
+
+fn columns(kind: &Type, wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    if kind.in_mesh {
+        columns.push(("MESH", |item| text(&item["mesh"])));
+    }
+    columns.push(("NAME", |item| text(&item["name"])));
+    if let Some(known) = kind.kind {
+        columns.extend(own_columns(known));
+        if wide {
+            columns.extend(wide_columns(known));
+        }
+    }
+    columns.push(("AGE", age));
+    if wide {
+        columns.push(("ZONE", |item| label(item, labels::ZONE)));
+        columns.push(("ORIGIN", |item| label(item, labels::ORIGIN)));
+        columns.push(("LABELS", own_labels));
+        if kind.kind.is_none_or(|known| known.descriptor().short.is_some()) {
+            columns.push(("KRI", |item| text(&item["kri"])));
+        }
+    }
+    columns
+}
+
+fn own_columns(kind: Kind) -> Vec<Column> {
+    match kind {
+        Kind::Mesh => vec![("MTLS", mtls), ("SERVICES", |item| mode(item))],
+        Kind::Dataplane => vec![
+            ("ADDRESS", |item| text(&item["networking"]["address"])),
+            ("INBOUNDS", |item| list(&item["networking"]["inbound"], inbound)),
+            ("SERVICES", |item| list(&item["networking"]["inbound"], |i| text(&i["tags"][labels::SERVICE]))),
+        ],
+        Kind::Zone => {
+            vec![("ENABLED", |item| if item["enabled"] == false { "no" } else { "yes" }.to_owned())]
+        }
+        Kind::ZoneIngress => vec![
+            ("IN ZONE", |item| text(&item["zone"])),
+            ("ADDRESS", |item| endpoint(&item["networking"], "address", "port")),
+            ("ADVERTISED", |item| endpoint(&item["networking"], "advertisedAddress", "advertisedPort")),
+        ],
+        Kind::ZoneEgress => vec![
+            ("IN ZONE", |item| text(&item["zone"])),
+            ("ADDRESS", |item| endpoint(&item["networking"], "address", "port")),
+        ],
+        Kind::DataplaneInsight | Kind::ZoneInsight | Kind::ZoneIngressInsight | Kind::ZoneEgressInsight => {
+            vec![("ONLINE", online), ("CONNECTED", last_connected)]
+        }
+        Kind::MeshInsight => vec![("DATAPLANES", |item| {
+            let of = &item["dataplanes"];
+            format!("{}/{}", number(&of["online"]), number(&of["total"]))
+        })],
+        Kind::ServiceInsight => {
+            vec![("SERVICES", |item| {
+                item["services"].as_object().map_or(0, serde_json::Map::len).to_string()
+            })]
+        }
+        Kind::VirtualOutbound => {
+            vec![("HOST", |item| text(&item["conf"]["host"])), ("PORT", |item| text(&item["conf"]["port"]))]
+        }
+        Kind::HostnameGenerator => vec![("TEMPLATE", |item| text(&item["spec"]["template"]))],
+        Kind::MeshService => vec![
+            ("PORTS", |item| list(&item["spec"]["ports"], port)),
+            ("STATE", |item| text(&item["spec"]["state"])),
+            ("HOSTNAMES", hostnames),
+        ],
+        Kind::MeshMultiZoneService => {
+            vec![("PORTS", |item| list(&item["spec"]["ports"], port)), ("HOSTNAMES", hostnames)]
+        }
+        Kind::MeshExternalService => vec![
+            ("MATCH", |item| port(&item["spec"]["match"])),
+            ("ENDPOINTS", |item| list(&item["spec"]["endpoints"], |e| endpoint(e, "address", "port"))),
+            ("HOSTNAMES", hostnames),
+        ],
+        other if other.descriptor().policy.is_some() => {
+            vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn wide_columns(kind: Kind) -> Vec<Column> {
+    match kind {
+        Kind::Mesh => vec![
+            ("EGRESS", |item| if item["routing"]["zoneEgress"] == true { "yes" } else { "no" }.to_owned()),
+            ("LOCALITY", |item| {
+                if item["routing"]["localityAwareLoadBalancing"] == true { "yes" } else { "no" }.to_owned()
+            }),
+        ],
+        Kind::MeshService | Kind::MeshMultiZoneService | Kind::MeshExternalService => {
+            vec![
+                ("VIPS", |item| vips(&item["status"])),
+                ("PROXIES", |item| {
+                    let of = &item["status"]["dataplaneProxies"];
+                    if of.is_null() {
+                        String::new()
+                    } else {
+                        format!("{}/{}", number(&of["connected"]), number(&of["total"]))
+                    }
+                }),
+            ]
+        }
+        other if other.descriptor().policy.is_some_and(|policy| policy.target_ref) => {
+            vec![("ROLE", |item| label(item, labels::POLICY_ROLE))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn or_dash(cell: String) -> String {
+    if cell.is_empty() { "-".to_owned() } else { cell }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn label(item: &Value, key: &str) -> String {
+    text(&item["labels"][key])
+}
+
+/// The labels a user gave; those of the mesh itself have their own columns.
+fn own_labels(item: &Value) -> String {
+    let all = item["labels"].as_object().into_iter().flatten();
+    let own = all.filter(|(key, _)| !key.starts_with("kuma.io/") && !key.starts_with("k8s.kuma.io/"));
+    own.map(|(key, value)| format!("{key}={}", text(value))).collect::<Vec<_>>().join(",")
+}
+
+fn list(value: &Value, show: fn(&Value) -> String) -> String {
+    let shown: Vec<String> =
+        value.as_array().into_iter().flatten().map(show).filter(|item| !item.is_empty()).collect();
+    shown.join(",")
+}
+
+fn endpoint(of: &Value, address: &str, port: &str) -> String {
+    let (address, port) = (text(&of[address]), text(&of[port]));
+    match (address.is_empty(), port.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => address,
+        _ if address.contains(':') => format!("[{address}]:{port}"),
+        _ => format!("{address}:{port}"),
+    }
+}
+
+/// `80/http`.
+fn port(of: &Value) -> String {
+    let protocol = [&of["appProtocol"], &of["protocol"]].into_iter().map(text).find(|p| !p.is_empty());
+    format!("{}/{}", text(&of["port"]), protocol.unwrap_or_else(|| "tcp".to_owned()))
+}
+
+fn inbound(of: &Value) -> String {
+    let protocol =
+        [&of["tags"][labels::PROTOCOL], &of["protocol"]].into_iter().map(text).find(|p| !p.is_empty());
+    format!("{}/{}", text(&of["port"]), protocol.unwrap_or_else(|| "tcp".to_owned()))
+}
+
+fn hostnames(item: &Value) -> String {
+    list(&item["status"]["addresses"], |address| text(&address["hostname"]))
+}
+
+fn vips(status: &Value) -> String {
+    let several = list(&status["vips"], |vip| text(&vip["ip"]));
+    if several.is_empty() { text(&status["vip"]["ip"]) } else { several }
+}
+
+/// `off`, or the backend in use.
+fn mtls(item: &Value) -> String {
+    match text(&item["mtls"]["enabledBackend"]) {
+        backend if backend.is_empty() => "off".to_owned(),
+        backend => backend,
+    }
+}
+
+/// `Mesh`, `MeshService/backend`, `Dataplane{app=web}`.
+fn target(of: &Value) -> String {
+    let kind = text(&of["kind"]);
+    if kind.is_empty() {
+        return "Mesh".to_owned();
+    }
+    let name = text(&of["name"]);
+    let pairs: Vec<String> = ["labels", "tags"]
+        .iter()
+        .flat_map(|field| of[*field].as_object().into_iter().flatten())
+        .map(|(key, value)| format!("{key}={}", text(value)))
+        .collect();
+    let section = text(&of["sectionName"]);
+    let mut shown = kind;
+    if !name.is_empty() {
+        shown = format!("{shown}/{name}");
+    }
+    if !pairs.is_empty() {
+        shown = format!("{shown}{{{}}}", pairs.join(","));
+    }
+    if section.is_empty() { shown } else { format!("{shown}:{section}") }
+}
+
+/// What a policy applies to, by its lists: `to MeshService/backend; rules 2`.
+fn selects(item: &Value) -> String {
+    let mut parts = Vec::new();
+    for field in ["to", "from"] {
+        let targets = list(&item["spec"][field], |entry| target(&entry["targetRef"]));
+        if !targets.is_empty() {
+            parts.push(format!("{field} {targets}"));
+        }
+    }
+    if let Some(rules) = item["spec"]["rules"].as_array().filter(|rules| !rules.is_empty()) {
+        parts.push(format!("rules {}", rules.len()));
+    }
+    parts.join("; ")
+}
+
+fn last_subscription(item: &Value) -> Option<&Value> {
+    item["subscriptions"].as_array().and_then(|all| all.last())
+}
+
+fn online(item: &Value) -> String {
+    let last = last_subscription(item);
+    let is = last.is_some_and(|s| !s["connectTime"].is_null() && s["disconnectTime"].is_null());
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+fn last_connected(item: &Value) -> String {
+    last_subscription(item).map(|s| since(&s["connectTime"])).unwrap_or_default()
+}
+
+fn age(item: &Value) -> String {
+    since(&item["creationTime"])
+}
+
+/// `5s`, `3m`, `2h`, `9d`: one unit is enough to see how old something is.
+fn since(time: &Value) -> String {
+    let Some(time) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return String::new();
+    };
+    let seconds = Timestamp::now().since((Unit::Second, time)).map_or(0, |span| span.get_seconds()).max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A mesh that does not say anything about MeshServices has none.
+fn mode(item: &Value) -> String {
+    match text(&item["meshServices"]["mode"]) {
+        mode if mode.is_empty() => "Disabled".to_owned(),
+        mode => mode,
+    }
+}

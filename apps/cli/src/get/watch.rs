@@ -1,0 +1,100 @@
+//! `get -w`: looks again and again and tells the difference.
+
+use std::{collections::BTreeMap, thread};
+
+use serde_json::{Value, json};
+
+use super::{Found, Get, columns};
+use crate::{
+    client::Client,
+    failure::{Failure, Result},
+    output::{self, Format},
+    terminal,
+    types::Type,
+};
+
+type Seen = BTreeMap<(String, String), Value>;
+
+/// Runs until interrupted. The first look must succeed; later ones are tried again when they fail.
+pub fn run(get: &Get, kind: &Type, client: &Client) -> Result<()> {
+    let first = get.look(kind, client)?;
+    let mut revision = first.revision.clone();
+    let mut seen = index(first);
+    let mut header = true;
+    let added: Vec<(&str, &Value)> = seen.values().map(|item| ("ADDED", item)).collect();
+    show(kind, &added, get.output.format, &mut header)?;
+    let mut connected = true;
+    loop {
+        thread::sleep(get.interval);
+        let found = match get.look(kind, client) {
+            Ok(found) => found,
+            Err(failure) => {
+                if connected {
+                    terminal::warn(&format!("{failure}\nwatching goes on when the control plane is back"));
+                }
+                connected = false;
+                continue;
+            }
+        };
+        if !connected {
+            terminal::talk("the control plane is back");
+            connected = true;
+        }
+        if found.revision.is_some() && found.revision == revision {
+            continue;
+        }
+        revision = found.revision.clone();
+        let now = index(found);
+        show(kind, &changes(&seen, &now), get.output.format, &mut header)?;
+        seen = now;
+    }
+}
+
+fn index(found: Found) -> Seen {
+    let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
+    found.items.into_iter().map(|item| ((text(&item, "mesh"), text(&item, "name")), item)).collect()
+}
+
+fn changes<'a>(before: &'a Seen, now: &'a Seen) -> Vec<(&'static str, &'a Value)> {
+    let gone = before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, item)| ("DELETED", item));
+    let come = now.iter().filter_map(|(key, item)| match before.get(key) {
+        None => Some(("ADDED", item)),
+        Some(old) if old != item => Some(("MODIFIED", item)),
+        Some(_) => None,
+    });
+    gone.chain(come).collect()
+}
+
+/// Lines of JSON, documents of YAML, or rows whose first column says what happened.
+fn show(kind: &Type, changes: &[(&str, &Value)], format: Format, header: &mut bool) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let text: String = match format {
+        Format::Json => changes
+            .iter()
+            .map(|(event, item)| format!("{}\n", json!({ "event": event, "object": item })))
+            .collect(),
+        Format::Yaml => changes
+            .iter()
+            .map(|(event, item)| format!("---\n{}", output::yaml(&json!({ "event": event, "object": item }))))
+            .collect(),
+        Format::Name => changes
+            .iter()
+            .map(|(event, item)| format!("{event} {}\n", columns::name_of(kind, item)))
+            .collect(),
+        Format::Table | Format::Wide => {
+            let (titles, rows) = columns::cells(kind, changes.iter().map(|(_, item)| *item), format);
+            let titles: Vec<&str> = std::iter::once("EVENT").chain(titles).collect();
+            let rows = changes.iter().zip(rows).map(|((event, _), mut row)| {
+                row.insert(0, (*event).to_owned());
+                row
+            });
+            let text: String = output::table(&titles, rows);
+            let skipped = usize::from(!*header);
+            *header = false;
+            text.lines().skip(skipped).map(|line| format!("{line}\n")).collect()
+        }
+    };
+    terminal::data(&text).map_err(Failure::from)
+}

@@ -1,0 +1,84 @@
+//! How data is shown: as a table for people, as YAML or JSON for programs, as names for shells.
+
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
+use serde_json::Value;
+
+use crate::{failure::Result, terminal};
+
+/// The forms output can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns for people
+    Table,
+    /// A table with more columns
+    Wide,
+    /// YAML, as the REST API says it
+    Yaml,
+    /// JSON, as the REST API says it
+    Json,
+    /// One `type/name` per line
+    Name,
+}
+
+/// `-o` for commands whose data has every form.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
+    pub format: Format,
+}
+
+/// The forms of data that has no columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlainFormat {
+    /// Plain text
+    Text,
+    /// YAML
+    Yaml,
+    /// JSON
+    Json,
+}
+
+/// `-o` for commands that answer with one thing.
+#[derive(Debug, Args)]
+pub struct PlainOutput {
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
+    pub format: PlainFormat,
+}
+
+impl PlainOutput {
+    /// Shows a value in YAML or JSON, or lets the caller say it in its own words.
+    pub fn show(&self, value: &Value, text: impl FnOnce() -> String) -> Result<()> {
+        let rendered = match self.format {
+            PlainFormat::Text => text(),
+            PlainFormat::Yaml => yaml(value),
+            PlainFormat::Json => json(value),
+        };
+        Ok(terminal::data(&rendered)?)
+    }
+}
+
+pub fn json(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+pub fn yaml(value: &Value) -> String {
+    resources::format::yaml::to_string(value)
+}
+
+/// Columns, left-aligned, three spaces apart, nothing drawn around them.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(header.iter().copied());
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| cell.replace(['\n', '\r', '\t'], " ")));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3)).set_cell_alignment(CellAlignment::Left);
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

@@ -1,0 +1,114 @@
+//! Which type of resource a user means, and where the REST API keeps it.
+//!
+//! Types this client knows are found without asking. Any other spelling is looked up in what the
+//! control plane says it serves, so that a newer control plane's types can be read and deleted.
+
+use resources::{Kind, Scope};
+use serde_json::Value;
+
+use crate::{
+    client::{Client, segment},
+    failure::{Failure, Result},
+};
+
+/// The mesh used when `-m` is not given.
+pub const DEFAULT_MESH: &str = "default";
+
+/// A type of resource, as far as the REST API is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Type {
+    pub name: String,
+    pub path: String,
+    pub in_mesh: bool,
+    /// Known to this client, with its columns and checks.
+    pub kind: Option<Kind>,
+}
+
+impl Type {
+    pub fn of_kind(kind: Kind) -> Type {
+        let descriptor = kind.descriptor();
+        Type {
+            name: descriptor.name.to_owned(),
+            path: descriptor.path.to_owned(),
+            in_mesh: descriptor.scope == Scope::Mesh,
+            kind: Some(kind),
+        }
+    }
+
+    /// Reads `mesh`, `meshes`, `virtual-outbound`, `MeshTimeout`, `mt`, ….
+    pub fn resolve(spelling: &str, client: &Client) -> Result<Type> {
+        let wanted = normal(spelling);
+        let known = Kind::ALL.iter().copied().filter(|kind| !kind.descriptor().path.is_empty());
+        if let Some(kind) = known.into_iter().find(|kind| spellings(*kind).contains(&wanted)) {
+            return Ok(Type::of_kind(kind));
+        }
+        let served = client.get("/_resources").ok().and_then(|answer| answer.json("listing types").ok());
+        let served = served.as_ref().and_then(|answer| answer["resources"].as_array());
+        let found = served.into_iter().flatten().find(|served| {
+            let text = |field: &str| normal(served[field].as_str().unwrap_or_default());
+            [
+                text("name"),
+                text("path"),
+                text("shortName"),
+                text("singularDisplayName"),
+                text("pluralDisplayName"),
+            ]
+            .contains(&wanted)
+                || format!("{}s", text("name")) == wanted
+        });
+        found.and_then(served_type).ok_or_else(|| {
+            let known: Vec<&str> =
+                Kind::ALL.iter().map(|k| k.descriptor().path).filter(|p| !p.is_empty()).collect();
+            Failure::invalid(format!("unknown resource type {spelling:?}; known types: {}", known.join(", ")))
+        })
+    }
+
+    /// The collection: of one mesh, or of all of them.
+    pub fn collection(&self, mesh: Option<&str>) -> String {
+        match mesh {
+            Some(mesh) if self.in_mesh => format!("/meshes/{}/{}", segment(mesh), self.path),
+            _ => format!("/{}", self.path),
+        }
+    }
+
+    pub fn item(&self, mesh: &str, name: &str) -> String {
+        format!("{}/{}", self.collection(Some(mesh)), segment(name))
+    }
+
+    /// "Mesh \"a\"" or "MeshTimeout \"a\" in mesh \"b\"".
+    pub fn describe(&self, mesh: &str, name: &str) -> String {
+        if self.in_mesh {
+            format!("{} {name:?} in mesh {mesh:?}", self.name)
+        } else {
+            format!("{} {name:?}", self.name)
+        }
+    }
+}
+
+fn served_type(served: &Value) -> Option<Type> {
+    let name = served["name"].as_str()?.to_owned();
+    Some(Type {
+        kind: Kind::by_name(&name),
+        name,
+        path: served["path"].as_str()?.to_owned(),
+        in_mesh: served["scope"] == "Mesh",
+    })
+}
+
+fn spellings(kind: Kind) -> Vec<String> {
+    let descriptor = kind.descriptor();
+    let mut all = vec![
+        normal(descriptor.name),
+        format!("{}s", normal(descriptor.name)),
+        normal(descriptor.path),
+        normal(&descriptor.plural_display_name()),
+    ];
+    all.extend(descriptor.alias.map(normal));
+    all.extend(descriptor.short.map(normal));
+    all
+}
+
+/// Case, hyphens and spaces do not matter.
+fn normal(spelling: &str) -> String {
+    spelling.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect()
+}

@@ -1,0 +1,65 @@
+//! `version`: of this client and of the control plane.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{cli::Global, config::Settings, failure::Result, output::PlainOutput, terminal};
+
+/// The version of Kuma whose API this client speaks.
+const SPEAKS: &str = "2.14";
+
+/// Show the version of this client and of the control plane
+#[derive(Debug, Args)]
+pub struct Version {
+    /// Show everything known about both
+    #[arg(short = 'a', long)]
+    detailed: bool,
+    #[command(flatten)]
+    output: PlainOutput,
+}
+
+impl Version {
+    pub fn run(&self, global: &Global) -> Result<()> {
+        let server = server(global);
+        if let Err(failure) = &server {
+            terminal::warn(&format!("the version of the control plane is unknown: {failure}"));
+        }
+        let client = env!("CARGO_PKG_VERSION");
+        let mut shown = json!({
+            "client": {
+                "product": "kuma-rs", "version": client, "compatibleWith": SPEAKS,
+                "os": std::env::consts::OS, "arch": std::env::consts::ARCH,
+            },
+        });
+        if let Ok(server) = &server {
+            shown["server"] = server.clone();
+        }
+        self.output.show(&shown, || if self.detailed { detailed(&shown) } else { brief(&shown) })
+    }
+}
+
+fn server(global: &Global) -> Result<Value> {
+    Settings::load(global)?.client()?.get("/")?.json("asking the control plane for its version")
+}
+
+fn brief(shown: &Value) -> String {
+    let line = |side: &str, label: &str| {
+        let of = shown.get(side)?;
+        let (product, version) = (of["product"].as_str()?, of["version"].as_str()?);
+        Some(format!("{label}: {product} {version}\n"))
+    };
+    [line("client", "Client"), line("server", "Server")].into_iter().flatten().collect()
+}
+
+fn detailed(shown: &Value) -> String {
+    let mut text = String::new();
+    for (side, label) in [("client", "Client"), ("server", "Server")] {
+        let Some(fields) = shown.get(side).and_then(Value::as_object) else { continue };
+        text.push_str(&format!("{label}\n"));
+        for (field, value) in fields {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            text.push_str(&format!("  {field}: {value}\n"));
+        }
+    }
+    text
+}
