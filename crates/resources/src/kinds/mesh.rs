@@ -17,9 +17,6 @@ use crate::{
 pub mod observability;
 pub use observability::{Logging, Metrics, MetricsBackend, Tracing};
 
-/// Certificates are issued by one backend at a time; a second would never be used.
-const ALLOWED_BACKENDS: usize = 1;
-
 /// A mesh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -251,11 +248,6 @@ impl Schema for Mesh {
 
 impl Mtls {
     fn validate(&self, path: &Path, found: &mut Violations) {
-        found.require(
-            self.backends.len() <= ALLOWED_BACKENDS,
-            path.field("backends"),
-            format!("cannot have more than {ALLOWED_BACKENDS} backends"),
-        );
         let mut names = BTreeSet::new();
         for (i, backend) in self.backends.iter().enumerate() {
             let at = path.field("backends").index(i);

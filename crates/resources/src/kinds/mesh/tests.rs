@@ -112,7 +112,6 @@ fn certificate_authorities_are_checked() {
             { "name": "a", "type": "vault" }
         ] } }),
         &[
-            ("mtls.backends", "cannot have more than 1 backends"),
             ("mtls.dpcert.rotation.expiration", "has to be a valid format"),
             ("mtls.backends[1].name", "\"a\" name is already used for another backend"),
             ("mtls.backends[1].type", "could not find installed plugin for this type"),
