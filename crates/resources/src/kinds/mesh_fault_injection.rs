@@ -191,7 +191,8 @@ impl Schema for MeshFaultInjection {
             };
             top.validate(allowed, &spec.field("targetRef"), found);
         }
-        if !self.rules.is_empty() && !(self.to.is_empty() && self.from.is_empty()) {
+        let others = !self.to.is_empty() || !self.from.is_empty();
+        if !self.rules.is_empty() && others {
             found.add(&spec, "fields 'to' and 'from' must be empty when 'rules' is defined");
         }
         self.validate_entries(&spec, found);

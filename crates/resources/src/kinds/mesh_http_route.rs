@@ -1,13 +1,123 @@
+//! Where HTTP requests go and how they are changed on the way.
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{NoStatus, Schema, Subject, Violations};
+use super::{
+    checks,
+    mesh_tcp_route::{validate_backends, validate_top_of_route},
+    target_ref::{self, Allowed, BackendRef, TargetRef, TargetRefKind as K},
+};
+use crate::{NoStatus, Path, Schema, Subject, Violations};
 
+mod filter;
+mod matching;
+
+pub use filter::{
+    Filter, FilterType, HeaderKeyValue, HeaderModifier, PathRewrite, PathRewriteType, RequestMirror,
+    RequestRedirect, Scheme, UrlRewrite,
+};
+pub use matching::{
+    HeaderMatch, HeaderMatchType, Match, Method, PathMatch, PathMatchType, QueryParamsMatch,
+    QueryParamsMatchType,
+};
+
+/// Routes the requests to a service by what they look like.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshHTTPRoute {}
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshHTTPRoute {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<ToEntry>,
+}
+
+/// The rules for requests to one destination.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToEntry {
+    /// Only for gateways.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostnames: Option<Vec<String>>,
+    pub target_ref: TargetRef,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+/// What happens to requests that match; rules with the same matches are merged across policies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    pub matches: Vec<Match>,
+    pub default: RuleConf,
+}
+
+/// How requests are changed and where they go.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RuleConf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filters: Option<Vec<Filter>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_refs: Option<Vec<BackendRef>>,
+}
+
+impl ToEntry {
+    fn validate(&self, gateway: bool, kinds: &[K], path: &Path, found: &mut Violations) {
+        self.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+        for (i, rule) in self.rules.iter().enumerate() {
+            rule.validate(gateway, &path.field("rules").index(i), found);
+        }
+        let named = self.hostnames.as_ref().is_some_and(|hostnames| !hostnames.is_empty());
+        found.require(gateway || !named, path.field("hostnames"), checks::MUST_NOT_BE_DEFINED);
+    }
+}
+
+impl Rule {
+    fn validate(&self, gateway: bool, path: &Path, found: &mut Violations) {
+        let matches = path.field("matches");
+        found.require(!self.matches.is_empty(), &matches, checks::MUST_NOT_BE_EMPTY);
+        for (i, matched) in self.matches.iter().enumerate() {
+            matched.validate(&matches.index(i), found);
+        }
+        let default = path.field("default");
+        let filters = self.default.filters.as_deref().unwrap_or_default();
+        let all_prefixes = self.matches.iter().all(Match::is_path_prefix);
+        for (i, filter) in filters.iter().enumerate() {
+            filter.validate(gateway, all_prefixes, &default.field("filters").index(i), found);
+        }
+        let backends = self.default.backend_refs.as_deref().unwrap_or_default();
+        let path = default.field("backendRefs");
+        let redirects = filters.iter().any(|filter| filter.type_ == FilterType::RequestRedirect);
+        found.require(!gateway || redirects || !backends.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+        validate_backends(backends, &path, found);
+    }
+}
 
 impl Schema for MeshHTTPRoute {
     type Status = NoStatus;
-    fn validate(&self, _subject: Subject<'_>, _found: &mut Violations) {}
+
+    fn apply_defaults(&mut self) {
+        for rule in self.to.iter_mut().flat_map(|to| &mut to.rules) {
+            rule.matches.iter_mut().for_each(Match::apply_defaults);
+            rule.default.filters.iter_mut().flatten().for_each(Filter::apply_defaults);
+            rule.default.backend_refs.iter_mut().flatten().for_each(BackendRef::apply_defaults);
+        }
+    }
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, &spec, found);
+        let gateway = *target_ref::top_kind(self.target_ref.as_ref()) == K::MeshGateway;
+        for (i, to) in self.to.iter().enumerate() {
+            to.validate(gateway, kinds, &spec.field("to").index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        target_ref::top_level_warnings(self.target_ref.as_ref())
+    }
 }
+
+#[cfg(test)]
+mod tests;

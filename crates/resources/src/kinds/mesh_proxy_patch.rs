@@ -164,10 +164,10 @@ impl Modification {
             return;
         }
         if let Some(change) = &self.cluster {
-            change.validate_resource("cluster", path, found);
+            change.validate_resource("cluster", change.match_.as_ref().map(|_| "match"), path, found);
         }
         if let Some(change) = &self.listener {
-            change.validate_resource("listener", path, found);
+            change.validate_resource("listener", change.match_.as_ref().map(|_| "match"), path, found);
         }
         if let Some(change) = &self.network_filter {
             change.validate_filter("networkFilter", path, found);
@@ -176,7 +176,9 @@ impl Modification {
             change.validate_filter("httpFilter", path, found);
         }
         if let Some(change) = &self.virtual_host {
-            change.validate_resource("virtualHost", path, found);
+            // A virtual host is added to route configurations, so those may be chosen.
+            let name = change.match_.as_ref().and_then(|matched| matched.name.as_ref());
+            change.validate_resource("virtualHost", name.map(|_| "match.name"), path, found);
         }
     }
 }

@@ -2,54 +2,11 @@
 
 use serde_json::Value;
 
-use super::{
-    Change, ClusterMatch, FilterMatch, JsonPatch, JsonPatchOp, ListenerMatch, Operation, VirtualHostMatch,
-};
+use super::{Change, FilterMatch, JsonPatch, JsonPatchOp, Operation};
 use crate::{Path, Violations, kinds::checks};
 
 const ON_RESOURCES: &[&str] = &["Add", "Patch", "Remove"];
 const ON_FILTERS: &[&str] = &["AddFirst", "AddLast", "AddBefore", "AddAfter", "Patch", "Remove"];
-
-/// What adding a resource may not say about existing ones.
-pub(super) trait ForbiddenInAdd {
-    fn forbidden_in_add(&self) -> Option<&'static str>;
-}
-
-impl ForbiddenInAdd for ClusterMatch {
-    fn forbidden_in_add(&self) -> Option<&'static str> {
-        Some("match")
-    }
-}
-
-impl ForbiddenInAdd for ListenerMatch {
-    fn forbidden_in_add(&self) -> Option<&'static str> {
-        Some("match")
-    }
-}
-
-impl ForbiddenInAdd for VirtualHostMatch {
-    /// A virtual host is added to route configurations, so those may be chosen.
-    fn forbidden_in_add(&self) -> Option<&'static str> {
-        self.name.as_ref().map(|_| "match.name")
-    }
-}
-
-impl<M: ForbiddenInAdd> Change<M> {
-    pub(super) fn validate_resource(&self, field: &str, modification: &Path, found: &mut Violations) {
-        let path = modification.field(field);
-        match self.operation {
-            Operation::Add => {
-                if let Some(forbidden) = self.match_.as_ref().and_then(M::forbidden_in_add) {
-                    found.add(path.field(forbidden), checks::MUST_NOT_BE_DEFINED);
-                }
-                self.validate_value(&path, found);
-            }
-            Operation::Patch => self.validate_patch(field, &path, found),
-            Operation::Remove => self.forbid_value(&path, found),
-            _ => found.add(path.field("operation"), available(ON_RESOURCES)),
-        }
-    }
-}
 
 impl Change<FilterMatch> {
     pub(super) fn validate_filter(&self, field: &str, modification: &Path, found: &mut Violations) {
@@ -82,6 +39,28 @@ impl Change<FilterMatch> {
 }
 
 impl<M> Change<M> {
+    /// `forbidden` is what the match says although a resource that is being added cannot match anything.
+    pub(super) fn validate_resource(
+        &self,
+        field: &str,
+        forbidden: Option<&str>,
+        modification: &Path,
+        found: &mut Violations,
+    ) {
+        let path = modification.field(field);
+        match self.operation {
+            Operation::Add => {
+                if let Some(forbidden) = forbidden {
+                    found.add(path.field(forbidden), checks::MUST_NOT_BE_DEFINED);
+                }
+                self.validate_value(&path, found);
+            }
+            Operation::Patch => self.validate_patch(field, &path, found),
+            Operation::Remove => self.forbid_value(&path, found),
+            _ => found.add(path.field("operation"), available(ON_RESOURCES)),
+        }
+    }
+
     fn validate_value(&self, path: &Path, found: &mut Violations) {
         match &self.value {
             Some(value) => validate_yaml(value, &path.field("value"), found),

@@ -1,0 +1,272 @@
+//! What is done to a request before it is sent on, or instead of that.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::matching::validate_header_name;
+use crate::{
+    Path, Violations,
+    kinds::{
+        checks,
+        int_or_string::{self, IntOrString},
+        open_enum::open_enum,
+        tags,
+        target_ref::{BackendRef, TargetRefKind as K},
+    },
+};
+
+const MAX_HEADERS: usize = 16;
+const REDIRECT_CODES: [u32; 5] = [301, 302, 303, 307, 308];
+const DEFAULT_REDIRECT_CODE: u32 = 302;
+const MIRRORS: &[K] = &[K::MeshService, K::MeshServiceSubset];
+
+/// One step; the field that belongs to the type is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Filter {
+    #[serde(rename = "type")]
+    pub type_: FilterType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_header_modifier: Option<HeaderModifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_header_modifier: Option<HeaderModifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_redirect: Option<RequestRedirect>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url_rewrite: Option<UrlRewrite>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_mirror: Option<RequestMirror>,
+}
+
+open_enum! {
+    /// What a filter does.
+    FilterType {
+        RequestHeaderModifier = "RequestHeaderModifier",
+        ResponseHeaderModifier = "ResponseHeaderModifier",
+        RequestRedirect = "RequestRedirect",
+        UrlRewrite = "URLRewrite",
+        RequestMirror = "RequestMirror",
+    }
+}
+
+/// Changes to headers, one per header.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HeaderModifier {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<Vec<HeaderKeyValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub add: Option<Vec<HeaderKeyValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remove: Option<Vec<String>>,
+}
+
+/// A header; several values are separated by commas.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HeaderKeyValue {
+    pub name: String,
+    pub value: String,
+}
+
+/// Answers with a redirect.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestRedirect {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<Scheme>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathRewrite>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_code: Option<u32>,
+}
+
+open_enum! {
+    /// The scheme of a redirect's URL.
+    Scheme { Http = "http", Https = "https" }
+}
+
+/// A change to the path, whole or only the part that matched.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PathRewrite {
+    #[serde(rename = "type")]
+    pub type_: PathRewriteType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace_full_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace_prefix_match: Option<String>,
+}
+
+open_enum! {
+    /// Which part of the path is replaced.
+    PathRewriteType { ReplaceFullPath = "ReplaceFullPath", ReplacePrefixMatch = "ReplacePrefixMatch" }
+}
+
+/// Changes where the request seems to go.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UrlRewrite {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathRewrite>,
+    /// Only for gateways.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_to_backend_hostname: Option<bool>,
+}
+
+/// Sends a copy of the request elsewhere and ignores the answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestMirror {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentage: Option<IntOrString>,
+    pub backend_ref: BackendRef,
+}
+
+impl Filter {
+    pub(super) fn apply_defaults(&mut self) {
+        if let Some(redirect) = &mut self.request_redirect {
+            redirect.status_code.get_or_insert(DEFAULT_REDIRECT_CODE);
+        }
+        if let Some(mirror) = &mut self.request_mirror {
+            mirror.backend_ref.apply_defaults();
+        }
+    }
+
+    pub(super) fn validate(&self, gateway: bool, all_prefixes: bool, path: &Path, found: &mut Violations) {
+        let (field, given) = match self.type_ {
+            FilterType::RequestHeaderModifier => {
+                ("requestHeaderModifier", self.request_header_modifier.is_some())
+            }
+            FilterType::ResponseHeaderModifier => {
+                ("responseHeaderModifier", self.response_header_modifier.is_some())
+            }
+            FilterType::RequestRedirect => ("requestRedirect", self.request_redirect.is_some()),
+            FilterType::UrlRewrite => ("urlRewrite", self.url_rewrite.is_some()),
+            FilterType::RequestMirror => ("requestMirror", self.request_mirror.is_some()),
+            FilterType::Other(_) => {
+                checks::known(&self.type_, path, "type", found);
+                return;
+            }
+        };
+        found.require(given, path.field(field), checks::MUST_BE_DEFINED);
+        if let Some(modifier) = &self.request_header_modifier {
+            modifier.validate(&path.field("requestHeaderModifier"), found);
+        }
+        if let Some(modifier) = &self.response_header_modifier {
+            modifier.validate(&path.field("responseHeaderModifier"), found);
+        }
+        if let Some(redirect) = &self.request_redirect {
+            redirect.validate(all_prefixes, &path.field("requestRedirect"), found);
+        }
+        if let Some(rewrite) = &self.url_rewrite {
+            rewrite.validate(gateway, all_prefixes, &path.field("urlRewrite"), found);
+        }
+        if let Some(mirror) = &self.request_mirror {
+            let path = path.field("requestMirror");
+            if let Some(percentage) = &mirror.percentage {
+                int_or_string::validate_percentage(percentage, &path.field("percentage"), found);
+            }
+            mirror.backend_ref.validate(MIRRORS, &path.field("backendRef"), found);
+        }
+    }
+}
+
+impl HeaderModifier {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if self.set.is_none() && self.add.is_none() && self.remove.is_none() {
+            found.add(path, "must have at least one defined: set, add, remove");
+            return;
+        }
+        let named = |list: &Option<Vec<HeaderKeyValue>>| {
+            list.iter().flatten().map(|header| header.name.clone()).collect::<Vec<_>>()
+        };
+        let removed = self.remove.clone().unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        for (field, names) in [("set", named(&self.set)), ("add", named(&self.add)), ("remove", removed)] {
+            let path = path.field(field);
+            found.require(
+                names.len() <= MAX_HEADERS,
+                &path,
+                format!("must have at most {MAX_HEADERS} items"),
+            );
+            for (i, name) in names.into_iter().enumerate() {
+                let item = path.index(i);
+                let path = if field == "remove" { item } else { item.field("name") };
+                validate_header_name(&name, &path, found);
+                found.require(seen.insert(name), path, "duplicate header name");
+            }
+        }
+    }
+}
+
+impl RequestRedirect {
+    fn validate(&self, all_prefixes: bool, path: &Path, found: &mut Violations) {
+        if let Some(scheme) = &self.scheme {
+            checks::known(scheme, path, "scheme", found);
+        }
+        if let Some(rewrite) = &self.path {
+            rewrite.validate(all_prefixes, &path.field("path"), found);
+        }
+        validate_hostname(self.hostname.as_deref(), &path.field("hostname"), found);
+        if let Some(port) = self.port {
+            checks::port(port, &path.field("port"), found);
+        }
+        found.require(
+            self.status_code.is_none_or(|code| REDIRECT_CODES.contains(&code)),
+            path.field("statusCode"),
+            "must be one of 301, 302, 303, 307, 308",
+        );
+    }
+}
+
+impl UrlRewrite {
+    fn validate(&self, gateway: bool, all_prefixes: bool, path: &Path, found: &mut Violations) {
+        if let Some(rewrite) = &self.path {
+            rewrite.validate(all_prefixes, &path.field("path"), found);
+        }
+        validate_hostname(self.hostname.as_deref(), &path.field("hostname"), found);
+        if self.host_to_backend_hostname == Some(true) {
+            let path = path.field("hostToBackendHostname");
+            found.require(gateway, &path, "can only be set with MeshGateway");
+            found.require(self.hostname.is_none(), path, "cannot be set together with hostname");
+        }
+    }
+}
+
+impl PathRewrite {
+    fn validate(&self, all_prefixes: bool, path: &Path, found: &mut Violations) {
+        checks::known(&self.type_, path, "type", found);
+        let (full, prefix) = (path.field("replaceFullPath"), path.field("replacePrefixMatch"));
+        match self.type_ {
+            PathRewriteType::ReplaceFullPath => {
+                found.require(self.replace_full_path.is_some(), full, checks::MUST_BE_DEFINED);
+            }
+            PathRewriteType::ReplacePrefixMatch => {
+                found.require(self.replace_prefix_match.is_some(), &prefix, checks::MUST_BE_DEFINED);
+            }
+            PathRewriteType::Other(_) => {}
+        }
+        if self.replace_prefix_match.is_some() {
+            found.require(all_prefixes, prefix, "can only appear if all matches match a path prefix");
+        }
+    }
+}
+
+/// Checks a host name that is written into requests or redirects.
+fn validate_hostname(hostname: Option<&str>, path: &Path, found: &mut Violations) {
+    let Some(hostname) = hostname else { return };
+    if tags::is_ip(hostname) {
+        found.add(path, "cannot be an IP address");
+    } else {
+        checks::rfc1123_subdomain(hostname, path, found);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which requests a rule is for.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Path, Violations,
+    kinds::{checks, open_enum::open_enum},
+};
+
+const MAX_HEADER_NAME: usize = 256;
+
+/// Conditions on a request; all of them must hold.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Match {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathMatch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_params: Option<Vec<QueryParamsMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Vec<HeaderMatch>>,
+}
+
+/// A condition on the path.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PathMatch {
+    pub value: String,
+    #[serde(rename = "type")]
+    pub type_: PathMatchType,
+}
+
+open_enum! {
+    /// How a path is compared; a prefix ends at a slash or at the end of the path.
+    PathMatchType { Exact = "Exact", PathPrefix = "PathPrefix", RegularExpression = "RegularExpression" }
+}
+
+open_enum! {
+    /// The method of a request.
+    Method {
+        Connect = "CONNECT",
+        Delete = "DELETE",
+        Get = "GET",
+        Head = "HEAD",
+        Options = "OPTIONS",
+        Patch = "PATCH",
+        Post = "POST",
+        Put = "PUT",
+        Trace = "TRACE",
+    }
+}
+
+/// A condition on one parameter of the URL.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueryParamsMatch {
+    #[serde(rename = "type")]
+    pub type_: QueryParamsMatchType,
+    pub name: String,
+    pub value: String,
+}
+
+open_enum! {
+    /// How a parameter is compared.
+    QueryParamsMatchType { Exact = "Exact", RegularExpression = "RegularExpression" }
+}
+
+/// A condition on one header.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HeaderMatch {
+    #[serde(rename = "type", skip_serializing_if = "HeaderMatchType::is_absent")]
+    pub type_: HeaderMatchType,
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+}
+
+open_enum! {
+    /// How a header is compared.
+    HeaderMatchType {
+        Exact = "Exact",
+        Present = "Present",
+        RegularExpression = "RegularExpression",
+        Absent = "Absent",
+        Prefix = "Prefix",
+    }
+}
+
+impl Match {
+    pub(super) fn apply_defaults(&mut self) {
+        for header in self.headers.iter_mut().flatten() {
+            if header.type_.is_absent() {
+                header.type_ = HeaderMatchType::Exact;
+            }
+        }
+    }
+
+    pub(super) fn is_path_prefix(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.type_ == PathMatchType::PathPrefix)
+    }
+
+    pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Some(matched) = &self.path {
+            matched.validate(&path.field("path"), found);
+        }
+        if let Some(method) = &self.method {
+            checks::known(method, path, "method", found);
+        }
+        let mut names = BTreeSet::new();
+        for (i, param) in self.query_params.iter().flatten().enumerate() {
+            let path = path.field("queryParams").index(i);
+            checks::known(&param.type_, &path, "type", found);
+            let path = path.field("name");
+            found.require(!param.name.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+            let fresh = names.insert(&param.name);
+            found.require(fresh, path, format!("multiple entries for name {}", param.name));
+        }
+        for (i, header) in self.headers.iter().flatten().enumerate() {
+            header.validate(&path.field("headers").index(i), found);
+        }
+    }
+}
+
+impl PathMatch {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        let value = path.field("value");
+        checks::known(&self.type_, path, "type", found);
+        if self.value.is_empty() {
+            found.add(value, checks::MUST_NOT_BE_EMPTY);
+            return;
+        }
+        let absolute = self.value.starts_with('/');
+        match self.type_ {
+            PathMatchType::PathPrefix => {
+                found.require(
+                    self.value == "/" || !self.value.ends_with('/'),
+                    &value,
+                    "does not need a trailing slash because only a `/`-separated prefix or an entire path is matched",
+                );
+                found.require(absolute, value, "must be an absolute path");
+            }
+            PathMatchType::Exact => found.require(absolute, value, "must be an absolute path"),
+            PathMatchType::RegularExpression | PathMatchType::Other(_) => {}
+        }
+    }
+}
+
+impl HeaderMatch {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if !self.type_.is_absent() {
+            checks::known(&self.type_, path, "type", found);
+        }
+        validate_header_name(&self.name, &path.field("name"), found);
+        if matches!(self.type_, HeaderMatchType::Present | HeaderMatchType::Absent) {
+            found.require(self.value.is_empty(), path.field("value"), checks::MUST_NOT_BE_DEFINED);
+        }
+    }
+}
+
+/// Checks the name of a header; Envoy compares in lower case.
+pub(super) fn validate_header_name(name: &str, path: &Path, found: &mut Violations) {
+    let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() {
+        found.add(path, checks::MUST_NOT_BE_EMPTY);
+        return;
+    }
+    found.require(
+        name.len() <= MAX_HEADER_NAME,
+        path,
+        format!("must not be longer than {MAX_HEADER_NAME} characters"),
+    );
+    found.require(name.bytes().all(token), path, "must be a header name in lower case");
+}
