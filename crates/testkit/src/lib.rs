@@ -1,1 +1,3 @@
-//! (in the making)
+//! Fixtures for tests: a dev-dependency only.
+
+pub mod postgres;
