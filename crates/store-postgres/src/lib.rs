@@ -1,1 +1,146 @@
-//! (in the making)
+//! The store on PostgreSQL, for several control planes on one database.
+//!
+//! As every store it serves reads from a snapshot in memory. A write is one transaction that locks
+//! the single row of `kuma_rs.revision`, so commits happen in the order of their revisions; it logs
+//! the keys it touched and notifies. Every control plane listens and reads the logged keys again.
+//!
+//! Invariant: a snapshot holds exactly what the database held at the snapshot's revision, and while
+//! that cannot be vouched for (the connection is down) there is no snapshot at all.
+
+mod batch;
+mod config;
+mod endpoint;
+mod image;
+mod listener;
+mod rows;
+mod schema;
+mod tls;
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use deadpool_postgres::{Object, Pool};
+use store::{Changes, Committed, Error, Snapshot, Store, Write};
+use tokio::{sync::Notify, task::JoinHandle};
+
+use batch::Failure;
+pub use config::{Config, Tls, TlsMode};
+use endpoint::{Endpoint, reason, within};
+use image::Image;
+use listener::Link;
+
+/// Keeps resources in PostgreSQL.
+pub struct Postgres {
+    pool: Pool,
+    shared: Arc<Shared>,
+    listener: JoinHandle<()>,
+}
+
+/// What callers and the listener share.
+struct Shared {
+    endpoint: Endpoint,
+    image: Image,
+    /// Why the image cannot be vouched for at the moment.
+    outage: ArcSwapOption<String>,
+    /// Asks the listener to connect anew and look closely.
+    doubted: Notify,
+}
+
+impl Postgres {
+    /// Connects, brings the tables up to date, reads everything and follows the database from there.
+    pub async fn connect(config: Config) -> Result<Postgres, Error> {
+        let endpoint = Endpoint::new(&config)?;
+        let pool = endpoint.pool()?;
+        let mut client = pool.get().await.map_err(|why| endpoint.no_connection(why))?;
+        within("set up the tables in PostgreSQL", schema::migrate(&mut client)).await?;
+        drop(client);
+
+        let link = Link::establish(&endpoint).await?;
+        let image = Image::load(&link.client).await?;
+        let shared =
+            Arc::new(Shared { endpoint, image, outage: ArcSwapOption::empty(), doubted: Notify::new() });
+        let listener = tokio::spawn(listener::run(shared.clone(), link));
+        Ok(Postgres { pool, shared, listener })
+    }
+}
+
+impl Shared {
+    fn interrupted(&self, why: String) {
+        self.outage.store(Some(Arc::new(why)));
+    }
+
+    /// Ends the outage that was known before the image was brought up to date; not one that was
+    /// found in the meantime.
+    fn ended(&self, outage: Option<Arc<String>>) {
+        self.outage.compare_and_swap(&outage, None);
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match &*self.outage.load() {
+            Some(why) => Err(Error::Unavailable(why.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// What is shown may be wrong: show nothing until the listener has looked.
+    fn doubt(&self, why: String) {
+        self.interrupted(why);
+        self.doubted.notify_one();
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.shared.check()?;
+        Ok(self.shared.image.snapshot())
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        let Shared { endpoint, image, .. } = &*self.shared;
+        self.shared.check()?;
+        let mut client = self.pool.get().await.map_err(|why| endpoint.no_connection(why))?;
+        let shown = image.snapshot().revision();
+        match batch::write(&mut client, batch, shown).await {
+            Ok((base, committed)) => {
+                if let Err(why) = image.show(&client, base, &committed).await {
+                    // The write itself is safe. It becomes visible when the listener has caught up.
+                    self.shared.doubt(reason(why));
+                }
+                Ok(committed)
+            }
+            Err(Failure::Behind { stored, shown }) => {
+                let why = format!(
+                    "the database is at revision {stored}, but revision {shown} was seen before: it lost \
+                     commits, as a failover to a replica may; reading everything again"
+                );
+                self.shared.doubt(why.clone());
+                Err(Error::Unavailable(why))
+            }
+            Err(Failure::Refused(why)) => {
+                if matches!(why, Error::Unavailable(_)) {
+                    // Whatever state the connection is in, nobody else should get it.
+                    drop(Object::take(client));
+                }
+                Err(why)
+            }
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        self.shared.image.feed().subscribe()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("outage", &self.shared.outage.load()).finish_non_exhaustive()
+    }
+}

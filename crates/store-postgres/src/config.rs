@@ -1,0 +1,152 @@
+//! Where the database is and how to talk to it.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer};
+
+/// Settings of the store, named and defaulted as under `store.postgres` of the configuration file.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Config {
+    pub host: String,
+    pub port: u16,
+    pub user: String,
+    pub password: String,
+    pub db_name: String,
+    /// Connections this control plane holds at most, the one that listens for changes included.
+    /// 0 means no limit of ours.
+    pub max_open_connections: u32,
+    /// How long to wait for a connection, written as whole seconds.
+    #[serde(deserialize_with = "seconds")]
+    pub connection_timeout: Duration,
+    pub tls: Tls,
+}
+
+/// Whether and how the connection is encrypted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tls {
+    pub mode: TlsMode,
+    /// The client's own certificate, if the server asks for one; PEM.
+    #[serde(deserialize_with = "path")]
+    pub cert_path: Option<PathBuf>,
+    #[serde(deserialize_with = "path")]
+    pub key_path: Option<PathBuf>,
+    /// Who may vouch for the server; PEM.
+    #[serde(deserialize_with = "path")]
+    pub ca_path: Option<PathBuf>,
+}
+
+/// How far the server's certificate is trusted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TlsMode {
+    /// No encryption.
+    #[default]
+    Disable,
+    /// Encryption with whoever answers.
+    VerifyNone,
+    /// The certificate must come from `ca_path`; any name will do.
+    VerifyCa,
+    /// The certificate must come from `ca_path` and name the host.
+    VerifyFull,
+}
+
+impl FromStr for TlsMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "disable" => Ok(TlsMode::Disable),
+            "verifyNone" => Ok(TlsMode::VerifyNone),
+            "verifyCa" => Ok(TlsMode::VerifyCa),
+            "verifyFull" => Ok(TlsMode::VerifyFull),
+            other => {
+                Err(format!("unknown TLS mode {other:?}: use disable, verifyNone, verifyCa or verifyFull"))
+            }
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            host: "127.0.0.1".into(),
+            port: 15432,
+            user: "kuma".into(),
+            password: "kuma".into(),
+            db_name: "kuma".into(),
+            max_open_connections: 50,
+            connection_timeout: Duration::from_secs(5),
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config { host, port, user, password: _, db_name, max_open_connections, connection_timeout, tls } =
+            self;
+        f.debug_struct("Config")
+            .field("host", host)
+            .field("port", port)
+            .field("user", user)
+            .field("password", &"*****")
+            .field("db_name", db_name)
+            .field("max_open_connections", max_open_connections)
+            .field("connection_timeout", connection_timeout)
+            .field("tls", tls)
+            .finish()
+    }
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+/// An empty path means none.
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = Option::<PathBuf>::deserialize(deserializer)?;
+    Ok(path.filter(|path| !path.as_os_str().is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_as_in_kuma() {
+        let config: Config = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!((config.port, config.tls.mode), (15432, TlsMode::Disable));
+    }
+
+    #[test]
+    fn reads_the_names_of_the_configuration_file() {
+        let text = r#"{"host":"db","dbName":"d","maxOpenConnections":7,"connectionTimeout":9,
+            "tls":{"mode":"verifyCa","caPath":"/ca","certPath":""}}"#;
+        let config: Config = serde_json::from_str(text).unwrap();
+        let tls = Tls { mode: TlsMode::VerifyCa, ca_path: Some("/ca".into()), ..Tls::default() };
+        let expect = Config {
+            host: "db".into(),
+            db_name: "d".into(),
+            max_open_connections: 7,
+            connection_timeout: Duration::from_secs(9),
+            tls,
+            ..Config::default()
+        };
+        assert_eq!(config, expect);
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let config = Config { password: "hunter2".into(), ..Config::default() };
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn an_unknown_tls_mode_is_refused_with_the_known_ones() {
+        let refused = "require".parse::<TlsMode>().unwrap_err();
+        assert!(refused.contains("\"require\"") && refused.contains("verifyFull"), "{refused}");
+    }
+}
