@@ -1,6 +1,6 @@
 //! The command line: global flags, the tree of commands, and the way from one to the other.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     apply, client, completion, config, control_planes, delete, failure, failure::Result, generate, get, kri,
@@ -20,21 +20,34 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Where `--help` lists the flags every command understands.
+const GLOBAL: &str = "Global flags";
+
 /// Flags every command understands.
 #[derive(Debug, Args)]
 pub struct Global {
     /// Configuration file [default: ~/.kumactl/config]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub config_file: Option<std::path::PathBuf>,
     /// Neither read nor write a configuration file; use http://localhost:5681
-    #[arg(long, global = true, conflicts_with = "config_file")]
+    #[arg(long, global = true, conflicts_with = "config_file", help_heading = GLOBAL)]
     pub no_config: bool,
     /// Use this context instead of the current one
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub context: Option<String>,
     /// How long one request to the control plane may take; 0s means forever
-    #[arg(long, global = true, value_name = "DURATION", default_value = "60s", value_parser = client::parse_timeout)]
+    #[arg(long, global = true, value_name = "DURATION", default_value = "60s", value_parser = client::parse_timeout, help_heading = GLOBAL)]
     pub api_timeout: std::time::Duration,
+    /// How much to tell on stderr: debug tells every request
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "off", help_heading = GLOBAL)]
+    pub log_level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Off,
+    Info,
+    Debug,
 }
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ use ureq::{
 use crate::{
     config::ApiServer,
     failure::{Failure, Result},
+    terminal,
 };
 
 /// An answer larger than this is not one of a control plane.
@@ -32,6 +33,8 @@ pub struct Client {
     base: String,
     context: String,
     headers: Vec<(String, String)>,
+    /// Tell every request and its outcome.
+    trace: bool,
 }
 
 /// A complete answer of the server.
@@ -44,7 +47,7 @@ pub struct Answer {
 }
 
 impl Client {
-    pub fn new(server: &ApiServer, context: &str, timeout: Duration) -> Result<Client> {
+    pub fn new(server: &ApiServer, context: &str, timeout: Duration, trace: bool) -> Result<Client> {
         let base = server.url.trim_end_matches('/').to_owned();
         if !base.starts_with("http://") && !base.starts_with("https://") {
             return Err(Failure::invalid(format!(
@@ -66,43 +69,31 @@ impl Client {
             }
         }
         let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout);
-        Ok(Client { agent, base, context: context.to_owned(), headers })
+        Ok(Client { agent, base, context: context.to_owned(), headers, trace })
     }
 
     pub fn get(&self, path: &str) -> Result<Answer> {
-        let mut request = self.agent.get(self.url(path));
-        for (key, value) in &self.headers {
-            request = request.header(key, value);
-        }
-        self.answer(path, request.call())
+        let request = self.with_headers(self.agent.get(self.url(path)));
+        self.answer("GET", path, request.call())
     }
 
     pub fn delete(&self, path: &str) -> Result<Answer> {
-        let mut request = self.agent.delete(self.url(path));
-        for (key, value) in &self.headers {
-            request = request.header(key, value);
-        }
-        self.answer(path, request.call())
+        let request = self.with_headers(self.agent.delete(self.url(path)));
+        self.answer("DELETE", path, request.call())
     }
 
     pub fn put(&self, path: &str, body: &Value) -> Result<Answer> {
-        self.send(self.agent.put(self.url(path)), path, body)
+        let request = self.with_headers(self.agent.put(self.url(path))).content_type("application/json");
+        self.answer("PUT", path, request.send(body.to_string()))
     }
 
     pub fn post(&self, path: &str, body: &Value) -> Result<Answer> {
-        self.send(self.agent.post(self.url(path)), path, body)
+        let request = self.with_headers(self.agent.post(self.url(path))).content_type("application/json");
+        self.answer("POST", path, request.send(body.to_string()))
     }
 
-    fn send(
-        &self,
-        mut request: ureq::RequestBuilder<ureq::typestate::WithBody>,
-        path: &str,
-        body: &Value,
-    ) -> Result<Answer> {
-        for (key, value) in &self.headers {
-            request = request.header(key, value);
-        }
-        self.answer(path, request.content_type("application/json").send(body.to_string()))
+    fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        self.headers.iter().fold(request, |request, (key, value)| request.header(key, value))
     }
 
     fn url(&self, path: &str) -> String {
@@ -111,10 +102,17 @@ impl Client {
 
     fn answer(
         &self,
+        method: &str,
         path: &str,
         response: std::result::Result<Response<ureq::Body>, ureq::Error>,
     ) -> Result<Answer> {
-        response.and_then(read).map_err(|error| {
+        let answer = response.and_then(read);
+        if self.trace {
+            let outcome =
+                answer.as_ref().map_or_else(ToString::to_string, |answer| answer.status.to_string());
+            terminal::talk(&format!("debug: {method} {} → {outcome}", self.url(path)));
+        }
+        answer.map_err(|error| {
             Failure::failed(format!(
                 "could not reach the control plane at {} (context {:?}): {error}\nhint: {}",
                 self.url(path),
@@ -142,6 +140,12 @@ impl Answer {
             return Ok(self);
         }
         Err(Failure::failed(format!("{attempted}: {}", self.refusal())))
+    }
+
+    /// Whether the resource is not there, while the mesh it would be in is.
+    pub fn is_missing(&self) -> bool {
+        let error: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        self.status == 404 && error["detail"] == "Not found" && error["title"] != "Failed to retrieve Mesh"
     }
 
     /// Why the server refused, from its error JSON.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    cli::Global,
+    cli::{Global, LogLevel},
     client::Client,
     failure::{Failure, Result},
 };
@@ -143,6 +143,7 @@ pub struct Settings {
     pub path: Option<PathBuf>,
     context: Option<String>,
     timeout: std::time::Duration,
+    trace: bool,
 }
 
 impl Settings {
@@ -162,7 +163,13 @@ impl Settings {
                 }
             },
         };
-        Ok(Settings { config, path, context: global.context.clone(), timeout: global.api_timeout })
+        Ok(Settings {
+            config,
+            path,
+            context: global.context.clone(),
+            timeout: global.api_timeout,
+            trace: global.log_level == LogLevel::Debug,
+        })
     }
 
     /// The context in use: the flag's, else the configuration's current one.
@@ -181,7 +188,7 @@ impl Settings {
     }
 
     pub fn client_of(&self, server: &ApiServer, context: &str) -> Result<Client> {
-        Client::new(server, context, self.timeout)
+        Client::new(server, context, self.timeout, self.trace)
     }
 
     /// Writes the configuration; readable by its owner only, as it may hold tokens.

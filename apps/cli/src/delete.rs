@@ -27,7 +27,7 @@ impl Delete {
         let kind = Type::resolve(&self.kind, client)?;
         let what = kind.describe(&self.mesh, &self.name);
         let answer = client.delete(&kind.item(&self.mesh, &self.name))?;
-        if answer.status == 404 && answer.body.contains("Not found") {
+        if answer.is_missing() {
             return Err(Failure::failed(format!("there is no {what}")));
         }
         answer.accepted(&format!("could not delete {what}"))?;

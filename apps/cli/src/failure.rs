@@ -6,7 +6,7 @@ pub const OK: u8 = 0;
 pub const FAILED: u8 = 1;
 pub const INVALID: u8 = 2;
 
-/// Shown at the end of every `--help`.
+/// Shown at the end of `kumactl --help` and in the reference page.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done

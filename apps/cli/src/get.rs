@@ -102,7 +102,7 @@ impl Get {
 
     fn one(&self, kind: &Type, name: &str, client: &Client) -> Result<Option<Value>> {
         let answer = client.get(&kind.item(&self.mesh, name))?;
-        if answer.status == 404 && answer.body.contains("Not found") {
+        if answer.is_missing() {
             return Ok(None);
         }
         answer.json(&format!("could not read {}", kind.describe(&self.mesh, name))).map(Some)

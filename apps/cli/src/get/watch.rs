@@ -1,6 +1,6 @@
 //! `get -w`: looks again and again and tells the difference.
 
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,9 @@ use crate::{
     terminal,
     types::Type,
 };
+
+/// An interval of zero must not keep the control plane busy.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 type Seen = BTreeMap<(String, String), Value>;
 
@@ -25,7 +28,7 @@ pub fn run(get: &Get, kind: &Type, client: &Client) -> Result<()> {
     show(kind, &added, get.output.format, &mut header)?;
     let mut connected = true;
     loop {
-        thread::sleep(get.interval);
+        thread::sleep(get.interval.max(SHORTEST_PAUSE));
         let found = match get.look(kind, client) {
             Ok(found) => found,
             Err(failure) => {

@@ -1,0 +1,11 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+//! Runs the real binary against a control plane that only repeats what a test taught it.
+
+mod apply;
+mod apply_input;
+mod config;
+mod generate;
+mod get;
+mod names;
+mod program;
+mod server;
