@@ -1,7 +1,12 @@
 //! Which resources a list shall contain, read from the query.
 
-use resources::{Kind, Resource, Violations};
-use serde_json::Value;
+use resources::{
+    Kind, Resource, Violations,
+    kinds::{
+        dataplane::{Dataplane, GatewayType},
+        tags::Tags,
+    },
+};
 
 use crate::{Error, call::Call, list::TITLE};
 
@@ -52,40 +57,33 @@ impl Filter {
     }
 
     fn matches_dataplane(&self, resource: &Resource) -> bool {
-        if self.tags.is_empty() && self.gateway.is_none() {
-            return true;
-        }
-        let spec = resource.spec.to_json();
-        let networking = &spec["networking"];
-        self.gateway.is_none_or(|wanted| wanted.matches(&networking["gateway"]))
-            && (self.tags.is_empty() || tag_sets(networking).any(|tags| self.tags_match(tags)))
+        let Some(dataplane) = resource.spec.get::<Dataplane>() else { return true };
+        self.gateway.is_none_or(|wanted| wanted.matches(dataplane))
+            && (self.tags.is_empty() || tag_sets(dataplane).any(|tags| self.tags_match(tags)))
     }
 
     /// Every wanted tag is there, with a value that contains the wanted one.
-    fn tags_match(&self, tags: &Value) -> bool {
-        self.tags.iter().all(|(key, part)| {
-            tags.get(key).and_then(Value::as_str).is_some_and(|value| value.contains(part))
-        })
+    fn tags_match(&self, tags: &Tags) -> bool {
+        self.tags.iter().all(|(key, part)| tags.get(key).is_some_and(|value| value.contains(part)))
     }
 }
 
 impl Gateway {
-    fn matches(self, gateway: &Value) -> bool {
-        let is_builtin = gateway["type"] == "BUILTIN";
+    fn matches(self, dataplane: &Dataplane) -> bool {
+        let kind = dataplane.gateway().map(|gateway| gateway.kind);
         match self {
-            Gateway::Any => gateway.is_object(),
-            Gateway::None => !gateway.is_object(),
-            Gateway::Builtin => gateway.is_object() && is_builtin,
-            Gateway::Delegated => gateway.is_object() && !is_builtin,
+            Gateway::Any => kind.is_some(),
+            Gateway::None => kind.is_none(),
+            Gateway::Builtin => kind == Some(GatewayType::Builtin),
+            Gateway::Delegated => kind == Some(GatewayType::Delegated),
         }
     }
 }
 
 /// The tags of each inbound and of the gateway.
-pub fn tag_sets(networking: &Value) -> impl Iterator<Item = &Value> {
-    let inbounds = networking["inbound"].as_array().into_iter().flatten();
-    let gateway = Some(&networking["gateway"]).filter(|gateway| gateway.is_object());
-    inbounds.chain(gateway).map(|part| &part["tags"])
+pub fn tag_sets(dataplane: &Dataplane) -> impl Iterator<Item = &Tags> {
+    let inbounds = dataplane.inbounds().iter().map(|inbound| &inbound.tags);
+    inbounds.chain(dataplane.gateway().map(|gateway| &gateway.tags))
 }
 
 /// `filter[labels.KEY]=VALUE`.

@@ -108,7 +108,7 @@ impl Paging {
     }
 }
 
-/// Where the client reaches this API: what the operator says, or else what the client itself used.
+/// Where the client reaches the root of this API: what the operator says, or else what the client used.
 fn origin(call: &Call) -> String {
     let root = call.context.settings.root_url.trim_end_matches('/');
     if !root.is_empty() {
@@ -120,5 +120,6 @@ fn origin(call: &Call) -> String {
         .or_else(|| uri.authority().map(http::uri::Authority::as_str))
         .unwrap_or("localhost");
     let tls = call.parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls);
-    format!("{}://{host}", if tls { "https" } else { "http" })
+    let base_path = call.context.settings.base_path.trim_end_matches('/');
+    format!("{}://{host}{base_path}", if tls { "https" } else { "http" })
 }

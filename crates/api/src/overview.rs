@@ -1,7 +1,9 @@
 //! Overviews: a resource together with what is reported about it.
 
+use std::sync::Arc;
+
 use axum::response::Response;
-use resources::{Key, Kind, Resource, format::universal};
+use resources::{Key, Kind, Resource, overview::overview};
 use serde_json::{Map, Value};
 use store::Snapshot;
 
@@ -9,13 +11,15 @@ use crate::{
     Error,
     call::{Call, with_revision},
     json, list,
+    resource::RETRIEVE,
 };
 
 /// `GET …/_overview` of a collection.
 pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
-    let show = |resource: &Resource| render(resource, insight(&snapshot, resource));
-    let listing = list::page(call, kind, &snapshot, show)?;
+    let listing = list::page(call, kind, &snapshot, |resource| {
+        overview(resource, insight(&snapshot, resource).map(Arc::as_ref)).unwrap_or_default()
+    })?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 
@@ -24,37 +28,22 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     call.mesh(&snapshot)?;
     call.check_access(kind)?;
-    let resource =
-        snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found("Could not retrieve a resource"))?;
+    let resource = snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found(RETRIEVE))?;
+    let insight = insight(&snapshot, resource);
+    let mut shown = overview(resource, insight.map(Arc::as_ref)).ok_or_else(|| Error::not_found(RETRIEVE))?;
     // As in Kuma, a single overview always has an insight, if need be an empty one.
-    let insight = insight(&snapshot, resource).or_else(|| Some(Value::Object(Map::new())));
-    Ok(with_revision(json::ok(&render(resource, insight)), &snapshot))
+    if insight.is_none()
+        && let Some(kind) = kind.descriptor().insight
+    {
+        shown[lower_camel(kind.name())] = Value::Object(Map::new());
+    }
+    Ok(with_revision(json::ok(&shown), &snapshot))
 }
 
-fn insight(snapshot: &Snapshot, resource: &Resource) -> Option<Value> {
+fn insight<'a>(snapshot: &'a Snapshot, resource: &Resource) -> Option<&'a Arc<Resource>> {
     let kind = resource.kind().descriptor().insight?;
-    let insight = snapshot.get(&Key::new(kind, resource.mesh(), resource.name()))?;
-    Some(insight.spec.to_json())
+    snapshot.get(&Key::new(kind, resource.mesh(), resource.name()))
 }
-
-/// The resource's metadata, then its spec and its insight under names of their own.
-fn render(resource: &Resource, insight: Option<Value>) -> Value {
-    let name = resource.kind().name();
-    let spec = resource.spec.to_json();
-    let Value::Object(mut out) = universal::render(resource) else { return Value::Null };
-    if let Value::Object(fields) = &spec {
-        out.retain(|field, _| !fields.contains_key(field) || METADATA.contains(&field.as_str()));
-    }
-    out.insert("type".into(), format!("{name}Overview").into());
-    let field = lower_camel(name);
-    out.insert(field.clone(), spec);
-    if let Some(insight) = insight {
-        out.insert(format!("{field}Insight"), insight);
-    }
-    Value::Object(out)
-}
-
-const METADATA: [&str; 7] = ["type", "mesh", "name", "creationTime", "modificationTime", "labels", "kri"];
 
 fn lower_camel(name: &str) -> String {
     let mut letters = name.chars();

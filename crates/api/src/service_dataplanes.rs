@@ -3,7 +3,10 @@
 use axum::response::Response;
 use resources::{
     Kind, Resource,
-    kinds::mesh_service::{MeshService, Selector},
+    kinds::{
+        dataplane::Dataplane,
+        mesh_service::{MeshService, Selector},
+    },
 };
 use serde_json::{Value, json};
 
@@ -41,9 +44,9 @@ fn selects(selector: &Selector, dataplane: &Resource) -> bool {
         return wanted.match_labels.iter().all(|(key, value)| dataplane.label(key) == Some(value));
     }
     let Some(wanted) = selector.dataplane_tags.as_ref().filter(|tags| !tags.is_empty()) else { return false };
-    let spec = dataplane.spec.to_json();
-    tag_sets(&spec["networking"])
-        .any(|tags| wanted.iter().all(|(key, value)| tags.get(key).and_then(Value::as_str) == Some(value)))
+    dataplane.spec.get::<Dataplane>().is_some_and(|dataplane| {
+        tag_sets(dataplane).any(|tags| wanted.iter().all(|(key, value)| tags.get(key) == Some(value)))
+    })
 }
 
 fn meta(resource: &Resource) -> Value {

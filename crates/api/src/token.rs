@@ -11,6 +11,7 @@ use identity::{DataplaneToken, Purpose, UserToken, ZoneToken, signing_key, token
 use jiff::Timestamp;
 use resources::{Path, Violations, duration::GoDuration};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 use crate::{Context, Error, User, access, call::Call};
 
@@ -131,8 +132,10 @@ fn check(found: Violations) -> Result<(), Error> {
 
 async fn read<T: DeserializeOwned>(call: &mut Call) -> Result<T, Error> {
     let body = call.read_body().await?;
-    serde_json::from_slice(&body)
-        .map_err(|error| Error::BadRequest(format!("cannot read the token request: {error}")))
+    let unreadable = |error| Error::BadRequest(format!("cannot read the token request: {error}"));
+    // Through a map, because serde would also read a list as a struct.
+    let fields: Map<String, Value> = serde_json::from_slice(&body).map_err(unreadable)?;
+    serde_json::from_value(Value::Object(fields)).map_err(unreadable)
 }
 
 /// `validFor` in Go's spelling; without a default it must be given.

@@ -1,0 +1,240 @@
+//! Who is who: each condition by itself.
+
+use api::{Access, Allowed, Authn, AuthnType, Settings};
+use axum::body::Body;
+use http::{Method, Request};
+use identity::{KeyPair, Purpose, SigningKey, UserToken, signing_key, token};
+use jiff::{SignedDuration, Timestamp};
+use resources::Kind;
+use runtime::listen::Peer;
+use serde_json::json;
+
+use crate::world::{World, peer, remote, request, zone};
+
+const ADMIN: &str = "mesh-system:admin";
+const ANONYMOUS: &str = "mesh-system:anonymous";
+
+fn who_am_i() -> Request<Body> {
+    request(Method::GET, "/who-am-i", Body::empty())
+}
+
+async fn name(world: &World, request: Request<Body>) -> String {
+    world.send(request).await.expect(200).json()["name"].as_str().unwrap().to_owned()
+}
+
+fn from(addr: &str) -> Request<Body> {
+    let mut request = who_am_i();
+    request.extensions_mut().insert(peer(addr));
+    request
+}
+
+fn with(header: &'static str, value: &str) -> Request<Body> {
+    let mut request = who_am_i();
+    request.headers_mut().insert(header, value.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_direct_local_call_is_an_administrators() {
+    let world = World::new().await;
+    let me = world.send(who_am_i()).await.expect(200).json();
+    assert_eq!(me, json!({ "name": ADMIN, "groups": [ADMIN, "mesh-system:authenticated"] }));
+}
+
+#[tokio::test]
+async fn a_remote_call_is_anonymous() {
+    let world = World::new().await;
+    let me = world.send(from("192.0.2.1:1")).await.expect(200).json();
+    assert_eq!(me, json!({ "name": ANONYMOUS, "groups": ["mesh-system:unauthenticated"] }));
+}
+
+#[tokio::test]
+async fn each_condition_for_being_local_is_needed() {
+    let world = World::new().await;
+    let same_origin = {
+        let mut request = with("origin", "http://localhost:5681");
+        request.headers_mut().insert("sec-fetch-site", "same-origin".parse().unwrap());
+        request
+    };
+    for (request, expect) in [
+        (from("127.0.0.1:1"), ADMIN),
+        (from("127.9.9.9:1"), ADMIN),
+        (from("[::1]:1"), ADMIN),
+        (from("[::ffff:127.0.0.1]:1"), ADMIN),
+        (from("10.0.0.1:1"), ANONYMOUS),
+        (with("forwarded", "for=192.0.2.1"), ANONYMOUS),
+        (with("x-forwarded-for", "192.0.2.1"), ANONYMOUS),
+        (with("x-real-ip", "192.0.2.1"), ANONYMOUS),
+        (with("host", "127.0.0.1:5681"), ADMIN),
+        (with("host", "[::1]:5681"), ADMIN),
+        (with("host", "LOCALHOST"), ADMIN),
+        (with("host", "localhost."), ADMIN),
+        (with("host", "rebound.example.com"), ANONYMOUS),
+        (with("host", "localhost.example.com"), ANONYMOUS),
+        (with("sec-fetch-site", "none"), ADMIN),
+        (with("sec-fetch-site", "same-origin"), ADMIN),
+        (with("sec-fetch-site", "same-site"), ANONYMOUS),
+        (with("sec-fetch-site", "cross-site"), ANONYMOUS),
+        (with("origin", "http://localhost:5681"), ADMIN),
+        (with("origin", "http://localhost:8080"), ANONYMOUS),
+        (with("origin", "http://evil.example.com"), ANONYMOUS),
+        (with("origin", "null"), ANONYMOUS),
+        (same_origin, ADMIN),
+    ] {
+        let described =
+            format!("{:?} from {:?}", request.headers(), request.extensions().get::<Peer>().unwrap().addr);
+        assert_eq!(name(&world, request).await, expect, "{described}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_known_peer_is_anonymous() {
+    let world = World::new().await;
+    let mut request = who_am_i();
+    request.extensions_mut().remove::<Peer>();
+    assert_eq!(name(&world, request).await, ANONYMOUS);
+}
+
+#[tokio::test]
+async fn being_local_means_nothing_when_that_is_switched_off() {
+    let authn = Authn { kind: AuthnType::Tokens, localhost_is_admin: false };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    assert_eq!(name(&world, who_am_i()).await, ANONYMOUS);
+}
+
+#[tokio::test]
+async fn a_client_certificate_makes_an_administrator_only_where_that_is_configured() {
+    let with_certificate = || {
+        let mut request = from("192.0.2.1:1");
+        let certificate = rustls_pki_types::CertificateDer::from(vec![1, 2, 3]);
+        request.extensions_mut().insert(Peer {
+            client_certificate: Some(certificate),
+            tls: true,
+            ..peer("192.0.2.1:1")
+        });
+        request
+    };
+    let authn = Authn { kind: AuthnType::AdminClientCerts, localhost_is_admin: false };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    assert_eq!(name(&world, with_certificate()).await, ADMIN);
+    assert_eq!(name(&world, from("192.0.2.1:1")).await, ANONYMOUS);
+    assert_eq!(name(&World::new().await, with_certificate()).await, ANONYMOUS);
+}
+
+/// A world with a key for user tokens, and that key.
+async fn with_key() -> (World, SigningKey) {
+    let world = World::new().await;
+    let pair = KeyPair::generate().unwrap();
+    world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
+    (world, SigningKey { kid: "1".into(), pair })
+}
+
+fn bearer(path: &str, token: &str) -> Request<Body> {
+    let mut request = remote(Method::GET, path, Body::empty());
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    request
+}
+
+fn john(groups: &[&str]) -> UserToken {
+    UserToken { name: "john".into(), groups: groups.iter().map(|&group| group.to_owned()).collect() }
+}
+
+#[tokio::test]
+async fn a_good_token_says_who_it_is_and_a_bad_one_is_refused() {
+    let (world, key) = with_key().await;
+    let hour = std::time::Duration::from_secs(3600);
+    let good = token::issue(&john(&["team-a"]), &key, Timestamp::now(), hour).unwrap();
+    let me = world.send(bearer("/who-am-i", &good)).await.expect(200).json();
+    assert_eq!(me, json!({ "name": "john", "groups": ["team-a", "mesh-system:authenticated"] }));
+
+    let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
+    let expired = token::issue(&john(&[]), &key, long_ago, hour).unwrap();
+    let stranger = SigningKey { kid: "1".into(), pair: KeyPair::generate().unwrap() };
+    let forged = token::issue(&john(&[ADMIN]), &stranger, Timestamp::now(), hour).unwrap();
+    for bad in ["", "nonsense", "a.b.c", &expired, &forged] {
+        let answer = world.send(bearer("/who-am-i", bad)).await;
+        answer.expect_problem(401, "Invalid authentication data", "Unauthenticated");
+    }
+    // Whoever is an administrator anyway is not asked for a token.
+    assert_eq!(name(&world, with("authorization", "Bearer nonsense")).await, ADMIN);
+    // Other schemes are not ours to judge.
+    let mut basic = remote(Method::GET, "/who-am-i", Body::empty());
+    basic.headers_mut().insert("authorization", "Basic abc".parse().unwrap());
+    assert_eq!(name(&world, basic).await, ANONYMOUS);
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_refused() {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    let (world, key) = with_key().await;
+    let issued =
+        token::issue(&john(&[]), &key, Timestamp::now(), std::time::Duration::from_secs(60)).unwrap();
+    world.send(bearer("/who-am-i", &issued)).await.expect(200);
+    let claims = URL_SAFE_NO_PAD.decode(issued.split('.').nth(1).unwrap()).unwrap();
+    let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
+    let ids = base64::engine::general_purpose::STANDARD.encode(claims["jti"].as_str().unwrap());
+    world.store(Kind::GlobalSecret, "", "user-token-revocations", json!({ "data": ids })).await;
+    world.send(bearer("/who-am-i", &issued)).await.expect(401);
+}
+
+#[tokio::test]
+async fn anybody_may_ask_which_control_plane_this_is() {
+    let world = World::new().await;
+    world.send(bearer("/", "nonsense")).await.expect(200);
+    world.send(remote(Method::GET, "/", Body::empty())).await.expect(200);
+    let settings = Settings { base_path: "/cp".into(), ..Settings::default() };
+    World::with(zone(), settings).await.send(bearer("/cp", "nonsense")).await.expect(200);
+}
+
+#[tokio::test]
+async fn secrets_are_for_administrators_in_every_way_of_asking() {
+    let world = World::new().await;
+    let secret = json!({ "type": "Secret", "mesh": "default", "name": "one", "data": "c2VjcmV0" });
+    world.put("/meshes/default/secrets/one", &secret).await.expect(201);
+    let body = || Body::from(secret.to_string());
+    let user = "mesh-system:anonymous/mesh-system:unauthenticated";
+    for (request, kind) in [
+        (remote(Method::GET, "/meshes/default/secrets", Body::empty()), "Secret"),
+        (remote(Method::GET, "/secrets", Body::empty()), "Secret"),
+        (remote(Method::GET, "/secrets?watch=true", Body::empty()), "Secret"),
+        (remote(Method::GET, "/meshes/default/secrets/one", Body::empty()), "Secret"),
+        (remote(Method::PUT, "/meshes/default/secrets/one", body()), "Secret"),
+        (remote(Method::PUT, "/meshes/default/secrets/two", body()), "Secret"),
+        (remote(Method::DELETE, "/meshes/default/secrets/one", Body::empty()), "Secret"),
+        (remote(Method::GET, "/global-secrets", Body::empty()), "GlobalSecret"),
+        (remote(Method::GET, "/globalsecrets/none", Body::empty()), "GlobalSecret"),
+    ] {
+        let detail = format!("user {user:?} cannot access the resource of type {kind:?}");
+        world.send(request).await.expect_problem(403, "Access Denied", &detail);
+    }
+    world.get("/meshes/default/secrets/one").await.expect(200);
+}
+
+#[tokio::test]
+async fn everything_else_is_open_to_anybody() {
+    let world = World::new().await;
+    for path in ["/meshes", "/meshes/default", "/config", "/policies", "/_resources", "/global-insight"] {
+        world.send(remote(Method::GET, path, Body::empty())).await.expect(200);
+    }
+    let body = Body::from(json!({ "type": "Mesh", "name": "theirs" }).to_string());
+    world.send(remote(Method::PUT, "/meshes/theirs", body)).await.expect(201);
+}
+
+#[tokio::test]
+async fn the_operator_decides_who_may_see_secrets_and_the_configuration() {
+    let team = || Allowed { users: vec!["jane".into()], groups: vec!["team-a".into()] };
+    let access = Access { admin_resources: team(), control_plane_metadata: team(), ..Access::default() };
+    let world = World::with(zone(), Settings { access, ..Settings::default() }).await;
+    let pair = KeyPair::generate().unwrap();
+    world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
+    let key = SigningKey { kid: "1".into(), pair };
+    let jane = UserToken { name: "jane".into(), groups: Vec::new() };
+    for (user, status) in [(john(&["team-a"]), 200), (jane, 200), (john(&["team-b"]), 403), (john(&[]), 403)]
+    {
+        let token = token::issue(&user, &key, Timestamp::now(), std::time::Duration::from_secs(60)).unwrap();
+        for path in ["/secrets", "/config"] {
+            world.send(bearer(path, &token)).await.expect(status);
+        }
+    }
+    world.get("/secrets").await.expect(403);
+}

@@ -1,0 +1,14 @@
+//! The API seen from outside: requests in, answers out.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod authn;
+mod coverage;
+mod documents;
+mod faults;
+mod lists;
+mod samples;
+mod special;
+mod tokens;
+mod watch;
+mod world;
+mod writes;

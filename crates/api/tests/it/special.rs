@@ -1,0 +1,308 @@
+//! The routes that are not about one kind.
+
+use std::sync::Arc;
+
+use api::Settings;
+use resources::{Key, Kind, Labels, Resource, Spec, Status, naming::kds};
+use serde_json::{Value, json};
+use store::{Write, registrar::Mode};
+
+use crate::world::{World, zone};
+
+#[tokio::test]
+async fn the_index_says_which_control_plane_this_is() {
+    let settings = Settings {
+        hostname: "host-1".into(),
+        version: "1.2.3".into(),
+        instance_id: "host-1-abcd".into(),
+        cluster_id: Arc::new(|| "cluster-9".into()),
+        gui_url: "http://localhost:5681/gui".into(),
+        ..Settings::default()
+    };
+    let world = World::with(zone(), settings).await;
+    let expect = json!({
+        "hostname": "host-1", "product": "Kuma", "version": "1.2.3", "instanceId": "host-1-abcd",
+        "clusterId": "cluster-9", "gui": "http://localhost:5681/gui",
+    });
+    let index = world.get("/").await.expect(200).json();
+    assert_eq!(index, expect);
+    assert!(index.as_object().unwrap().keys().eq(expect.as_object().unwrap().keys()));
+}
+
+#[tokio::test]
+async fn the_configuration_is_shown_as_it_was_given() {
+    let config = json!({ "mode": "zone", "store": { "postgres": { "password": "*****" } } });
+    let world = World::with(zone(), Settings { config: config.clone(), ..Settings::default() }).await;
+    assert_eq!(world.get("/config").await.expect(200).json(), config);
+}
+
+#[tokio::test]
+async fn policies_are_listed_by_name_with_what_they_select() {
+    let world = World::new().await;
+    let policies = world.get("/policies").await.expect(200).json()["policies"].clone();
+    let names: Vec<&str> = policies.as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert!(
+        names.is_sorted() && names.contains(&"MeshTimeout") && !names.contains(&"MeshService"),
+        "{names:?}"
+    );
+    let timeout = policies.as_array().unwrap().iter().find(|p| p["name"] == "MeshTimeout").unwrap();
+    assert_eq!(
+        *timeout,
+        json!({
+            "name": "MeshTimeout", "readOnly": false, "path": "meshtimeouts",
+            "singularDisplayName": "Mesh Timeout", "pluralDisplayName": "Mesh Timeouts",
+            "isExperimental": false, "isTargetRefBased": true, "isInbound": true, "isOutbound": true,
+        })
+    );
+}
+
+async fn resource_type(world: &World, name: &str) -> Value {
+    let types = world.get("/_resources").await.expect(200).json()["resources"].clone();
+    let found = types.as_array().unwrap().iter().find(|t| t["name"] == name).cloned();
+    found.unwrap_or_else(|| panic!("{name} is not in {types}"))
+}
+
+#[tokio::test]
+async fn kinds_are_described() {
+    let world = World::new().await;
+    assert_eq!(
+        resource_type(&world, "MeshTimeout").await,
+        json!({
+            "name": "MeshTimeout", "path": "meshtimeouts", "scope": "Mesh", "shortName": "mt",
+            "singularDisplayName": "Mesh Timeout", "pluralDisplayName": "Mesh Timeouts",
+            "readOnly": false, "includeInFederation": true,
+            "policy": {
+                "isTargetRef": true, "hasToTargetRef": true, "hasFromTargetRef": true,
+                "hasRulesTargetRef": true, "isFromAsRules": true,
+            },
+        })
+    );
+    let zone = resource_type(&world, "Zone").await;
+    assert_eq!((&zone["scope"], zone.get("policy")), (&json!("Global"), None));
+    assert_eq!(resource_type(&world, "ServiceInsight").await["includeInFederation"], false);
+    assert_eq!(resource_type(&world, "DataplaneInsight").await["readOnly"], true);
+    let body = world.get("/_resources").await.body;
+    assert!(!body.contains("\"Config\""), "kinds without a path are not served");
+}
+
+#[tokio::test]
+async fn kinds_are_read_only_on_a_federated_zone_and_on_a_read_only_api() {
+    let federated = Mode::Zone { name: "east".into(), federated: true };
+    let world = World::with(federated, Settings::default()).await;
+    assert_eq!(resource_type(&world, "MeshTimeout").await["readOnly"], true);
+    let world = World::with(zone(), Settings { read_only: true, ..Settings::default() }).await;
+    assert_eq!(resource_type(&world, "MeshTimeout").await["readOnly"], true);
+}
+
+#[tokio::test]
+async fn a_resource_is_found_by_its_kri() {
+    let world = World::new().await;
+    let body = json!({ "type": "MeshTimeout", "mesh": "default", "name": "one", "spec": { "to": [
+        { "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } },
+    ] } });
+    world.put("/meshes/default/meshtimeouts/one", &body).await.expect(201);
+    let kri = world.get("/meshes/default/meshtimeouts/one").await.json()["kri"].as_str().unwrap().to_owned();
+    assert_eq!(world.get(&format!("/_kri/{kri}")).await.expect(200).json()["name"], "one");
+    assert_eq!(world.get(&format!("/_kri/{kri}section")).await.expect(200).json()["name"], "one");
+    let k8s = world.get(&format!("/_kri/{kri}?format=k8s")).await.expect(200).json();
+    assert_eq!(k8s["kind"], "MeshTimeout");
+    // Written here, but asked for without a zone.
+    assert_eq!(world.get("/_kri/kri_mt_default___one_").await.expect(200).json()["name"], "one");
+}
+
+#[tokio::test]
+async fn a_synchronised_resource_is_found_by_its_kri_under_its_hashed_name() {
+    let world = World::new().await;
+    let spec = || Spec::from_json(Kind::MeshTimeout, json!({}), &mut Vec::new()).unwrap();
+    let from_global = kds::hashed_name("default", "one", None, None);
+    world.store_resource(Kind::MeshTimeout, "default", &from_global, Labels::new(), spec()).await;
+    let from_west = kds::hashed_name("default", "two", Some("west"), Some("ns"));
+    world.store_resource(Kind::MeshTimeout, "default", &from_west, Labels::new(), spec()).await;
+    for (kri, name) in [("kri_mt_default___one_", from_global), ("kri_mt_default_west_ns_two_", from_west)] {
+        assert_eq!(world.get(&format!("/_kri/{kri}")).await.expect(200).json()["name"], name);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_kri_is_a_bad_request_and_what_is_missing_is_not_found() {
+    let world = World::new().await;
+    for (kri, detail) in [
+        ("garbage", "bad request: invalid identifier string: \"garbage\""),
+        ("xri_mt_default___one_", "bad request: identifier must start with 'kri': \"xri_mt_default___one_\""),
+    ] {
+        world.get(&format!("/_kri/{kri}")).await.expect_problem(400, "Bad Request", detail);
+    }
+    let missing = world.get("/_kri/kri_mt_default___none_").await;
+    missing.expect_problem(404, "Could not retrieve a resource", "Not found");
+}
+
+#[tokio::test]
+async fn the_global_insight_counts_what_is_stored_and_sums_up_insights() {
+    let world = World::new().await;
+    world.store(Kind::MeshTimeout, "default", "one", json!({})).await;
+    let stat = json!({ "total": 3, "online": 2, "offline": 1 });
+    let insight = json!({ "dataplanesByType": { "standard": stat, "gatewayBuiltin": { "total": 1, "partiallyDegraded": 1 } } });
+    world.store(Kind::MeshInsight, "", "default", insight).await;
+    let services = json!({ "services": {
+        "web": { "status": "online" }, "db": { "status": "offline" }, "edge": { "serviceType": "gateway_builtin" },
+        "ext": { "serviceType": "external" },
+    } });
+    world.store(Kind::ServiceInsight, "default", "all-services-default", services).await;
+    let online = json!({ "subscriptions": [{ "connectTime": "2026-01-01T00:00:00Z" }] });
+    let offline = json!({ "subscriptions": [
+        { "connectTime": "2026-01-01T00:00:00Z", "disconnectTime": "2026-01-01T00:00:01Z" },
+    ] });
+    world.store(Kind::ZoneInsight, "", "east", online.clone()).await;
+    world.store(Kind::ZoneInsight, "", "west", offline).await;
+    world.store(Kind::ZoneEgressInsight, "", "egress", online).await;
+
+    let mut insight = world.get("/global-insight").await.expect(200).json();
+    assert!(insight["createdAt"].take().is_string());
+    let zeros = json!({ "offline": 0, "online": 0, "partiallyDegraded": 0, "total": 0 });
+    let expect = json!({
+        "createdAt": null,
+        "dataplanes": {
+            "gatewayBuiltin": { "offline": 0, "online": 0, "partiallyDegraded": 1, "total": 1 },
+            "gatewayDelegated": zeros,
+            "standard": { "offline": 1, "online": 2, "partiallyDegraded": 0, "total": 3 },
+        },
+        "meshes": { "total": 1 },
+        "policies": { "total": 1 },
+        "resources": { "MeshTimeout": { "total": 1 } },
+        "services": {
+            "external": { "total": 1 },
+            "gatewayBuiltin": { "offline": 0, "online": 0, "partiallyDegraded": 0, "total": 1 },
+            "gatewayDelegated": zeros,
+            "internal": { "offline": 1, "online": 1, "partiallyDegraded": 0, "total": 2 },
+        },
+        "zones": {
+            "controlPlanes": { "online": 1, "total": 2 },
+            "zoneEgresses": { "online": 1, "total": 1 },
+            "zoneIngresses": { "online": 0, "total": 0 },
+        },
+    });
+    assert_eq!(insight, expect);
+}
+
+#[tokio::test]
+async fn the_global_insights_count_global_kinds() {
+    let world = World::new().await;
+    world.store(Kind::Zone, "", "east", json!({})).await;
+    world.store(Kind::ZoneInsight, "", "east", json!({})).await;
+    let insights = world.get("/global-insights").await.expect(200).json();
+    assert_eq!(insights["type"], "GlobalInsights");
+    let total = |n: u32| json!({ "total": n });
+    let expect = json!({
+        "GlobalSecret": total(0), "HostnameGenerator": total(0), "Mesh": total(1), "Zone": total(1),
+        "ZoneEgress": total(0), "ZoneIngress": total(0),
+    });
+    assert_eq!(insights["resources"], expect);
+}
+
+#[tokio::test]
+async fn service_insights_are_shown_one_by_one() {
+    let world = World::new().await;
+    let spec = json!({ "services": {
+        "web": { "status": "online", "dataplanes": { "online": 2, "offline": 1 }, "zones": ["east"] },
+        "api": {},
+        "ext": { "serviceType": "external" },
+    } });
+    let spec = Spec::from_json(Kind::ServiceInsight, spec, &mut Vec::new()).unwrap();
+    let name = "all-services-default";
+    let labels = Labels::from([
+        ("kuma.io/display-name".into(), name.into()),
+        ("kuma.io/mesh".into(), "default".into()),
+    ]);
+    world.store_resource(Kind::ServiceInsight, "default", name, labels, spec).await;
+
+    let web = world.get("/meshes/default/service-insights/web").await.expect(200).json();
+    let expect = json!({
+        "type": "ServiceInsight", "mesh": "default", "name": "web",
+        "creationTime": "2026-01-02T03:04:05Z", "modificationTime": "2026-01-02T03:04:05Z",
+        "labels": { "kuma.io/mesh": "default" },
+        "status": "online", "dataplanes": { "total": 3, "online": 2, "offline": 1 }, "zones": ["east"],
+        "addressPort": "web.mesh:80",
+    });
+    assert_eq!(web, expect);
+    let unknown = world.get("/meshes/default/service-insights/none").await.expect(200).json();
+    assert_eq!((&unknown["name"], &unknown["dataplanes"]), (&json!("none"), &json!({})));
+
+    for (query, expect) in [
+        ("", &["api", "ext", "web"][..]),
+        ("name=w", &["web"]),
+        ("type=external", &["ext"]),
+        ("type=Internal,%20external", &["api", "ext", "web"]),
+        ("size=1&offset=1", &["ext"]),
+    ] {
+        for path in ["/service-insights", "/meshes/default/service-insights"] {
+            let list = world.get(&format!("{path}?{query}")).await.expect(200).json();
+            let names: Vec<&str> =
+                list["items"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap()).collect();
+            assert_eq!(names, expect, "{path}?{query}");
+        }
+    }
+    let wrong = world.get("/service-insights?type=odd").await;
+    wrong.expect_problem(400, "Bad Request", "bad request: unsupported service type");
+}
+
+#[tokio::test]
+async fn a_services_hostnames_come_from_its_status() {
+    let world = World::new().await;
+    let status = json!({ "addresses": [{ "hostname": "web.svc.mesh.local" }, { "hostname": "a.mesh" }] });
+    let resource = Resource {
+        key: Key::new(Kind::MeshService, "default", "web"),
+        labels: Labels::from([("kuma.io/zone".into(), "east".into())]),
+        created: jiff::Timestamp::UNIX_EPOCH,
+        modified: jiff::Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        spec: Spec::from_json(Kind::MeshService, json!({}), &mut Vec::new()).unwrap(),
+        status: Some(Status::from_json(Kind::MeshService, status).unwrap()),
+    };
+    world.registrar.store().write(vec![Write::Create(resource)]).await.unwrap();
+    let hostnames = world.get("/meshes/default/meshservices/web/_hostnames").await.expect(200).json();
+    let zones = json!([{ "name": "east" }]);
+    let expect = json!({ "total": 2, "items": [
+        { "hostname": "a.mesh", "zones": zones }, { "hostname": "web.svc.mesh.local", "zones": zones },
+    ] });
+    assert_eq!(hostnames, expect);
+    let missing = world.get("/meshes/default/meshservices/none/_hostnames").await;
+    missing.expect_problem(404, "could not retrieve service", "Not found");
+    let title =
+        "only \"meshservices,meshexternalservices,meshmultizoneservices\" are available for inspection";
+    let wrong = world.get("/meshes/default/dataplanes/web/_hostnames").await;
+    wrong.expect_problem(400, title, "Resource is not valid");
+}
+
+#[tokio::test]
+async fn a_mesh_service_lists_the_dataplanes_it_selects() {
+    let world = World::new().await;
+    for (name, version) in [("web-1", "v1"), ("web-2", "v2")] {
+        let labels = Labels::from([("version".into(), version.into())]);
+        let tags = json!({ "kuma.io/service": "web", "version": version });
+        let spec =
+            json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": tags }] } });
+        let spec = Spec::from_json(Kind::Dataplane, spec, &mut Vec::new()).unwrap();
+        world.store_resource(Kind::Dataplane, "default", name, labels, spec).await;
+    }
+    for (service, selector, expect) in [
+        ("all", json!({ "dataplaneTags": { "kuma.io/service": "web" } }), &["web-1", "web-2"][..]),
+        ("tags", json!({ "dataplaneTags": { "kuma.io/service": "web", "version": "v2" } }), &["web-2"]),
+        ("one", json!({ "dataplaneRef": { "name": "web-1" } }), &["web-1"]),
+        ("labels", json!({ "dataplaneLabels": { "matchLabels": { "version": "v2" } } }), &["web-2"]),
+        ("none", json!({}), &[]),
+    ] {
+        world.store(Kind::MeshService, "default", service, json!({ "selector": selector })).await;
+        for path in ["_resources/dataplanes", "_dataplanes"] {
+            let list =
+                world.get(&format!("/meshes/default/meshservices/{service}/{path}")).await.expect(200).json();
+            let names: Vec<&str> =
+                list["items"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap()).collect();
+            assert_eq!((names.as_slice(), &list["total"]), (expect, &json!(expect.len())), "{service}");
+        }
+    }
+    let meta = world.get("/meshes/default/meshservices/one/_dataplanes").await.json()["items"][0].clone();
+    let expect =
+        json!({ "type": "Dataplane", "mesh": "default", "name": "web-1", "labels": { "version": "v1" } });
+    assert_eq!(meta, expect);
+}

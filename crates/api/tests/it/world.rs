@@ -1,0 +1,199 @@
+//! A control plane's API on an empty store, and requests to it.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use api::{Context, Metrics, Settings};
+use axum::{Router, body::Body};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use resources::{Draft, Key, Kind, Labels, Resource, Spec, format::universal};
+use runtime::listen::Peer;
+use serde_json::{Value, json};
+use store::{
+    Memory, Registrar, Store, Write,
+    registrar::{Mode, Setup},
+};
+use tower::ServiceExt;
+
+pub struct World {
+    pub router: Router,
+    pub registrar: Arc<Registrar>,
+    pub metrics: runtime::metrics::Metrics,
+}
+
+pub fn zone() -> Mode {
+    Mode::Zone { name: "east".into(), federated: false }
+}
+
+pub fn setup(mode: Mode) -> Setup {
+    Setup {
+        mode,
+        read_only: false,
+        disable_origin_label_validation: false,
+        unsafe_delete: false,
+        companions: Box::new(|_| Vec::new()),
+        now: Timestamp::now,
+    }
+}
+
+impl World {
+    /// A zone control plane with the mesh `default`.
+    pub async fn new() -> World {
+        World::with(zone(), Settings::default()).await
+    }
+
+    pub async fn with(mode: Mode, settings: Settings) -> World {
+        World::on(Arc::new(Memory::default()), setup(mode), settings).await
+    }
+
+    pub async fn on(store: Arc<dyn Store>, setup: Setup, settings: Settings) -> World {
+        let metrics = runtime::metrics::Metrics::default();
+        let registrar = Arc::new(Registrar::new(store, setup));
+        let context =
+            Context { registrar: registrar.clone(), settings, metrics: Metrics::register(&metrics) };
+        let world = World { router: api::router(context), registrar, metrics };
+        world.store(Kind::Mesh, "", "default", json!({})).await;
+        world
+    }
+
+    /// Stores a resource past the registrar, as the control plane itself does.
+    pub async fn store(&self, kind: Kind, mesh: &str, name: &str, spec: Value) {
+        let spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
+        self.store_resource(kind, mesh, name, Labels::new(), spec).await;
+    }
+
+    pub async fn store_resource(&self, kind: Kind, mesh: &str, name: &str, labels: Labels, spec: Spec) {
+        let resource = Resource {
+            key: Key::new(kind, mesh, name),
+            labels,
+            created: "2026-01-02T03:04:05Z".parse().unwrap(),
+            modified: "2026-01-02T03:04:05Z".parse().unwrap(),
+            version: 0,
+            owner: None,
+            spec,
+            status: None,
+        };
+        // Stores that are broken on purpose refuse; what is asked of them then does not depend on it.
+        let _ = self.registrar.store().write(vec![Write::Create(resource)]).await;
+    }
+
+    pub async fn store_draft(&self, draft: Draft) {
+        self.store_resource(draft.kind(), &draft.key.mesh, &draft.key.name, draft.labels, draft.spec).await;
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(request(Method::GET, path, Body::empty())).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(request(Method::PUT, path, Body::from(body.to_string()))).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(request(Method::POST, path, Body::from(body.to_string()))).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(request(Method::DELETE, path, Body::empty())).await
+    }
+}
+
+/// A request of an administrator on the same machine.
+pub fn request(method: Method, path: &str, body: Body) -> Request<Body> {
+    let mut request =
+        Request::builder().method(method).uri(path).header("host", "localhost:5681").body(body).unwrap();
+    request.extensions_mut().insert(peer("127.0.0.1:40000"));
+    request
+}
+
+/// A request of somebody on another machine.
+pub fn remote(method: Method, path: &str, body: Body) -> Request<Body> {
+    let mut request = request(method, path, body);
+    request.extensions_mut().insert(peer("192.0.2.7:40000"));
+    request
+}
+
+pub fn peer(addr: &str) -> Peer {
+    Peer { addr: addr.parse::<SocketAddr>().unwrap(), tls: false, client_certificate: None }
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Answer {
+        assert_eq!(self.status.as_u16(), status, "{}", self.body);
+        self
+    }
+
+    /// An error document with this title and detail, complete and consistent in itself.
+    #[track_caller]
+    pub fn expect_problem(self, status: u16, title: &str, detail: &str) -> Value {
+        let problem = self.expect_problem_titled(status, title);
+        assert_eq!(problem["detail"], detail);
+        problem
+    }
+
+    #[track_caller]
+    pub fn expect_problem_titled(self, status: u16, title: &str) -> Value {
+        let answer = self.expect(status);
+        assert_eq!(answer.header("content-type"), "application/json");
+        let problem = answer.json();
+        assert_eq!(problem["type"], "/std-errors");
+        assert_eq!(problem["status"], status);
+        assert_eq!(problem["title"], title, "{problem}");
+        assert_eq!(problem["details"], problem["detail"]);
+        problem
+    }
+
+    /// The fields an error document finds fault with.
+    #[track_caller]
+    pub fn expect_fields(self, title: &str, fields: &[(&str, &str)]) {
+        let problem = self.expect_problem_titled(400, title);
+        let found: Vec<(&str, &str)> = problem["invalid_parameters"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|found| (found["field"].as_str().unwrap(), found["reason"].as_str().unwrap()))
+            .collect();
+        assert_eq!(found, fields);
+        let causes: Vec<(&str, &str)> = problem["causes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|cause| (cause["field"].as_str().unwrap(), cause["message"].as_str().unwrap()))
+            .collect();
+        assert_eq!(causes, fields);
+    }
+}
+
+/// A resource as a user writes it.
+pub fn resource(kind: Kind, mesh: &str, name: &str, spec: Value) -> Value {
+    let spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
+    universal::render_draft(&Draft::new(Key::new(kind, mesh, name), spec))
+}

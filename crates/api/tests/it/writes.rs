@@ -1,0 +1,236 @@
+//! Putting and deleting one resource, and every way it is refused.
+
+use std::sync::Arc;
+
+use api::Settings;
+use axum::body::Body;
+use http::Method;
+use resources::Kind;
+use serde_json::{Value, json};
+use store::{Memory, registrar::Mode};
+
+use crate::world::{World, request, resource, setup, zone};
+
+const TIMEOUTS: &str = "/meshes/default/meshtimeouts/one";
+
+fn timeout(name: &str, seconds: &str) -> Value {
+    json!({
+        "type": "MeshTimeout", "mesh": "default", "name": name,
+        "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": seconds } }] },
+    })
+}
+
+#[tokio::test]
+async fn a_resource_is_shown_with_its_fields_in_order_indented_by_one_space() {
+    let world = World::new().await;
+    world.store(Kind::Zone, "", "west", json!({ "enabled": true })).await;
+    let answer = world.get("/zones/west").await.expect(200);
+    let expect = "{\n \"type\": \"Zone\",\n \"name\": \"west\",\n \"creationTime\": \"2026-01-02T03:04:05Z\",\n \
+                  \"modificationTime\": \"2026-01-02T03:04:05Z\",\n \"kri\": \"kri_z____west_\",\n \"enabled\": true\n}\n";
+    assert_eq!(answer.body, expect);
+    assert_eq!(answer.header("content-type"), "application/json");
+}
+
+#[tokio::test]
+async fn creating_answers_201_updating_200_and_both_say_what_happened() {
+    let world = World::new().await;
+    for (body, status, outcome) in [
+        (timeout("one", "1s"), 201, "created"),
+        (timeout("one", "2s"), 200, "updated"),
+        (timeout("one", "2s"), 200, "unchanged"),
+    ] {
+        let answer = world.put(TIMEOUTS, &body).await.expect(status);
+        assert_eq!((answer.body.as_str(), answer.header("x-kuma-outcome")), ("{}\n", outcome));
+    }
+}
+
+#[tokio::test]
+async fn unknown_fields_are_dropped_and_each_is_named_in_a_warning() {
+    let world = World::new().await;
+    let mut body = timeout("one", "1s");
+    body["surprise"] = json!(1);
+    body["spec"]["to"][0]["default"]["conectionTimeout"] = json!("2s");
+    let answer = world.put(TIMEOUTS, &body).await.expect(201).json();
+    let [first, second] = answer["warnings"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+    assert_eq!(first, "surprise: unknown field, ignored");
+    let second = second.as_str().unwrap();
+    assert!(
+        second.starts_with("spec.to") && second.ends_with("conectionTimeout: unknown field, ignored"),
+        "{second}"
+    );
+    let read = world.get(TIMEOUTS).await.expect(200);
+    assert!(!read.body.contains("surprise") && !read.body.contains("conectionTimeout"), "{}", read.body);
+}
+
+#[tokio::test]
+async fn what_only_the_control_plane_sets_is_ignored_on_put() {
+    let world = World::new().await;
+    let mut body = timeout("one", "1s");
+    body["creationTime"] = json!("1999-01-01T00:00:00Z");
+    body["kri"] = json!("kri_mt_x___y_");
+    world.put(TIMEOUTS, &body).await.expect(201);
+    let read = world.get(TIMEOUTS).await.expect(200).json();
+    assert_eq!(read["kri"], "kri_mt_default_east__one_");
+    assert!(!read["creationTime"].as_str().unwrap().starts_with("1999"));
+}
+
+#[tokio::test]
+async fn a_body_that_contradicts_the_path_is_refused_field_by_field() {
+    let world = World::new().await;
+    let body =
+        json!({ "type": "MeshRetry", "mesh": "other", "name": "two", "spec": timeout("one", "1s")["spec"] });
+    world.put(TIMEOUTS, &body).await.expect_fields(
+        "Could not process a resource",
+        &[
+            ("name", "name from the URL has to be the same as in body"),
+            ("type", "type from the URL has to be the same as in body"),
+            ("mesh", "mesh from the URL has to be the same as in body"),
+        ],
+    );
+    let body = json!({ "type": "MeshTimeout", "name": "one", "spec": timeout("one", "1s")["spec"] });
+    world.put(TIMEOUTS, &body).await.expect_fields(
+        "Could not process a resource",
+        &[("mesh", "mesh from the URL has to be the same as in body")],
+    );
+}
+
+#[tokio::test]
+async fn every_violation_of_the_spec_and_of_the_name_is_reported_at_once() {
+    let world = World::new().await;
+    let body = json!({ "type": "MeshTimeout", "mesh": "default", "name": "No_Such", "spec": {
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "-1s" } }],
+    } });
+    let answer = world.put("/meshes/default/meshtimeouts/No_Such", &body).await;
+    let problem = answer.expect_problem(400, "Could not process a resource", "Resource is not valid");
+    let fields: Vec<&str> = problem["invalid_parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["field"].as_str().unwrap())
+        .collect();
+    assert!(fields.iter().any(|field| field.starts_with("spec.to[0].default")), "{fields:?}");
+    assert!(fields.contains(&"name"), "{fields:?}");
+    world.get("/meshes/default/meshtimeouts").await.expect(200);
+    assert_eq!(world.get("/meshes/default/meshtimeouts").await.json()["total"], 0);
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_bad_requests_that_say_where() {
+    let world = World::new().await;
+    let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let object_bomb = r#"{"a":"#.repeat(50_000);
+    for (body, part) in [
+        (b"{".to_vec(), "EOF while parsing"),
+        (b"".to_vec(), "EOF while parsing"),
+        (b"[]".to_vec(), "expected a JSON object"),
+        (b"null".to_vec(), "expected a JSON object"),
+        (b"{\"name\": \"\xff\"}".to_vec(), "invalid unicode"),
+        (br#"{"name": 1}"#.to_vec(), "must be a string"),
+        (br#"{"name": "one", "labels": {"a": 1}}"#.to_vec(), "must be a string"),
+        (br#"{"name": "one", "spec": {"to": 3}}"#.to_vec(), "spec.to"),
+        (bomb.into_bytes(), "recursion limit"),
+        (object_bomb.into_bytes(), "recursion limit"),
+    ] {
+        let answer = world.send(request(Method::PUT, TIMEOUTS, Body::from(body))).await;
+        let problem = answer.expect_problem_titled(400, "Bad Request");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with("invalid MeshTimeout object: \"") && detail.contains(part), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_mesh_is_said_before_anything_else() {
+    let world = World::new().await;
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let answer = world.send(request(method, "/meshes/none/meshtimeouts/one", Body::from("{"))).await;
+        answer.expect_problem(404, "Failed to retrieve Mesh", "Not found");
+    }
+    for path in ["/meshes/none/meshtimeouts", "/meshes/none/dataplanes/_overview", "/meshes/none/secrets"] {
+        world.get(path).await.expect_problem(404, "Failed to retrieve Mesh", "Not found");
+    }
+    world.get("/meshes/none").await.expect_problem(404, "Could not retrieve a resource", "Not found");
+}
+
+#[tokio::test]
+async fn deleting_answers_an_empty_object_and_twice_not_found() {
+    let world = World::new().await;
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect(201);
+    assert_eq!(world.delete(TIMEOUTS).await.expect(200).body, "{}\n");
+    world.delete(TIMEOUTS).await.expect_problem(404, "Could not delete a resource", "Not found");
+}
+
+#[tokio::test]
+async fn a_mesh_with_dataplanes_stays() {
+    let world = World::new().await;
+    let spec = json!({ "networking": { "address": "10.0.0.1", "inbound": [
+        { "port": 80, "tags": { "kuma.io/service": "web" } },
+    ] } });
+    world.store(Kind::Dataplane, "default", "web-1", spec).await;
+    let problem = world.delete("/meshes/default").await;
+    problem.expect_problem(400, "Could not delete a resource", "Resource is not valid");
+    world.get("/meshes/default").await.expect(200);
+}
+
+#[tokio::test]
+async fn kinds_that_belong_elsewhere_are_read_only_here() {
+    let dataplane = resource(Kind::Dataplane, "default", "one", json!({}));
+    let mesh = json!({ "type": "Mesh", "name": "one" });
+    let federated = Mode::Zone { name: "east".into(), federated: true };
+    let part = |text: &'static str| text;
+    for (mode, path, body, said) in [
+        (Mode::Global, "/meshes/default/dataplanes/one", &dataplane, part("On global control plane")),
+        (federated, "/meshes/one", &mesh, part("On zone control plane")),
+        (
+            zone(),
+            "/meshes/default/dataplane-insights/one",
+            &dataplane,
+            part("DataplaneInsight is written by the control plane"),
+        ),
+    ] {
+        let world = World::with(mode, Settings::default()).await;
+        for answer in [world.put(path, body).await, world.delete(path).await] {
+            let problem = answer.expect_problem_titled(405, "Method not Allowed");
+            assert!(problem["detail"].as_str().unwrap().starts_with(said), "{problem}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_api_refuses_every_write_and_serves_reads() {
+    let mut rules = setup(zone());
+    rules.read_only = true;
+    let world = World::on(Arc::new(Memory::default()), rules, Settings::default()).await;
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect_problem_titled(405, "Method not Allowed");
+    world.delete(TIMEOUTS).await.expect_problem_titled(405, "Method not Allowed");
+    world.get("/meshes/default").await.expect(200);
+}
+
+#[tokio::test]
+async fn one_resource_is_shown_in_the_form_that_is_asked_for() {
+    let world = World::new().await;
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect(201);
+    for form in ["k8s", "kubernetes"] {
+        let shown =
+            world.get(&format!("{TIMEOUTS}?format={form}&namespace=mesh-ns")).await.expect(200).json();
+        assert_eq!(
+            (&shown["kind"], &shown["metadata"]["namespace"]),
+            (&json!("MeshTimeout"), &json!("mesh-ns"))
+        );
+    }
+    let universal = world.get(&format!("{TIMEOUTS}?format=universal")).await.expect(200).json();
+    assert_eq!(universal["type"], "MeshTimeout");
+    let choices = "must be one of \"k8s\", \"kubernetes\", \"universal\"";
+    world
+        .get(&format!("{TIMEOUTS}?format=toml"))
+        .await
+        .expect_fields("invalid format", &[("format", choices)]);
+}
+
+#[tokio::test]
+async fn the_older_spelling_of_a_collection_is_the_same_collection() {
+    let world = World::new().await;
+    let secret = json!({ "type": "GlobalSecret", "name": "one", "data": "c2VjcmV0" });
+    world.put("/global-secrets/one", &secret).await.expect(201);
+    assert_eq!(world.get("/globalsecrets/one").await.expect(200).json()["data"], "c2VjcmV0");
+    assert_eq!(world.get("/global-secrets").await.expect(200).json()["total"], 1);
+}
