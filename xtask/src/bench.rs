@@ -13,12 +13,28 @@ pub fn run(what: What) -> anyhow::Result<()> {
         What::Store => {
             run::step(
                 "release build",
-                run::cargo().args(["build", "--release", "--locked", "--package", "kuma-cp", "--package", "e2e"]),
+                run::cargo().args([
+                    "build",
+                    "--release",
+                    "--locked",
+                    "--package",
+                    "kuma-cp",
+                    "--package",
+                    "e2e",
+                ]),
             )?;
             run::step("criterion", run::cargo().args(["bench", "--locked", "--package", "store"]))?;
             run::step(
                 "control plane",
-                run::cargo().args(["run", "--release", "--locked", "--package", "e2e", "--bin", "bench-store"]),
+                run::cargo().args([
+                    "run",
+                    "--release",
+                    "--locked",
+                    "--package",
+                    "e2e",
+                    "--bin",
+                    "bench-store",
+                ]),
             )
         }
     }

@@ -10,7 +10,8 @@ use anyhow::{Context, bail};
 
 use crate::run;
 
-const HINT: &str = "install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`) and run the command again";
+const HINT: &str =
+    "install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`) and run the command again";
 
 /// Installs what is missing, or says what to install when it may not.
 #[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
@@ -28,7 +29,15 @@ pub fn install() -> anyhow::Result<()> {
     // The package would start a database on the machine; the tests start their own.
     keep_from_starting_a_cluster(&prefix)?;
     run::step("package list", &mut as_root(&prefix, &["apt-get", "-q", "update"]))?;
-    let install = ["apt-get", "-q", "install", "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold"];
+    let install = [
+        "apt-get",
+        "-q",
+        "install",
+        "-y",
+        "--no-install-recommends",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+    ];
     run::step(
         "installing PostgreSQL",
         as_root(&prefix, &install).arg("postgresql").env("DEBIAN_FRONTEND", "noninteractive"),

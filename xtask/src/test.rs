@@ -8,7 +8,16 @@ pub fn all() -> anyhow::Result<()> {
     prerequisites::install()?;
     run::step(
         "lints",
-        run::cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]),
+        run::cargo().args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ]),
     )?;
     // The end-to-end tests start these programs.
     run::step("programs", run::cargo().args(["build", "--workspace", "--bins", "--locked", "--quiet"]))?;

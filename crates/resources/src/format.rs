@@ -30,7 +30,9 @@ pub enum Error {
     NotAMapping { field: String },
     #[error("{kind} with apiVersion {got:?} is not a resource of the mesh; expected {expect}")]
     ApiVersion { kind: String, got: String, expect: &'static str },
-    #[error("a Secret of type {got:?} is not one of the mesh; expected system.kuma.io/secret or system.kuma.io/global-secret")]
+    #[error(
+        "a Secret of type {got:?} is not one of the mesh; expected system.kuma.io/secret or system.kuma.io/global-secret"
+    )]
     SecretType { got: String },
     #[error("unknown resource type {name:?}{}", suggestion.map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]
     UnknownKind { name: String, suggestion: Option<&'static str> },

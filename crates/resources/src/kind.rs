@@ -396,11 +396,27 @@ pub struct ShapeError {
 fn decode<T: serde::de::DeserializeOwned>(value: Value, unknown: &mut Vec<String>) -> Result<T, ShapeError> {
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(without_nulls(value), &mut track);
-    let result = serde_ignored::deserialize(tracked, |path| unknown.push(path.to_string()));
+    let result = serde_ignored::deserialize(tracked, |path| unknown.push(spelled(&path)));
     result.map_err(|error: serde_json::Error| ShapeError {
         path: track.path().to_string(),
         message: error.to_string(),
     })
+}
+
+/// The path in the same spelling as that of violations: `to[0].default`.
+fn spelled(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", spelled(parent)),
+        Path::Map { parent, key } => match spelled(parent) {
+            parent if parent.is_empty() => key.clone(),
+            parent => format!("{parent}.{key}"),
+        },
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            spelled(parent)
+        }
+    }
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Value {
@@ -421,4 +437,3 @@ fn without_nulls(value: Value) -> Value {
         scalar => scalar,
     }
 }
-

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 
-use crate::{Kind, Scope, Spec, Status, Subject, Violations, labels, naming::kri::Kri};
+use crate::{Kind, Scope, Spec, Status, Subject, Violations, naming::kri::Kri};
 
 pub type Labels = BTreeMap<String, String>;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
@@ -14,7 +14,12 @@ use rustls::{
     version,
 };
 
+pub use rustls::ServerConfig;
+
 use crate::Error;
+
+/// A certificate in its binary form.
+pub type Certificate = CertificateDer<'static>;
 
 /// The oldest TLS a listener speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +43,7 @@ pub struct ServerTls {
     pub min_version: MinVersion,
     /// Certificates (CAs or the clients' own) that clients may identify themselves with. A client may
     /// always stay anonymous; one that shows a certificate must show a good one.
-    pub client_certificates: Vec<CertificateDer<'static>>,
+    pub client_certificates: Vec<Certificate>,
 }
 
 impl ServerTls {
@@ -67,7 +72,7 @@ impl ServerTls {
 }
 
 /// The certificates in a PEM text; at least one.
-pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub fn certificates(pem: &str) -> Result<Vec<Certificate>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -81,7 +86,7 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
 /// standard verifier refuses as a client's own certificate.
 #[derive(Debug)]
 struct KnownClients {
-    known: Vec<CertificateDer<'static>>,
+    known: Vec<Certificate>,
     signed: Arc<dyn ClientCertVerifier>,
 }
 

@@ -9,6 +9,8 @@ mod deletion;
 mod labels;
 mod names;
 mod snis;
+#[cfg(test)]
+mod tests;
 mod writable;
 
 use std::{fmt, sync::Arc};

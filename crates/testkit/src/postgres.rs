@@ -115,7 +115,7 @@ impl Postgres {
             .tempdir()
             .context("create a directory for PostgreSQL")?;
         programs.give(directory.path())?;
-        initialise(&programs, directory.path())?;
+        write_password(&programs, directory.path())?;
         if options.tls {
             for file in Certificates::generate(directory.path(), USER)?.files() {
                 programs.give(file)?;
@@ -201,15 +201,12 @@ impl Postgres {
     }
 
     fn launch(&mut self) -> Result<()> {
-        let data = self.directory.path().join("data");
         let log = fs::File::create(self.log()).context("create PostgreSQL's log")?;
         let mut command = self.programs.command("sh");
         command
             .args(["-c", KEEPER, "keeper"])
-            .arg(self.directory.path())
-            .arg(self.programs.path("postgres"))
-            .arg("-D")
-            .arg(&data)
+            .args([self.directory.path(), &self.programs.path("initdb"), &self.programs.path("postgres")])
+            .arg(USER)
             .args(self.settings().iter().flat_map(|setting| ["-c", setting]))
             // An interrupt from the terminal is for the test; the keeper then sees the pipe close.
             .process_group(0)
@@ -217,7 +214,7 @@ impl Postgres {
             .stdout(log.try_clone()?)
             .stderr(log);
         self.keeper = Some(command.spawn().context("start PostgreSQL")?);
-        let ready = self.wait_until_ready(&data.join("postmaster.pid"));
+        let ready = self.wait_until_ready(&self.directory.path().join("data/postmaster.pid"));
         if ready.is_err() {
             self.stop()?;
         }
@@ -228,6 +225,7 @@ impl Postgres {
         let on = |yes: bool| if yes { "on" } else { "off" };
         let mut settings = vec![
             format!("port={}", self.port),
+            format!("hba_file={}", self.access_rules().display()),
             "listen_addresses=127.0.0.1".into(),
             "unix_socket_directories=".into(),
             "max_connections=400".into(),
@@ -268,8 +266,12 @@ impl Postgres {
             ));
         }
         rules.push_str("host all all 127.0.0.1/32 scram-sha-256\n");
-        // Written in place, so that the file keeps its owner.
-        fs::write(self.directory.path().join("data/pg_hba.conf"), rules).context("write pg_hba.conf")
+        fs::write(self.access_rules(), rules).context("write pg_hba.conf")?;
+        self.programs.give(&self.access_rules())
+    }
+
+    fn access_rules(&self) -> PathBuf {
+        self.directory.path().join("pg_hba.conf")
     }
 
     fn log(&self) -> PathBuf {
@@ -287,12 +289,16 @@ impl Drop for Postgres {
     }
 }
 
-/// Runs the server until it is told to stop, or until whoever started it is gone. Arguments: the
-/// directory of the cluster, then the server's command line. Told to
-/// stop, it leaves the files alone; when the test is gone, it takes them along.
+/// Sets up the files if there are none yet, then runs the server until it is told to stop, or until
+/// whoever started it is gone. Told to stop, it leaves the files alone; when the test is gone, it takes
+/// them along. Arguments: the directory, `initdb`, `postgres`, the user, settings for the server.
 const KEEPER: &str = r#"
-directory=$1; shift
-"$@" </dev/null & server=$!
+directory=$1 initdb=$2 postgres=$3 user=$4; shift 4
+[ -d "$directory/data" ] ||
+    "$initdb" --no-sync --auth=scram-sha-256 --encoding=UTF8 --locale=C --username="$user" \
+        --pwfile="$directory/password" "$directory/data" </dev/null ||
+    echo "initdb failed: the database system is shut down"
+"$postgres" -D "$directory/data" "$@" </dev/null & server=$!
 read -r word
 kill -QUIT "$server" 2>/dev/null
 wait "$server"
@@ -343,18 +349,11 @@ impl Programs {
     }
 }
 
-fn initialise(programs: &Programs, directory: &Path) -> Result<()> {
+fn write_password(programs: &Programs, directory: &Path) -> Result<()> {
     let password = directory.join("password");
     fs::write(&password, PASSWORD).context("write the password file")?;
-    programs.give(&password)?;
-    fs::set_permissions(&password, fs::Permissions::from_mode(0o600))?;
-    let output = programs
-        .command("initdb")
-        .args(["--no-sync", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--username", USER])
-        .arg(format!("--pwfile={}", password.display()))
-        .arg(directory.join("data"))
-        .output();
-    succeeded("initdb", output).map(drop)
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).context("protect the password file")?;
+    programs.give(&password)
 }
 
 fn succeeded(program: &str, output: std::io::Result<Output>) -> Result<String> {

@@ -22,7 +22,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
 const PURE: &[&str] = &["resources"];
-const IMPURE: &[&str] = &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
+const IMPURE: &[&str] =
+    &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
 
 /// Dependencies that stay behind one door.
 const ONLY_IN: &[(&str, &[&str])] = &[
@@ -59,7 +60,9 @@ pub fn check() -> anyhow::Result<Vec<String>> {
 fn check_package(package: &Value) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or_default();
     let Some((_, allowed)) = MAY_USE.iter().find(|(n, _)| *n == name) else {
-        return vec![format!("package {name} is not in the table of layers (xtask/src/tidy/layers.rs, ARCHITECTURE.md)")];
+        return vec![format!(
+            "package {name} is not in the table of layers (xtask/src/tidy/layers.rs, ARCHITECTURE.md)"
+        )];
     };
     let mut findings = Vec::new();
     for dependency in package["dependencies"].as_array().into_iter().flatten() {

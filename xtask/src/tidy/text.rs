@@ -49,7 +49,8 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
     let lines = text.lines().count();
     if lines > LONGEST_SOURCE && !text.lines().take(12).any(|line| line.contains(EXCUSE)) {
-        findings.push(format!("{name} has {lines} lines; split it, or say why at the top: \"// {EXCUSE} …\""));
+        findings
+            .push(format!("{name} has {lines} lines; split it, or say why at the top: \"// {EXCUSE} …\""));
     }
     // Spelled in two halves so that this file does not find itself.
     let forbidden = [

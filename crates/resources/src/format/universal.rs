@@ -88,7 +88,8 @@ pub fn render(resource: &Resource) -> Value {
             }
             out.insert("spec".into(), resource.spec.to_json());
             if descriptor.has_status {
-                let status = resource.status.as_ref().map_or_else(|| Value::Object(Map::new()), |s| s.to_json());
+                let status =
+                    resource.status.as_ref().map_or_else(|| Value::Object(Map::new()), |s| s.to_json());
                 out.insert("status".into(), status);
             }
         }

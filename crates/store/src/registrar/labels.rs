@@ -1,6 +1,11 @@
 //! Labels: which ones the control plane computes, which ones a user may give.
 
-use resources::{Draft, Form, Kind, Labels, Path, Scope, Violations, labels, naming::dns};
+use resources::{
+    Draft, Form, Kind, Labels, Path, Scope, Violations,
+    kinds::dataplane::{Dataplane, ListenerType},
+    labels,
+    naming::dns,
+};
 
 use super::{Mode, Setup};
 
@@ -19,7 +24,38 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
         out.entry(labels::ZONE.to_owned()).or_insert_with(|| name.clone());
         out.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
     }
+    if let Some(proxy) = proxy_type(draft) {
+        out.insert(labels::PROXY_TYPE.to_owned(), proxy.to_owned());
+    }
+    if let Some(dataplane) = draft.spec.get::<Dataplane>() {
+        label_listeners(dataplane, &mut out);
+    }
     out
+}
+
+fn proxy_type(draft: &Draft) -> Option<&'static str> {
+    match draft.kind() {
+        Kind::Dataplane => {
+            let gateway = draft.spec.get::<Dataplane>().and_then(Dataplane::gateway);
+            Some(if gateway.is_some() { "gateway" } else { "sidecar" })
+        }
+        Kind::ZoneIngress => Some("zoneingress"),
+        Kind::ZoneEgress => Some("zoneegress"),
+        _ => None,
+    }
+}
+
+fn label_listeners(dataplane: &Dataplane, out: &mut Labels) {
+    for (label, listener) in [
+        (labels::LISTENER_ZONE_INGRESS, ListenerType::ZoneIngress),
+        (labels::LISTENER_ZONE_EGRESS, ListenerType::ZoneEgress),
+    ] {
+        if dataplane.has_listener(listener) {
+            out.insert(label.to_owned(), "enabled".to_owned());
+        } else {
+            out.remove(label);
+        }
+    }
 }
 
 /// Whether a user may give these labels to this resource here.

@@ -88,7 +88,14 @@ fn survive(mut control_plane: ControlPlane, kills: usize) {
 }
 
 /// Writes until told to stop or until the control plane is gone.
-fn write(client: &Client, writer: usize, round: usize, ledger: &Mutex<Ledger>, acknowledged: &AtomicUsize, stop: &AtomicBool) {
+fn write(
+    client: &Client,
+    writer: usize,
+    round: usize,
+    ledger: &Mutex<Ledger>,
+    acknowledged: &AtomicUsize,
+    stop: &AtomicBool,
+) {
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
         let name = format!("crash-{writer}-{}", turn % SECRETS_EACH);
@@ -98,7 +105,9 @@ fn write(client: &Client, writer: usize, round: usize, ledger: &Mutex<Ledger>, a
             known.attempted += 1;
             known.attempted
         };
-        let Ok(answer) = client.put(&format!("/global-secrets/{name}"), &secret(&name, number)) else { return };
+        let Ok(answer) = client.put(&format!("/global-secrets/{name}"), &secret(&name, number)) else {
+            return;
+        };
         assert!(matches!(answer.status, 200 | 201), "{name}: {} {}", answer.status, answer.body);
         ledger.lock().unwrap().secrets.get_mut(&name).unwrap().acknowledged = number;
         acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +115,8 @@ fn write(client: &Client, writer: usize, round: usize, ledger: &Mutex<Ledger>, a
         if turn == 2 && writer == 0 {
             let mesh = format!("crash-{round}");
             ledger.lock().unwrap().meshes.insert(mesh.clone(), false);
-            let Ok(answer) = client.put(&format!("/meshes/{mesh}"), &json!({"type": "Mesh", "name": mesh})) else {
+            let Ok(answer) = client.put(&format!("/meshes/{mesh}"), &json!({"type": "Mesh", "name": mesh}))
+            else {
                 return;
             };
             assert_eq!(answer.status, 201, "{}", answer.body);
@@ -147,7 +157,11 @@ fn verify(client: &Client, ledger: &mut Ledger, round: usize) {
                 format!("/meshes/{mesh}/secrets/dataplane-token-signing-key-{mesh}-1"),
                 format!("/meshes/{mesh}/meshtimeouts/mesh-timeout-all-{mesh}"),
             ] {
-                assert_eq!(client.get(&companion).unwrap().status, 200, "round {round}: {companion} is missing");
+                assert_eq!(
+                    client.get(&companion).unwrap().status,
+                    200,
+                    "round {round}: {companion} is missing"
+                );
             }
         }
     }

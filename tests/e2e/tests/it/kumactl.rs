@@ -87,7 +87,10 @@ fn a_resource_is_applied_shown_and_deleted() {
 
     let yaml = session.ok(&["get", "meshtrafficpermission", "allow-web", "-o", "yaml"]);
     assert!(yaml.contains("kri: kri_mtp_default_default__allow-web_"), "{yaml}");
-    assert_eq!(session.ok(&["get", "meshtrafficpermissions", "-o", "name"]).trim(), "meshtrafficpermission/allow-web");
+    assert_eq!(
+        session.ok(&["get", "meshtrafficpermissions", "-o", "name"]).trim(),
+        "meshtrafficpermission/allow-web"
+    );
     assert!(session.ok(&["get", "meshtrafficpermissions"]).contains("allow-web"));
     session.ok(&["delete", "meshtrafficpermission", "allow-web"]);
     let gone = session.run(&["get", "meshtrafficpermission", "allow-web"]);
@@ -109,7 +112,8 @@ fn a_folder_with_both_forms_is_applied_whole() {
 #[test]
 fn what_the_control_plane_refuses_is_shown_field_by_field() {
     let session = Session::start();
-    let file = session.file("bad.yaml", &PERMISSION.replace("Allow\n", "Perhaps\n").replace("allow-web", "Allow_Web"));
+    let file = session
+        .file("bad.yaml", &PERMISSION.replace("Allow\n", "Perhaps\n").replace("allow-web", "Allow_Web"));
     let refused = session.run(&["apply", "-f", &file]);
     assert_ne!(refused.status.code(), Some(0));
     let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -119,7 +123,11 @@ fn what_the_control_plane_refuses_is_shown_field_by_field() {
 #[test]
 fn unknown_fields_are_dropped_with_a_warning() {
     let session = Session::start();
-    let file = session.file("typo.yaml", &PERMISSION.replace("  targetRef:\n    kind: Mesh\n", "  targetRef:\n    kind: Mesh\n  colour: red\n"));
+    let file = session.file(
+        "typo.yaml",
+        &PERMISSION
+            .replace("  targetRef:\n    kind: Mesh\n", "  targetRef:\n    kind: Mesh\n  colour: red\n"),
+    );
     let applied = session.run(&["apply", "-f", &file]);
     let stderr = String::from_utf8_lossy(&applied.stderr).into_owned();
     assert!(applied.status.success() && stderr.contains("spec.colour"), "{stderr}");
@@ -141,12 +149,22 @@ fn tokens_are_issued_by_the_control_plane() {
 #[test]
 fn a_user_token_is_somebody_to_the_control_plane() {
     let session = Session::start();
-    let token = session.ok(&["generate", "user-token", "--name", "jo", "--group", "team-a", "--valid-for", "1h"]);
+    let token =
+        session.ok(&["generate", "user-token", "--name", "jo", "--group", "team-a", "--valid-for", "1h"]);
     let address = session.control_plane.address();
     let auth = format!("token={}", token.trim());
     session.ok(&[
-        "config", "control-planes", "add", "--name", "as-jo", "--address", &address, "--auth-type", "tokens",
-        "--auth-conf", &auth,
+        "config",
+        "control-planes",
+        "add",
+        "--name",
+        "as-jo",
+        "--address",
+        &address,
+        "--auth-type",
+        "tokens",
+        "--auth-conf",
+        &auth,
     ]);
     session.ok(&["get", "meshes"]);
     let view = session.ok(&["config", "control-planes", "list"]);

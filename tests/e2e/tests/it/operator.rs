@@ -13,7 +13,10 @@ fn timeout(name: &str, seconds: u64) -> Value {
 }
 
 fn put_timeout(control_plane: &ControlPlane, name: &str, seconds: u64) -> e2e::Answer {
-    control_plane.client().put(&format!("/meshes/default/meshtimeouts/{name}"), &timeout(name, seconds)).unwrap()
+    control_plane
+        .client()
+        .put(&format!("/meshes/default/meshtimeouts/{name}"), &timeout(name, seconds))
+        .unwrap()
 }
 
 /// Everything a user can list, without what differs from process to process.
@@ -37,9 +40,13 @@ fn a_first_start_has_a_mesh_with_defaults_and_keeps_them() {
     let mesh = client.get("/meshes/default").unwrap().json();
     assert_eq!(mesh["meshServices"]["mode"], "Exclusive");
     let policies = client.get("/meshes/default/meshtimeouts").unwrap().json();
-    let names: Vec<_> = policies["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
+    let names: Vec<_> =
+        policies["items"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect();
     assert_eq!(names, ["mesh-gateways-timeout-all-default", "mesh-timeout-all-default"]);
-    assert_eq!(client.get("/meshes/default/secrets/dataplane-token-signing-key-default-1").unwrap().status, 200);
+    assert_eq!(
+        client.get("/meshes/default/secrets/dataplane-token-signing-key-default-1").unwrap().status,
+        200
+    );
     assert!(dir.path().join("kuma.db").is_file(), "SQLite is the default store");
 
     let before = (everything(&control_plane), fs::read(dir.path().join("kuma-cp.crt")).unwrap());
@@ -101,7 +108,9 @@ fn concurrent_updates_end_in_success_or_conflict_and_never_in_a_mix() {
             .map(|writer| {
                 let control_plane = &control_plane;
                 scope.spawn(move || {
-                    (0..40).map(|i| put_timeout(control_plane, "contested", 10 + writer * 100 + i).status).collect::<Vec<_>>()
+                    (0..40)
+                        .map(|i| put_timeout(control_plane, "contested", 10 + writer * 100 + i).status)
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();
@@ -140,9 +149,9 @@ fn a_lost_postgresql_is_503_until_it_is_back() {
     let mut postgres = Postgres::start().unwrap();
     let database = postgres.create_database("lost").unwrap();
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let control_planes = dirs.each_ref().map(|dir| {
-        ControlPlane::start(dir.path(), Setup::default().on_postgres(&database)).unwrap()
-    });
+    let control_planes = dirs
+        .each_ref()
+        .map(|dir| ControlPlane::start(dir.path(), Setup::default().on_postgres(&database)).unwrap());
     assert_eq!(put_timeout(&control_planes[0], "before", 1).status, 201);
     postgres.stop().unwrap();
     for control_plane in &control_planes {
@@ -151,8 +160,10 @@ fn a_lost_postgresql_is_503_until_it_is_back() {
         assert_eq!(put_timeout(control_plane, "during", 1).status, 503);
     }
     postgres.start_again().unwrap();
-    eventually("the first control plane to write again", || put_timeout(&control_planes[0], "after", 1).status < 300)
-        .unwrap();
+    eventually("the first control plane to write again", || {
+        put_timeout(&control_planes[0], "after", 1).status < 300
+    })
+    .unwrap();
     eventually("the second control plane to see it", || {
         let answer = control_planes[1].client().get("/meshes/default/meshtimeouts/after");
         answer.is_ok_and(|a| a.status == 200)
