@@ -1,0 +1,217 @@
+//! Starts the control plane, part by part, and ends it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use axum::Router;
+use jiff::Timestamp;
+use resources::duration::GoDuration;
+use runtime::{
+    Shutdown,
+    listen::{Limits, Listener},
+    logs,
+    metrics::Metrics,
+    tls::{self, ServerConfig},
+};
+use store::{
+    Registrar, Store,
+    registrar::{Mode as RegistrarMode, Setup},
+};
+
+use crate::{
+    certificates,
+    config::{
+        Config, print,
+        setting::{AuthnType, Mode},
+        source::Loaded,
+    },
+    defaults, diagnostics, storage,
+};
+
+/// How long open requests may take to finish when the process is asked to end.
+const DRAIN: Duration = Duration::from_secs(15);
+
+/// The version of Kuma whose behaviour is spoken.
+const BASED_ON_KUMA: &str = "2.14.3";
+
+/// A control plane that answers.
+#[derive(Debug)]
+pub struct Running {
+    pub http: Option<SocketAddr>,
+    pub https: Option<SocketAddr>,
+    pub diagnostics: Option<SocketAddr>,
+    pub shutdown: Shutdown,
+}
+
+/// Runs until a signal arrives.
+pub async fn run(loaded: Loaded) -> Result<()> {
+    let general = &loaded.config.general;
+    logs::init(general.log_level, general.log_format)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let running = start(loaded.config).await?;
+    running.shutdown.on_signals()?;
+    running.shutdown.begun().await;
+    running.finish().await;
+    Ok(())
+}
+
+/// Starts every part; when this returns, requests are answered.
+pub async fn start(config: Config) -> Result<Running> {
+    tls::install_provider();
+    let now = Timestamp::now();
+    let store = storage::open(&config).await?;
+    let registrar = Arc::new(registrar(&config, store.clone())?);
+    defaults::create(&registrar, &config, now).await?;
+
+    // Every port is bound before any is served: a port in use leaves nothing half started.
+    let server = &config.api_server;
+    let http = Port {
+        enabled: server.http.enabled,
+        addr: (server.http.interface, server.http.port).into(),
+        key: "apiServer.http.port",
+        env: "KUMA_API_SERVER_HTTP_PORT",
+    };
+    let https = Port {
+        enabled: server.https.enabled,
+        addr: (server.https.interface, server.https.port).into(),
+        key: "apiServer.https.port",
+        env: "KUMA_API_SERVER_HTTPS_PORT",
+    };
+    let diagnostics = Port {
+        enabled: true,
+        addr: (config.diagnostics.interface, config.diagnostics.server_port).into(),
+        key: "diagnostics.serverPort",
+        env: "KUMA_DIAGNOSTICS_SERVER_PORT",
+    };
+    let (http, https, diagnostics) = (http.bind().await?, https.bind().await?, diagnostics.bind().await?);
+    let certificate = match &https {
+        Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
+        None => None,
+    };
+
+    let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+    let settings = api_settings(&config, store.clone());
+    let api = api::router(api::Context { registrar, settings, metrics: api::Metrics::register(&metrics) });
+    let health = diagnostics::router(store, metrics, &shutdown);
+    let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>| {
+        let listener = listener?;
+        let addr = listener.addr();
+        listener.serve(router, tls, limits(&config), &shutdown);
+        Some(addr)
+    };
+    let running = Running {
+        http: serve(http, api.clone(), None),
+        https: serve(https, api, certificate),
+        diagnostics: serve(diagnostics, health, None),
+        shutdown: shutdown.clone(),
+    };
+    tracing::info!(http = ?running.http, https = ?running.https, diagnostics = ?running.diagnostics, "control plane is up");
+    Ok(running)
+}
+
+impl Running {
+    /// Ends every part; requests that are open now are still answered.
+    pub async fn finish(self) {
+        if self.shutdown.finish(DRAIN).await {
+            tracing::info!("control plane has ended");
+        } else {
+            tracing::warn!("some requests were still open after {DRAIN:?} and were cut off");
+        }
+    }
+}
+
+/// A port to listen on, and what the operator calls it.
+struct Port {
+    enabled: bool,
+    addr: SocketAddr,
+    key: &'static str,
+    env: &'static str,
+}
+
+impl Port {
+    async fn bind(self) -> Result<Option<Listener>> {
+        if !self.enabled {
+            return Ok(None);
+        }
+        let bound = Listener::bind(self.addr).await;
+        bound.map(Some).with_context(|| format!("{} ({}) can be set to another port", self.key, self.env))
+    }
+}
+
+fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
+    let mode = match config.mode {
+        Mode::Global => RegistrarMode::Global,
+        Mode::Zone | Mode::Standalone => {
+            RegistrarMode::Zone { name: config.multizone.zone.name.clone(), federated: config.federated() }
+        }
+    };
+    let setup = Setup {
+        mode,
+        read_only: config.api_server.read_only,
+        disable_origin_label_validation: config.multizone.zone.disable_origin_label_validation,
+        unsafe_delete: config.store.unsafe_delete,
+        companions: defaults::companions()?,
+        now: Timestamp::now,
+    };
+    Ok(Registrar::new(store, setup))
+}
+
+fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
+    let (server, access, dp) = (&config.api_server, &config.access.fixed, &config.dp_server.authn);
+    let hostname = certificates::hostname();
+    api::Settings {
+        authn: api::Authn {
+            kind: match server.authn.kind {
+                AuthnType::Tokens => api::AuthnType::Tokens,
+                AuthnType::AdminClientCerts => api::AuthnType::AdminClientCerts,
+            },
+            localhost_is_admin: server.authn.localhost_is_admin,
+        },
+        issuers: api::Issuers {
+            user: server.authn.tokens.enable_issuer,
+            dataplane: dp.dp_proxy.dp_token.enable_issuer,
+            zone: dp.zone_proxy.zone_token.enable_issuer,
+        },
+        access: api::Access {
+            admin_resources: access.admin_resources.to_allowed(),
+            generate_dataplane_token: access.generate_dp_token.to_allowed(),
+            generate_zone_token: access.generate_zone_token.to_allowed(),
+            generate_user_token: access.generate_user_token.to_allowed(),
+            control_plane_metadata: access.control_plane_metadata.to_allowed(),
+        },
+        read_only: server.read_only,
+        base_path: server.base_path.clone(),
+        root_url: server.root_url.clone(),
+        cors_allowed_domains: server.cors_allowed_domains.clone(),
+        gui_url: if server.gui.enabled { server.gui.root_url.clone() } else { String::new() },
+        config: print::masked_json(config),
+        // Two control planes on one machine, or one after another, are different instances.
+        instance_id: format!("{hostname}-{:04x}", rand::random::<u16>()),
+        cluster_id: Arc::new(move || {
+            store.snapshot().map(|stored| defaults::cluster_id(&stored)).unwrap_or_default()
+        }),
+        hostname,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        based_on_kuma: BASED_ON_KUMA.to_owned(),
+        max_body: api::MAX_BODY,
+        timeout: std_duration(server.write_timeout),
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let server = &config.api_server;
+    Limits {
+        header_read: std_duration(server.read_header_timeout),
+        idle: std_duration(server.idle_timeout),
+        // The API answers in its own words when it is late; this is for what it cannot see.
+        request: std_duration(server.read_timeout) + std_duration(server.write_timeout),
+        ..Limits::default()
+    }
+}
+
+/// The configuration holds no negative durations.
+fn std_duration(duration: GoDuration) -> Duration {
+    duration.to_std().unwrap_or_default()
+}

@@ -1,0 +1,122 @@
+//! The TLS certificate of the servers, and the certificates their clients may show.
+
+use std::{
+    fs,
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use identity::certificate::{Pair, Usage, self_signed};
+use jiff::Timestamp;
+use runtime::tls::{Certificate, ServerTls};
+
+use crate::{config::Config, storage::create_dir};
+
+/// What a certificate that is refused can be cured with.
+const HINT: &str = "remove both files to have new ones generated";
+
+/// TLS for the REST API.
+pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
+    let (https, general) = (&config.api_server.https, &config.general);
+    let chosen =
+        [(&https.tls_cert_file, &https.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
+    let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
+        Some((certificate, key)) => {
+            let pair = Pair { certificate: read(Path::new(certificate))?, key: read(Path::new(key))? };
+            pair.check(now).with_context(|| format!("{certificate} and {key} cannot be used"))?;
+            pair
+        }
+        None => generated(&config.work_dir(), now)?,
+    };
+    Ok(ServerTls {
+        certificate_pem: pair.certificate,
+        key_pem: pair.key,
+        min_version: general.tls_min_version,
+        client_certificates: clients(&config.api_server.auth.client_certs_dir)?,
+    })
+}
+
+/// The pair in the work directory; made at the first start and reused ever after.
+fn generated(work_dir: &Path, now: Timestamp) -> Result<Pair> {
+    let (certificate, key) = (work_dir.join("kuma-cp.crt"), work_dir.join("kuma-cp.key"));
+    // The certificate is written last, so without it there was no complete pair.
+    if certificate.exists() {
+        let pair = Pair { certificate: read(&certificate)?, key: read(&key).context(HINT)? };
+        pair.check(now).with_context(|| {
+            format!("{} and {} cannot be used; {HINT}", certificate.display(), key.display())
+        })?;
+        return Ok(pair);
+    }
+    create_dir(work_dir, "KUMA_GENERAL_WORK_DIR")?;
+    let (names, addresses) = own_names();
+    let pair = self_signed(Usage::Server, &names, &addresses, now)?;
+    write(&key, &pair.key, 0o600)?;
+    write(&certificate, &pair.certificate, 0o644)?;
+    tracing::info!(file = %certificate.display(), "TLS certificate generated");
+    Ok(pair)
+}
+
+/// Everything this machine may be called by.
+fn own_names() -> (Vec<String>, Vec<IpAddr>) {
+    let mut names = vec!["localhost".to_owned()];
+    let host = hostname();
+    // A host name that is no DNS name cannot be asked for, so it need not be in the certificate.
+    if host != "localhost" && resources::naming::dns::is_rfc1123_subdomain(&host.to_lowercase()) {
+        names.push(host);
+    }
+    let mut addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    for address in interfaces.filter_map(|interface| interface.address) {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        let v6 = address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip()));
+        addresses.extend(v4.or(v6));
+    }
+    addresses.sort();
+    addresses.dedup();
+    (names, addresses)
+}
+
+pub fn hostname() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+}
+
+/// The certificates in a directory.
+fn clients(directory: &str) -> Result<Vec<Certificate>> {
+    if directory.is_empty() {
+        return Ok(Vec::new());
+    }
+    let failed = || {
+        format!("cannot read client certificates from {directory} (KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR)")
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("pem" | "crt" | "cer")) {
+            let read = runtime::tls::certificates(&read(&path)?);
+            found.extend(read.with_context(|| path.display().to_string())?);
+        }
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Writes a file that is complete or not there.
+fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let partial = path.with_extension("partial");
+    let attempt = || -> io::Result<()> {
+        let mut file =
+            fs::File::options().write(true).create(true).truncate(true).mode(mode).open(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    let hint = "is the work directory (KUMA_GENERAL_WORK_DIR) writable?";
+    attempt().with_context(|| format!("cannot write {}; {hint}", path.display()))
+}

@@ -1,0 +1,191 @@
+//! The command line of `kuma-cp`.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use runtime::logs::{Format, Level};
+
+use crate::{
+    boot,
+    config::{
+        print,
+        source::{self, Loaded},
+    },
+    storage,
+};
+
+/// Control plane of the mesh
+#[derive(Debug, Parser)]
+#[command(name = "kuma-cp", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the control plane
+    Run(Run),
+    /// Show what can be configured
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Back up and restore everything that is stored, while the control plane is not running
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Prepare the store for this version
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// YAML file with the settings to change; see `kuma-cp config defaults`
+    #[arg(short = 'c', long = "config-file", value_name = "FILE")]
+    config_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// How much is logged: off, error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<Level>,
+    /// How a log line looks: text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print every setting with its default as a commented YAML file
+    Defaults,
+    /// Print the reference page of the documentation
+    #[command(hide = true)]
+    Reference,
+}
+
+#[derive(Debug, Subcommand)]
+enum StoreCommand {
+    /// Write everything that is stored into a file
+    Export {
+        /// The file to write; `-` is standard output
+        file: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
+    },
+    /// Read a file made by `export` into an empty store
+    Import {
+        /// The file to read; `-` is standard input
+        file: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum MigrateCommand {
+    /// Bring the store up to date; `run` does the same when it starts
+    Up {
+        #[command(flatten)]
+        config: ConfigFile,
+    },
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn execute(self) -> Result<()> {
+        match self.command {
+            Command::Run(run) => block_on(run.execute()),
+            Command::Config(ConfigCommand::Defaults) => print(&print::defaults_yaml()),
+            Command::Config(ConfigCommand::Reference) => print(&print::reference_markdown()),
+            Command::Store(StoreCommand::Export { file, config }) => block_on(export(&file, &config)),
+            Command::Store(StoreCommand::Import { file, config }) => block_on(import(&file, &config)),
+            Command::Migrate(MigrateCommand::Up { config }) => block_on(migrate(&config)),
+            Command::Version => print(concat!("kuma-cp ", env!("CARGO_PKG_VERSION"), "\n")),
+        }
+    }
+}
+
+impl ConfigFile {
+    fn load(&self) -> Result<Loaded> {
+        source::load(self.config_file.as_deref(), std::env::vars())
+    }
+}
+
+impl Run {
+    async fn execute(self) -> Result<()> {
+        let mut loaded = self.file.load()?;
+        let general = &mut loaded.config.general;
+        general.log_level = self.log_level.unwrap_or(general.log_level);
+        general.log_format = self.log_format.unwrap_or(general.log_format);
+        boot::run(loaded).await
+    }
+}
+
+async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
+    let store = storage::open(&talk(config.load()?)?).await?;
+    if file == Path::new("-") {
+        store::backup::export(store.as_ref(), BufWriter::new(io::stdout()))?;
+        return Ok(());
+    }
+    // The backup appears under its name only when it is complete.
+    let partial = file.with_extension("partial");
+    let failed = || format!("cannot write {}", file.display());
+    let output = private_file(&partial).with_context(failed)?;
+    let count = store::backup::export(store.as_ref(), BufWriter::new(&output)).with_context(failed)?;
+    output.sync_all().with_context(failed)?;
+    fs::rename(&partial, file).with_context(failed)?;
+    say(&format!("{count} resources exported to {}", file.display()))
+}
+
+async fn import(file: &Path, config: &ConfigFile) -> Result<()> {
+    let store = storage::open(&talk(config.load()?)?).await?;
+    let count = if file == Path::new("-") {
+        store::backup::import(store.as_ref(), BufReader::new(io::stdin())).await?
+    } else {
+        let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        store::backup::import(store.as_ref(), BufReader::new(input)).await?
+    };
+    say(&format!("{count} resources imported"))
+}
+
+async fn migrate(config: &ConfigFile) -> Result<()> {
+    storage::open(&talk(config.load()?)?).await?;
+    say("the store is up to date")
+}
+
+/// A backup holds every secret, so nobody else may read it.
+fn private_file(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Passes the warnings on to the person at the terminal.
+fn talk(loaded: Loaded) -> Result<crate::config::Config> {
+    loaded.warnings.iter().try_for_each(|warning| say(&format!("warning: {warning}")))?;
+    Ok(loaded.config)
+}
+
+fn say(text: &str) -> Result<()> {
+    Ok(writeln!(io::stderr(), "{text}")?)
+}
+
+fn print(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // `kuma-cp config defaults | head` is not a failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(task)
+}

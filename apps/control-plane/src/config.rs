@@ -1,0 +1,420 @@
+//! The configuration of `kuma-cp`: a YAML file, then `KUMA_*` environment variables, over defaults.
+//!
+//! Keys and variables are Kuma's. Each setting is declared once, below; [`source`] reads them,
+//! [`print`] writes the defaults file and the reference page from the same declaration, and
+//! [`known`] lists what Kuma has and this control plane does not support yet.
+
+mod check;
+mod document;
+pub mod known;
+mod nearest;
+pub mod print;
+pub mod section;
+pub mod setting;
+pub mod source;
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
+
+use resources::duration::GoDuration;
+use runtime::{
+    logs::{Format, Level},
+    tls::MinVersion,
+};
+
+use self::{
+    section::section,
+    setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType},
+};
+
+const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ADMIN: &str = "mesh-system:admin";
+
+fn admin() -> Vec<String> {
+    vec![ADMIN.to_owned()]
+}
+
+fn everybody() -> Vec<String> {
+    vec!["mesh-system:unauthenticated".to_owned(), "mesh-system:authenticated".to_owned()]
+}
+
+section! {
+    /// The control plane.
+    pub struct Config {
+        /// Where the control plane runs. Only `universal` is supported.
+        environment: Environment = Environment::Universal, "environment", "KUMA_ENVIRONMENT";
+        /// `zone`: manages proxies, alone or federated with a global control plane.
+        /// `global`: manages zones. `standalone` is an old name of `zone`.
+        mode: Mode = Mode::Zone, "mode", "KUMA_MODE";
+        section general: General, "general";
+        section store: Store, "store";
+        section api_server: ApiServer, "apiServer";
+        section dp_server: DpServer, "dpServer";
+        section multizone: Multizone, "multizone";
+        section diagnostics: Diagnostics, "diagnostics";
+        section defaults: Defaults, "defaults";
+        section access: Access, "access";
+    }
+}
+
+section! {
+    /// What concerns the whole process.
+    pub struct General {
+        /// Directory for everything the control plane keeps: TLS certificate, SQLite database.
+        /// Empty means `$HOME/.kuma`. It is created when it does not exist.
+        work_dir: String = String::new(), "workDir", "KUMA_GENERAL_WORK_DIR";
+        /// TLS certificate (PEM file) of all servers. Empty means one is generated into the work
+        /// directory as `kuma-cp.crt`, once.
+        tls_cert_file: String = String::new(), "tlsCertFile", "KUMA_GENERAL_TLS_CERT_FILE";
+        /// Private key (PEM file) of the TLS certificate.
+        tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_GENERAL_TLS_KEY_FILE";
+        /// The oldest version of TLS the servers accept.
+        tls_min_version: MinVersion = MinVersion::Tls12, "tlsMinVersion", "KUMA_GENERAL_TLS_MIN_VERSION";
+        /// How much is logged. The flag `--log-level` wins over it.
+        log_level: Level = Level::Info, "logLevel", "KUMA_GENERAL_LOG_LEVEL";
+        /// How a log line looks. The flag `--log-format` wins over it.
+        log_format: Format = Format::Text, "logFormat", "KUMA_GENERAL_LOG_FORMAT";
+    }
+}
+
+section! {
+    /// Where resources are kept.
+    pub struct Store {
+        /// `sqlite`: a file under the work directory, for one control plane. `postgres`: for several.
+        /// `memory`: forgotten when the process ends.
+        kind: StoreType = StoreType::Sqlite, "type", "KUMA_STORE_TYPE";
+        /// Allows deleting meshes that still have proxies and zones that are online.
+        unsafe_delete: bool = false, "unsafeDelete", "KUMA_STORE_UNSAFE_DELETE";
+        section sqlite: Sqlite, "sqlite";
+        section postgres: Postgres, "postgres";
+    }
+}
+
+section! {
+    /// Used when `store.type` is `sqlite`.
+    pub struct Sqlite {
+        /// The database file. Empty means `kuma.db` in the work directory.
+        path: String = String::new(), "path", "KUMA_STORE_SQLITE_PATH";
+    }
+}
+
+section! {
+    /// Used when `store.type` is `postgres`.
+    pub struct Postgres {
+        /// Host name or address of the database server.
+        host: String = "127.0.0.1".to_owned(), "host", "KUMA_STORE_POSTGRES_HOST";
+        /// Port of the database server.
+        port: u16 = 15432, "port", "KUMA_STORE_POSTGRES_PORT";
+        /// User of the database.
+        user: String = "kuma".to_owned(), "user", "KUMA_STORE_POSTGRES_USER";
+        /// Password of the user.
+        password: Password = Password("kuma".to_owned()), "password", "KUMA_STORE_POSTGRES_PASSWORD";
+        /// Name of the database.
+        db_name: String = "kuma".to_owned(), "dbName", "KUMA_STORE_POSTGRES_DB_NAME";
+        /// Seconds to wait for a connection.
+        connection_timeout: u32 = 5, "connectionTimeout", "KUMA_STORE_POSTGRES_CONNECTION_TIMEOUT";
+        /// How many connections may be open at once; 0 means no limit of our own.
+        max_open_connections: u32 = 50, "maxOpenConnections", "KUMA_STORE_POSTGRES_MAX_OPEN_CONNECTIONS";
+        section tls: PostgresTlsFiles, "tls";
+    }
+}
+
+section! {
+    /// TLS towards PostgreSQL.
+    pub struct PostgresTlsFiles {
+        /// `verifyNone` encrypts, `verifyCa` also checks who signed the server's certificate,
+        /// `verifyFull` also checks the server's name.
+        mode: PostgresTls = PostgresTls::Disable, "mode", "KUMA_STORE_POSTGRES_TLS_MODE";
+        /// Client certificate (PEM file).
+        cert_path: String = String::new(), "certPath", "KUMA_STORE_POSTGRES_TLS_CERT_PATH";
+        /// Key of the client certificate (PEM file).
+        key_path: String = String::new(), "keyPath", "KUMA_STORE_POSTGRES_TLS_KEY_PATH";
+        /// CA certificates (PEM file) for `verifyCa` and `verifyFull`.
+        ca_path: String = String::new(), "caPath", "KUMA_STORE_POSTGRES_TLS_CA_PATH";
+    }
+}
+
+section! {
+    /// The REST API.
+    pub struct ApiServer {
+        /// Refuses every write.
+        read_only: bool = false, "readOnly", "KUMA_API_SERVER_READ_ONLY";
+        /// Origins that browsers may call the API from; `.*` means all.
+        cors_allowed_domains: Vec<String> = Vec::new(), "corsAllowedDomains", "KUMA_API_SERVER_CORS_ALLOWED_DOMAINS";
+        /// How clients reach the API, when that is not the address they ask for (behind a proxy).
+        root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_ROOT_URL";
+        /// Path the API is served below.
+        base_path: String = "/".to_owned(), "basePath", "KUMA_API_SERVER_BASE_PATH";
+        /// How long the head of a request may take.
+        read_header_timeout: GoDuration = GoDuration::from_secs(1), "readHeaderTimeout", "KUMA_API_SERVER_READ_HEADER_TIMEOUT";
+        /// How long reading a whole request may take.
+        read_timeout: GoDuration = GoDuration::from_secs(10), "readTimeout", "KUMA_API_SERVER_READ_TIMEOUT";
+        /// How long answering a request may take.
+        write_timeout: GoDuration = GoDuration::from_secs(30), "writeTimeout", "KUMA_API_SERVER_WRITE_TIMEOUT";
+        /// How long a connection may be idle.
+        idle_timeout: GoDuration = GoDuration::from_secs(120), "idleTimeout", "KUMA_API_SERVER_IDLE_TIMEOUT";
+        section http: Http, "http";
+        section https: Https, "https";
+        section authn: Authn, "authn";
+        section auth: Auth, "auth";
+        section gui: Gui, "gui";
+    }
+}
+
+section! {
+    /// The API without TLS.
+    pub struct Http {
+        /// Whether it is served.
+        enabled: bool = true, "enabled", "KUMA_API_SERVER_HTTP_ENABLED";
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_API_SERVER_HTTP_INTERFACE";
+        /// Port to listen on; 0 means any free one.
+        port: u16 = 5681, "port", "KUMA_API_SERVER_HTTP_PORT";
+    }
+}
+
+section! {
+    /// The API with TLS.
+    pub struct Https {
+        /// Whether it is served.
+        enabled: bool = true, "enabled", "KUMA_API_SERVER_HTTPS_ENABLED";
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_API_SERVER_HTTPS_INTERFACE";
+        /// Port to listen on; 0 means any free one.
+        port: u16 = 5682, "port", "KUMA_API_SERVER_HTTPS_PORT";
+        /// TLS certificate (PEM file) of the API; empty means the one of `general`.
+        tls_cert_file: String = String::new(), "tlsCertFile", "KUMA_API_SERVER_HTTPS_TLS_CERT_FILE";
+        /// Private key (PEM file) of that certificate.
+        tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_API_SERVER_HTTPS_TLS_KEY_FILE";
+    }
+}
+
+section! {
+    /// Who a user of the API is.
+    pub struct Authn {
+        /// `tokens`: a user token as bearer token. `adminClientCerts`: a TLS client certificate from
+        /// `apiServer.auth.clientCertsDir` makes an administrator.
+        kind: AuthnType = AuthnType::Tokens, "type", "KUMA_API_SERVER_AUTHN_TYPE";
+        /// Whether requests from the machine itself are an administrator's.
+        localhost_is_admin: bool = true, "localhostIsAdmin", "KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN";
+        section tokens: Tokens, "tokens";
+    }
+}
+
+section! {
+    /// User tokens.
+    pub struct Tokens {
+        /// Keeps a token of an administrator in the global secret `admin-user-token`.
+        bootstrap_admin_token: bool = true, "bootstrapAdminToken", "KUMA_API_SERVER_AUTHN_TOKENS_BOOTSTRAP_ADMIN_TOKEN";
+        /// Whether this control plane issues user tokens.
+        enable_issuer: bool = true, "enableIssuer", "KUMA_API_SERVER_AUTHN_TOKENS_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// Client certificates.
+    pub struct Auth {
+        /// Directory with certificates (`*.pem`, `*.crt`) that clients may identify themselves with.
+        client_certs_dir: String = String::new(), "clientCertsDir", "KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR";
+    }
+}
+
+section! {
+    /// The web interface. None is built in yet; one that is served elsewhere can be announced.
+    pub struct Gui {
+        /// Whether it is announced.
+        enabled: bool = true, "enabled", "KUMA_API_SERVER_GUI_ENABLED";
+        /// Where browsers find it.
+        root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_GUI_ROOT_URL";
+    }
+}
+
+section! {
+    /// What proxies connect to.
+    pub struct DpServer {
+        section authn: DpAuthn, "authn";
+    }
+}
+
+section! {
+    /// How proxies prove who they are.
+    pub struct DpAuthn {
+        section dp_proxy: DpProxy, "dpProxy";
+        section zone_proxy: ZoneProxy, "zoneProxy";
+    }
+}
+
+section! {
+    /// Proxies of workloads.
+    pub struct DpProxy {
+        section dp_token: DpToken, "dpToken";
+    }
+}
+
+section! {
+    /// Dataplane tokens.
+    pub struct DpToken {
+        /// Whether this control plane issues dataplane tokens.
+        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// Proxies of zones.
+    pub struct ZoneProxy {
+        section zone_token: ZoneTokens, "zoneToken";
+    }
+}
+
+section! {
+    /// Zone tokens.
+    pub struct ZoneTokens {
+        /// Whether this control plane issues zone tokens.
+        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// Several zones.
+    pub struct Multizone {
+        section zone: Zone, "zone";
+    }
+}
+
+section! {
+    /// This control plane as a zone.
+    pub struct Zone {
+        /// Name of the zone.
+        name: String = "default".to_owned(), "name", "KUMA_MULTIZONE_ZONE_NAME";
+        /// Address of the global control plane, such as `grpcs://global.example.com:5685`. Empty
+        /// means that this zone stands alone.
+        global_address: String = String::new(), "globalAddress", "KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS";
+        /// Accepts resources without the label `kuma.io/origin: zone` in a federated zone.
+        disable_origin_label_validation: bool = false, "disableOriginLabelValidation", "KUMA_MULTIZONE_ZONE_DISABLE_ORIGIN_LABEL_VALIDATION";
+    }
+}
+
+section! {
+    /// Health and metrics of the control plane itself.
+    pub struct Diagnostics {
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_DIAGNOSTICS_INTERFACE";
+        /// Port of `/healthy`, `/ready` and `/metrics`; 0 means any free one.
+        server_port: u16 = 5680, "serverPort", "KUMA_DIAGNOSTICS_SERVER_PORT";
+    }
+}
+
+section! {
+    /// What is created at the first start.
+    pub struct Defaults {
+        /// Does not create the mesh `default`.
+        skip_mesh_creation: bool = false, "skipMeshCreation", "KUMA_DEFAULTS_SKIP_MESH_CREATION";
+        /// Does not create the HostnameGenerators.
+        skip_hostname_generators: bool = false, "skipHostnameGenerators", "KUMA_DEFAULTS_SKIP_HOSTNAME_GENERATORS";
+    }
+}
+
+section! {
+    /// Who may do what.
+    pub struct Access {
+        section fixed: StaticAccess, "static";
+    }
+}
+
+section! {
+    /// Rules that are set here and nowhere else.
+    pub struct StaticAccess {
+        section admin_resources: AdminResources, "adminResources";
+        section generate_dp_token: GenerateDpToken, "generateDpToken";
+        section generate_user_token: GenerateUserToken, "generateUserToken";
+        section generate_zone_token: GenerateZoneToken, "generateZoneToken";
+        section control_plane_metadata: ControlPlaneMetadata, "controlPlaneMetadata";
+    }
+}
+
+/// The sections of `access.static` differ in their names only.
+macro_rules! allowed {
+    ($name:ident, $doc:literal, $users:expr, $groups:expr, $users_env:literal, $groups_env:literal) => {
+        section! {
+            #[doc = $doc]
+            pub struct $name {
+                /// Users who may.
+                users: Vec<String> = $users, "users", $users_env;
+                /// Groups whose members may.
+                groups: Vec<String> = $groups, "groups", $groups_env;
+            }
+        }
+
+        impl $name {
+            pub fn to_allowed(&self) -> api::Allowed {
+                api::Allowed { users: self.users.clone(), groups: self.groups.clone() }
+            }
+        }
+    };
+}
+
+allowed!(
+    AdminResources,
+    " Who may read and write secrets.",
+    admin(),
+    admin(),
+    "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_USERS",
+    "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_GROUPS"
+);
+allowed!(
+    GenerateDpToken,
+    " Who may generate dataplane tokens.",
+    admin(),
+    admin(),
+    "KUMA_ACCESS_STATIC_GENERATE_DP_TOKEN_USERS",
+    "KUMA_ACCESS_STATIC_GENERATE_DP_TOKEN_GROUPS"
+);
+allowed!(
+    GenerateUserToken,
+    " Who may generate user tokens.",
+    admin(),
+    admin(),
+    "KUMA_ACCESS_STATIC_GENERATE_USER_TOKEN_USERS",
+    "KUMA_ACCESS_STATIC_GENERATE_USER_TOKEN_GROUPS"
+);
+allowed!(
+    GenerateZoneToken,
+    " Who may generate zone tokens.",
+    admin(),
+    admin(),
+    "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_USERS",
+    "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_GROUPS"
+);
+allowed!(
+    ControlPlaneMetadata,
+    " Who may see the configuration of the control plane.",
+    Vec::new(),
+    everybody(),
+    "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_USERS",
+    "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_GROUPS"
+);
+
+impl Config {
+    /// The directory everything is kept in.
+    pub fn work_dir(&self) -> PathBuf {
+        if !self.general.work_dir.is_empty() {
+            return PathBuf::from(&self.general.work_dir);
+        }
+        // A service without a home still needs a place; the current directory is one it chose.
+        std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".kuma")
+    }
+
+    pub fn sqlite_path(&self) -> PathBuf {
+        match self.store.sqlite.path.as_str() {
+            "" => self.work_dir().join("kuma.db"),
+            path => PathBuf::from(path),
+        }
+    }
+
+    /// Whether this is a zone that follows a global control plane.
+    pub fn federated(&self) -> bool {
+        self.mode != Mode::Global && !self.multizone.zone.global_address.is_empty()
+    }
+}

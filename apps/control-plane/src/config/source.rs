@@ -1,0 +1,164 @@
+//! Reads the configuration: defaults, then the file, then the environment.
+
+use std::{collections::BTreeSet, fmt, path::Path};
+
+use anyhow::Context;
+
+use super::{
+    Config, check,
+    document::{Node, Pair},
+    known,
+    nearest::nearest,
+    section::{Entry, Leaf, Section, join},
+};
+
+/// A configuration, and what the operator should know about it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub warnings: Vec<String>,
+}
+
+/// Everything that is wrong with a configuration, one line each.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<String>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is not valid:")?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Reads the file, if there is one, and applies the environment over it.
+pub fn load(
+    file: Option<&Path>,
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> anyhow::Result<Loaded> {
+    let text = match file {
+        None => String::new(),
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration file {}", path.display()))?,
+    };
+    Ok(parse(&text, environment)?)
+}
+
+/// As [`load`], with the text of the file given.
+pub fn parse(
+    text: &str,
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> Result<Loaded, Problems> {
+    let mut config = Config::default();
+    let mut reader = Reader::new(&mut config);
+    match serde_saphyr::from_str::<Option<Node>>(text) {
+        Ok(None | Some(Node::Value(serde_json::Value::Null))) => {}
+        Ok(Some(Node::Mapping(pairs))) => reader.mapping("", pairs),
+        Ok(Some(Node::Value(_))) => {
+            reader.problems.push("the file must be a mapping of keys to values".to_owned());
+        }
+        Err(error) => reader.problems.push(format!("the file is not valid YAML: {error}")),
+    }
+    let mut variables: Vec<(String, String)> =
+        environment.into_iter().filter(|(name, _)| name.starts_with("KUMA_")).collect();
+    variables.sort();
+    for (name, value) in variables {
+        reader.variable(&name, &value);
+    }
+    let Reader { mut problems, mut warnings, .. } = reader;
+    check::check(&mut config, &mut problems, &mut warnings);
+    if problems.is_empty() { Ok(Loaded { config, warnings }) } else { Err(Problems(problems)) }
+}
+
+struct Reader<'a> {
+    leaves: Vec<Leaf<'a>>,
+    sections: BTreeSet<String>,
+    problems: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(config: &'a mut Config) -> Self {
+        let mut entries = Vec::new();
+        config.entries("", &mut entries);
+        let mut reader = Reader {
+            leaves: Vec::new(),
+            sections: BTreeSet::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        };
+        for entry in entries {
+            match entry {
+                Entry::Section { path, .. } => _ = reader.sections.insert(path),
+                Entry::Setting(leaf) => reader.leaves.push(leaf),
+            }
+        }
+        reader
+    }
+
+    fn mapping(&mut self, path: &str, pairs: Vec<Pair>) {
+        for pair in pairs {
+            let path = join(path, &pair.key);
+            self.pair(&path, pair);
+        }
+    }
+
+    fn pair(&mut self, path: &str, pair: Pair) {
+        let place = pair.place;
+        if let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.path == path) {
+            let value = pair.node.into_value();
+            if let Err(problem) = leaf.value.set(&value) {
+                let shown = if leaf.value.secret() { "*****".to_owned() } else { value.to_string() };
+                self.problems.push(format!("{place}: {path}: {shown}: {problem}"));
+            }
+        } else if self.sections.contains(path) {
+            match pair.node {
+                Node::Mapping(pairs) => self.mapping(path, pairs),
+                Node::Value(serde_json::Value::Null) => {}
+                Node::Value(value) => {
+                    self.problems
+                        .push(format!("{place}: {path}: {value}: expected a mapping of keys to values"));
+                }
+            }
+        } else if known::is_key(path) {
+            self.warnings.push(format!("{path} is not supported yet and has no effect"));
+        } else if let Node::Mapping(pairs) = pair.node
+            && known::KEYS.iter().any(|known| known.starts_with(&format!("{path}.")))
+        {
+            self.mapping(path, pairs);
+        } else {
+            let hint = self.hint(path);
+            self.problems.push(format!("{place}: {path}: there is no such key{hint}"));
+        }
+    }
+
+    fn hint(&self, path: &str) -> String {
+        let supported = self.leaves.iter().map(|leaf| leaf.path.as_str());
+        let known =
+            supported.chain(self.sections.iter().map(String::as_str)).chain(known::KEYS.iter().copied());
+        match nearest(path, known) {
+            Some(key) => format!("; did you mean {key}?"),
+            None => "; `kuma-cp config defaults` prints every key".to_owned(),
+        }
+    }
+
+    fn variable(&mut self, name: &str, value: &str) {
+        if let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.env == name) {
+            // An empty variable is how many tools spell "not set"; only a text can be empty.
+            let text = leaf.value.to_json().is_string();
+            let set = if value.is_empty() && !text { Ok(()) } else { leaf.value.set_text(value) };
+            if let Err(problem) = set {
+                let shown = if leaf.value.secret() { "*****".to_owned() } else { format!("{value:?}") };
+                self.problems.push(format!("{name} ({}): {shown}: {problem}", leaf.path));
+            }
+        } else if known::is_variable(name) {
+            self.warnings.push(format!("{name} is not supported yet and has no effect"));
+        } else if !known::is_of_other_program(name) {
+            let hint = nearest(name, self.leaves.iter().map(|leaf| leaf.env));
+            let hint = hint.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            self.warnings
+                .push(format!("{name} is not a variable of the control plane and has no effect{hint}"));
+        }
+    }
+}

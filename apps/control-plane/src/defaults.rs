@@ -1,0 +1,243 @@
+//! What the control plane creates by itself: at the first start, and with every new mesh.
+//!
+//! Everything here is created only when it is missing, so a restart changes nothing, and several
+//! control planes may start on one database at the same time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use identity::{
+    KeyPair, Purpose, UserToken,
+    signing_key::{self, FIRST_KID},
+};
+use jiff::Timestamp;
+use resources::{
+    Draft, Key, Kind, Spec,
+    kinds::{
+        config::Config as StoredConfig,
+        mesh::Mesh,
+        secret::{GlobalSecret, SecretBytes},
+    },
+};
+use serde_json::{Value, json};
+use store::{Registrar, Snapshot, registrar::Refusal};
+
+use crate::config::Config;
+
+mod hostname_generators;
+
+const CLUSTER_ID: &str = "kuma-cluster-id";
+const ADMIN_TOKEN: &str = "admin-user-token";
+/// How long the writes of another control plane may be on their way.
+const CATCH_UP: Duration = Duration::from_secs(30);
+const ADMIN_TOKEN_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The resources that come with a new mesh: default policies and the key of its dataplane tokens.
+pub fn companions() -> Result<store::registrar::Companions> {
+    let sidecars = spec(Kind::MeshTimeout, sidecar_timeouts())?;
+    let gateways = spec(Kind::MeshTimeout, gateway_timeouts())?;
+    Ok(Box::new(move |mesh: &Draft| {
+        let name = &*mesh.key.name;
+        let mut made = Vec::new();
+        if wants(mesh, Kind::MeshTimeout) {
+            for (prefix, spec) in [("mesh-timeout-all", &sidecars), ("mesh-gateways-timeout-all", &gateways)]
+            {
+                let key = Key::new(Kind::MeshTimeout, name, &format!("{prefix}-{name}"));
+                made.push(Draft::new(key, spec.clone()));
+            }
+        }
+        match KeyPair::generate() {
+            Ok(pair) => made.push(signing_key::draft(Purpose::Dataplane { mesh: name }, FIRST_KID, &pair)),
+            Err(error) => tracing::error!(mesh = name, %error, "cannot make the key of dataplane tokens"),
+        }
+        made
+    }))
+}
+
+fn wants(mesh: &Draft, kind: Kind) -> bool {
+    let skipped = mesh.spec.get::<Mesh>().map(|mesh| mesh.skip_creating_initial_policies.as_slice());
+    !skipped.unwrap_or_default().iter().any(|skip| skip == "*" || skip == kind.name())
+}
+
+/// Creates what a control plane needs and does not have.
+pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> Result<()> {
+    let mut missing = signing_keys(registrar, config)?;
+    if !config.defaults.skip_hostname_generators {
+        missing.extend(hostname_generators::drafts(config.mode)?);
+    }
+    if !config.federated() {
+        let id = StoredConfig { config: uuid::Uuid::new_v4().to_string() };
+        missing.push(Draft::new(Key::global(Kind::Config, CLUSTER_ID), id.into()));
+    }
+    ensure_exist(registrar, missing).await.context("cannot create what the control plane needs")?;
+    if config.api_server.authn.tokens.bootstrap_admin_token {
+        admin_token(registrar, now).await.context("cannot create the administrator's token")?;
+    }
+    let snapshot = registrar.store().snapshot()?;
+    // Kuma's rule: an operator who deleted `default` and has other meshes does not want it back.
+    let first_start = snapshot.count(Kind::Mesh, None) == 0;
+    if first_start && !config.defaults.skip_mesh_creation && !config.federated() {
+        let mesh = spec(Kind::Mesh, json!({ "meshServices": { "mode": "Exclusive" } }))?;
+        let draft = Draft::new(Key::global(Kind::Mesh, "default"), mesh);
+        ensure_exist(registrar, vec![draft]).await.context("cannot create the mesh \"default\"")?;
+    }
+    Ok(())
+}
+
+/// The id all control planes on one store share, once one of them has written it.
+pub fn cluster_id(snapshot: &Snapshot) -> String {
+    let stored = snapshot.get(&Key::global(Kind::Config, CLUSTER_ID));
+    let config = stored.and_then(|resource| resource.spec.get::<StoredConfig>());
+    config.map(|config| config.config.clone()).unwrap_or_default()
+}
+
+/// Creates what is missing in one batch. When another control plane on the same database was faster,
+/// its writes may not have arrived here yet: then they are waited for.
+async fn ensure_exist(registrar: &Registrar, drafts: Vec<Draft>) -> Result<()> {
+    let mut changes = registrar.store().changes();
+    let created = tokio::time::timeout(CATCH_UP, async {
+        loop {
+            match registrar.ensure(drafts.clone()).await {
+                Err(Refusal::Store(store::Error::AlreadyExists(_))) => _ = changes.next().await,
+                other => return other,
+            }
+        }
+    });
+    let created = created.await.context("what another control plane creates does not arrive here")??;
+    for key in created {
+        tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "created");
+    }
+    Ok(())
+}
+
+/// A key is expensive to make, so only those that are missing are made.
+fn signing_keys(registrar: &Registrar, config: &Config) -> Result<Vec<Draft>> {
+    let snapshot = registrar.store().snapshot()?;
+    let mut purposes = vec![Purpose::User];
+    // A federated zone checks zone tokens with the public key of the global control plane.
+    if !config.federated() {
+        purposes.push(Purpose::Zone);
+    }
+    let missing = purposes.into_iter().filter(|purpose| {
+        matches!(signing_key::latest(&snapshot, *purpose), Err(identity::Error::NoSigningKey(_)))
+    });
+    missing.map(|purpose| Ok(signing_key::draft(purpose, FIRST_KID, &KeyPair::generate()?))).collect()
+}
+
+async fn admin_token(registrar: &Registrar, now: Timestamp) -> Result<()> {
+    let snapshot = registrar.store().snapshot()?;
+    let key = Key::global(Kind::GlobalSecret, ADMIN_TOKEN);
+    if snapshot.get(&key).is_some() {
+        return Ok(());
+    }
+    let admin = api::names::ADMIN.to_owned();
+    let claims = UserToken { name: admin.clone(), groups: vec![admin] };
+    let signing = signing_key::latest(&snapshot, Purpose::User)?;
+    let token = identity::token::issue(&claims, &signing, now, ADMIN_TOKEN_LIFETIME)?;
+    let secret = GlobalSecret { data: SecretBytes::new(token) };
+    ensure_exist(registrar, vec![Draft::new(key, secret.into())]).await
+}
+
+fn sidecar_timeouts() -> Value {
+    json!({
+        "targetRef": { "kind": "Mesh", "proxyTypes": ["Sidecar"] },
+        "from": [{ "targetRef": { "kind": "Mesh" }, "default": {
+            "connectionTimeout": "10s",
+            "idleTimeout": "2h",
+            "http": { "requestTimeout": "0s", "streamIdleTimeout": "1h", "maxStreamDuration": "0s" },
+        }}],
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": {
+            "connectionTimeout": "5s",
+            "idleTimeout": "1h",
+            "http": { "requestTimeout": "15s", "streamIdleTimeout": "30m" },
+        }}],
+    })
+}
+
+fn gateway_timeouts() -> Value {
+    json!({
+        "targetRef": { "kind": "Mesh", "proxyTypes": ["Gateway"] },
+        "from": [{ "targetRef": { "kind": "Mesh" }, "default": {
+            "idleTimeout": "5m",
+            "http": { "streamIdleTimeout": "5s", "requestHeadersTimeout": "500ms" },
+        }}],
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": {
+            "idleTimeout": "1h",
+            "http": { "streamIdleTimeout": "5s" },
+        }}],
+    })
+}
+
+/// Reads a spec written above; a field that the kind does not have is a mistake there.
+fn spec(kind: Kind, json: Value) -> Result<Spec> {
+    let mut unknown = Vec::new();
+    let mut spec = Spec::from_json(kind, json, &mut unknown).with_context(|| format!("default {kind}"))?;
+    ensure!(unknown.is_empty(), "default {kind}: unknown fields {unknown:?}");
+    spec.apply_defaults();
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use store::{
+        Changes, Committed, Error, Feed, Memory, Store, Write,
+        registrar::{Mode, Setup},
+    };
+
+    use super::*;
+
+    /// A store shared with another control plane, whose writes become visible here a little later.
+    struct Late {
+        shared: Memory,
+        view: Arc<(Mutex<Arc<Snapshot>>, Feed)>,
+    }
+
+    #[async_trait::async_trait]
+    impl Store for Late {
+        fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+            Ok(self.view.0.lock().unwrap().clone())
+        }
+
+        async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+            let key = batch[0].key().clone();
+            let result = self.shared.write(batch).await;
+            let (view, now) = (self.view.clone(), self.shared.snapshot()?);
+            // Runs when the caller waits for something, and not before.
+            tokio::spawn(async move {
+                let revision = now.revision();
+                *view.0.lock().unwrap() = now;
+                view.1.publish(revision, [(key, true)]);
+            });
+            result
+        }
+
+        fn changes(&self) -> Changes {
+            self.view.1.subscribe()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_another_control_plane_created_first_is_waited_for_and_kept() {
+        let shared = Memory::default();
+        let theirs = StoredConfig { config: "theirs".to_owned() };
+        let draft = Draft::new(Key::global(Kind::Config, CLUSTER_ID), theirs.into());
+        let view = Arc::new((Mutex::new(shared.snapshot().unwrap()), Feed::new(0)));
+        let store: Arc<dyn Store> = Arc::new(Late { shared, view });
+        let setup = || Setup {
+            mode: Mode::Global,
+            read_only: false,
+            disable_origin_label_validation: false,
+            unsafe_delete: false,
+            companions: companions().unwrap(),
+            now: Timestamp::now,
+        };
+        // The other control plane writes; this one has not heard of it when it tries.
+        Registrar::new(store.clone(), setup()).ensure(vec![draft.clone()]).await.unwrap();
+        let ours = StoredConfig { config: "ours".to_owned() };
+        let draft = Draft::new(draft.key, ours.into());
+        ensure_exist(&Registrar::new(store.clone(), setup()), vec![draft]).await.unwrap();
+        assert_eq!(cluster_id(&store.snapshot().unwrap()), "theirs");
+    }
+}

@@ -1,0 +1,12 @@
+//! `kuma-cp`, the control plane: reads its configuration, starts every part, ends them in order.
+//!
+//! [`boot`] is the one function that knows all parts; [`config`] declares every setting once. The
+//! parts themselves live in the libraries below.
+
+pub mod boot;
+pub mod certificates;
+pub mod cli;
+pub mod config;
+mod defaults;
+mod diagnostics;
+mod storage;

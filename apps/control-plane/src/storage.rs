@@ -1,0 +1,78 @@
+//! Opens the store the configuration names.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use store::{Memory, Sqlite, Store};
+use store_postgres::{Postgres, TlsMode};
+
+use crate::config::{
+    Config,
+    setting::{PostgresTls, StoreType},
+};
+
+pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
+    match config.store.kind {
+        StoreType::Memory => Ok(Arc::new(Memory::default())),
+        StoreType::Sqlite => {
+            let path = config.sqlite_path();
+            if let Some(directory) = path.parent() {
+                create_dir(directory, "KUMA_STORE_SQLITE_PATH")?;
+            }
+            // Opening reads the whole file, which may be large.
+            let opened = tokio::task::spawn_blocking(move || Sqlite::open(path)).await?;
+            let store = opened.with_context(|| {
+                format!(
+                    "cannot open the database {} (KUMA_STORE_SQLITE_PATH)",
+                    config.sqlite_path().display()
+                )
+            })?;
+            Ok(Arc::new(store))
+        }
+        StoreType::Postgres => {
+            let postgres = &config.store.postgres;
+            let store = Postgres::connect(postgres_config(config)).await.with_context(|| {
+                let place = format!("{}:{}", postgres.host, postgres.port);
+                format!("cannot use PostgreSQL at {place} (KUMA_STORE_POSTGRES_HOST and _PORT)")
+            })?;
+            Ok(Arc::new(store))
+        }
+        StoreType::Kubernetes => bail!("store.type: \"kubernetes\" is not supported yet"),
+    }
+}
+
+/// Makes sure a directory exists; `setting` is what the operator can change about it.
+pub fn create_dir(directory: &std::path::Path, setting: &str) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    // Keys are kept here, so nobody else has any business in it.
+    builder.recursive(true).mode(0o700);
+    let failed =
+        || format!("cannot create the directory {}; choose another one with {setting}", directory.display());
+    if directory.as_os_str().is_empty() { Ok(()) } else { builder.create(directory).with_context(failed) }
+}
+
+fn postgres_config(config: &Config) -> store_postgres::Config {
+    let postgres = &config.store.postgres;
+    let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+    store_postgres::Config {
+        host: postgres.host.clone(),
+        port: postgres.port,
+        user: postgres.user.clone(),
+        password: postgres.password.0.clone(),
+        db_name: postgres.db_name.clone(),
+        max_open_connections: postgres.max_open_connections,
+        connection_timeout: Duration::from_secs(postgres.connection_timeout.into()),
+        tls: store_postgres::Tls {
+            mode: match postgres.tls.mode {
+                PostgresTls::Disable => TlsMode::Disable,
+                PostgresTls::VerifyNone => TlsMode::VerifyNone,
+                PostgresTls::VerifyCa => TlsMode::VerifyCa,
+                PostgresTls::VerifyFull => TlsMode::VerifyFull,
+            },
+            cert_path: path(&postgres.tls.cert_path),
+            key_path: path(&postgres.tls.key_path),
+            ca_path: path(&postgres.tls.ca_path),
+        },
+    }
+}

@@ -1,0 +1,246 @@
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use control_plane::config::setting::{AuthnType, Mode, StoreType};
+use identity::certificate::{Usage, self_signed};
+use serde_json::json;
+use tempfile::tempdir;
+
+use crate::client::{agent, config, get, get_with, names, put, refusal, start};
+
+fn file(directory: &Path, name: &str) -> String {
+    fs::read_to_string(directory.join(name)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_start_creates_what_kuma_creates() {
+    for kind in [StoreType::Memory, StoreType::Sqlite] {
+        let directory = tempdir().unwrap();
+        let running = start(config(directory.path(), kind)).await;
+        assert_eq!(get(&running, "/meshes/default").await["meshServices"]["mode"], "Exclusive");
+        let timeouts = ["mesh-gateways-timeout-all-default", "mesh-timeout-all-default"];
+        assert_eq!(names(&running, "/meshes/default/meshtimeouts").await, timeouts);
+        let keys = names(&running, "/meshes/default/secrets").await;
+        assert_eq!(keys, ["dataplane-token-signing-key-default-1"]);
+        let global = ["admin-user-token", "user-token-signing-key-1", "zone-token-signing-key-1"];
+        assert_eq!(names(&running, "/global-secrets").await, global);
+        let generators = ["local-mesh-external-service", "local-universal-mesh-service"];
+        assert_eq!(names(&running, "/hostnamegenerators").await, generators);
+        let index = get(&running, "/").await;
+        assert_eq!(index["clusterId"].as_str().unwrap().len(), 36, "{index}");
+        assert!(!index["instanceId"].as_str().unwrap().is_empty());
+        assert_eq!(get(&running, "/who-am-i").await["name"], "mesh-system:admin");
+        running.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_timeouts_have_kumas_values() {
+    let directory = tempdir().unwrap();
+    let running = start(config(directory.path(), StoreType::Memory)).await;
+    let sidecars = get(&running, "/meshes/default/meshtimeouts/mesh-timeout-all-default").await;
+    let spec = &sidecars["spec"];
+    assert_eq!(spec["targetRef"], json!({ "kind": "Mesh", "proxyTypes": ["Sidecar"] }));
+    assert_eq!(spec["from"][0]["default"]["idleTimeout"], "2h0m0s");
+    assert_eq!(
+        spec["to"][0]["default"]["http"],
+        json!({ "requestTimeout": "15s", "streamIdleTimeout": "30m0s" })
+    );
+    let gateways = get(&running, "/meshes/default/meshtimeouts/mesh-gateways-timeout-all-default").await;
+    assert_eq!(gateways["spec"]["from"][0]["default"]["http"]["requestHeadersTimeout"], "500ms");
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mesh_can_do_without_the_default_policies_but_not_without_its_key() {
+    let directory = tempdir().unwrap();
+    let running = start(config(directory.path(), StoreType::Memory)).await;
+    for (mesh, skip, policies) in
+        [("a", json!(["*"]), 0), ("b", json!(["MeshTimeout"]), 0), ("c", json!(["MeshRetry"]), 2)]
+    {
+        let body = json!({ "type": "Mesh", "name": mesh, "skipCreatingInitialPolicies": skip });
+        assert_eq!(put(&running, &format!("/meshes/{mesh}"), body).await, 201);
+        assert_eq!(names(&running, &format!("/meshes/{mesh}/meshtimeouts")).await.len(), policies, "{mesh}");
+        let keys = names(&running, &format!("/meshes/{mesh}/secrets")).await;
+        assert_eq!(keys, [format!("dataplane-token-signing-key-{mesh}-1")]);
+    }
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creating_defaults_can_be_switched_off() {
+    let directory = tempdir().unwrap();
+    let mut config = config(directory.path(), StoreType::Memory);
+    config.defaults.skip_mesh_creation = true;
+    config.defaults.skip_hostname_generators = true;
+    config.api_server.authn.tokens.bootstrap_admin_token = false;
+    let running = start(config).await;
+    assert!(names(&running, "/meshes").await.is_empty());
+    assert!(names(&running, "/hostnamegenerators").await.is_empty());
+    assert!(!names(&running, "/global-secrets").await.contains(&"admin-user-token".to_owned()));
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_global_control_plane_names_synchronised_services_and_a_federated_zone_waits_for_its_mesh() {
+    let directory = tempdir().unwrap();
+    let mut global = config(directory.path(), StoreType::Memory);
+    global.mode = Mode::Global;
+    let running = start(global).await;
+    let expect = [
+        "synced-headless-kube-mesh-service",
+        "synced-kube-mesh-service",
+        "synced-mesh-external-service",
+        "synced-mesh-multi-zone-service",
+        "synced-universal-mesh-service",
+    ];
+    assert_eq!(names(&running, "/hostnamegenerators").await, expect);
+    assert_eq!(names(&running, "/meshes").await, ["default"]);
+    running.finish().await;
+
+    let mut zone = config(directory.path(), StoreType::Memory);
+    zone.multizone.zone.global_address = "grpcs://global:5685".to_owned();
+    let running = start(zone).await;
+    assert!(names(&running, "/meshes").await.is_empty());
+    assert_eq!(names(&running, "/global-secrets").await, ["admin-user-token", "user-token-signing-key-1"]);
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn https_answers_with_the_generated_certificate_and_a_restart_keeps_everything() {
+    let directory = tempdir().unwrap();
+    let settings = config(directory.path(), StoreType::Sqlite);
+    let running = start(settings.clone()).await;
+    let certificate = file(directory.path(), "kuma-cp.crt");
+    let key = file(directory.path(), "kuma-cp.key");
+    let mode = fs::metadata(directory.path().join("kuma-cp.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for host in ["localhost", "127.0.0.1"] {
+        let url = format!("https://{host}:{}/", running.https.unwrap().port());
+        let (status, body) = get_with(agent(Some(&certificate), None), url).await;
+        assert_eq!(status, 200, "{body}");
+    }
+    assert_eq!(put(&running, "/meshes/demo", json!({ "type": "Mesh", "name": "demo" })).await, 201);
+    let before =
+        (get(&running, "/").await, get(&running, "/global-secrets").await, get(&running, "/meshes").await);
+    running.finish().await;
+
+    let running = start(settings).await;
+    assert_eq!(file(directory.path(), "kuma-cp.crt"), certificate);
+    assert_eq!(file(directory.path(), "kuma-cp.key"), key);
+    let after =
+        (get(&running, "/").await, get(&running, "/global-secrets").await, get(&running, "/meshes").await);
+    assert_eq!(after.0["clusterId"], before.0["clusterId"]);
+    assert_ne!(after.0["instanceId"], before.0["instanceId"]);
+    assert_eq!((after.1, after.2), (before.1, before.2));
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_default_mesh_stays_deleted_while_there_is_another() {
+    let directory = tempdir().unwrap();
+    let settings = config(directory.path(), StoreType::Sqlite);
+    let running = start(settings.clone()).await;
+    assert_eq!(put(&running, "/meshes/demo", json!({ "type": "Mesh", "name": "demo" })).await, 201);
+    let url = format!("http://{}/meshes/default", running.http.unwrap());
+    let deleted =
+        tokio::task::spawn_blocking(move || agent(None, None).delete(&url).call().unwrap().status().as_u16());
+    assert_eq!(deleted.await.unwrap(), 200);
+    running.finish().await;
+    let running = start(settings).await;
+    assert_eq!(names(&running, "/meshes").await, ["demo"]);
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn diagnostics_tell_health_readiness_and_metrics() {
+    let directory = tempdir().unwrap();
+    let running = start(config(directory.path(), StoreType::Memory)).await;
+    get(&running, "/meshes").await;
+    let diagnostics = running.diagnostics.unwrap();
+    for (path, expect) in [
+        ("/healthy", "healthy"),
+        ("/ready", "ready"),
+        ("/metrics", "api_server_http_request_duration_seconds"),
+    ] {
+        let (status, body) = get_with(agent(None, None), format!("http://{diagnostics}{path}")).await;
+        assert_eq!(status, 200);
+        assert!(body.contains(expect), "{path}: {body}");
+    }
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_is_shown_without_its_secrets() {
+    let directory = tempdir().unwrap();
+    let mut settings = config(directory.path(), StoreType::Memory);
+    settings.store.postgres.password = control_plane::config::setting::Password("open sesame".to_owned());
+    let running = start(settings).await;
+    let shown = get(&running, "/config").await;
+    assert_eq!(shown["store"]["postgres"]["password"], "*****");
+    assert_eq!(shown["store"]["type"], "memory");
+    assert!(!shown.to_string().contains("sesame"));
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_certificate_from_the_directory_makes_an_administrator() {
+    let directory = tempdir().unwrap();
+    let clients = tempdir().unwrap();
+    let friend = self_signed(Usage::Client, &["friend".to_owned()], &[], jiff::Timestamp::now()).unwrap();
+    fs::write(clients.path().join("friend.pem"), &friend.certificate).unwrap();
+    let mut settings = config(directory.path(), StoreType::Memory);
+    settings.api_server.authn.kind = AuthnType::AdminClientCerts;
+    settings.api_server.authn.localhost_is_admin = false;
+    settings.api_server.auth.client_certs_dir = clients.path().to_str().unwrap().to_owned();
+    let running = start(settings).await;
+    let own = file(directory.path(), "kuma-cp.crt");
+    let url = format!("https://localhost:{}/global-secrets", running.https.unwrap().port());
+    let with = agent(Some(&own), Some((&friend.certificate, &friend.key)));
+    assert_eq!(get_with(with, url.clone()).await.0, 200);
+    assert_eq!(get_with(agent(Some(&own), None), url).await.0, 403);
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_named_with_its_variable() {
+    let directory = tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut settings = config(directory.path(), StoreType::Memory);
+    settings.api_server.https.port = port;
+    let error = refusal(settings).await;
+    for part in ["KUMA_API_SERVER_HTTPS_PORT", &port.to_string(), "another process"] {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_used_refuses_the_start_and_says_what_to_do() {
+    let directory = tempdir().unwrap();
+    let settings = config(directory.path(), StoreType::Sqlite);
+    let running = start(settings.clone()).await;
+    let error = refusal(settings.clone()).await;
+    assert!(error.contains("kuma.db") && error.contains("another"), "{error}");
+    running.finish().await;
+
+    fs::write(directory.path().join("kuma.db"), "this is not a database, it only looks like a file").unwrap();
+    let error = refusal(settings).await;
+    assert!(error.contains("kuma.db") && error.contains("damaged"), "{error}");
+
+    let blocked = directory.path().join("a-file");
+    fs::write(&blocked, "").unwrap();
+    for kind in [StoreType::Memory, StoreType::Sqlite] {
+        let error = refusal(config(&blocked.join("below"), kind)).await;
+        assert!(error.contains("a-file") && error.contains("KUMA_"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_certificate_refuses_the_start_and_says_what_to_do() {
+    let directory = tempdir().unwrap();
+    let settings = config(directory.path(), StoreType::Memory);
+    start(settings.clone()).await.finish().await;
+    fs::write(directory.path().join("kuma-cp.crt"), "scribble").unwrap();
+    let error = refusal(settings).await;
+    assert!(error.contains("kuma-cp.crt") && error.contains("remove both files"), "{error}");
+}

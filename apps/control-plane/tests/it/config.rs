@@ -1,0 +1,274 @@
+use std::{fs, path::PathBuf};
+
+use control_plane::config::{
+    Config, known, print,
+    section::{Entry, Section},
+    setting::{Mode, StoreType},
+    source::{Loaded, load, parse},
+};
+use serde_json::{Value, json};
+
+fn read(yaml: &str, environment: &[(&str, &str)]) -> Result<Loaded, String> {
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    parse(yaml, environment).map_err(|problems| problems.to_string())
+}
+
+/// The path and environment variable of every setting, with its default.
+fn settings() -> Vec<(String, &'static str, Value)> {
+    let mut config = Config::default();
+    let mut entries = Vec::new();
+    config.entries("", &mut entries);
+    entries
+        .into_iter()
+        .filter_map(|entry| match entry {
+            Entry::Setting(leaf) => Some((leaf.path, leaf.env, leaf.value.to_json())),
+            Entry::Section { .. } => None,
+        })
+        .collect()
+}
+
+/// The value at a path of the configuration's JSON form.
+fn at(config: &Config, path: &str) -> Value {
+    let json = print::masked_json(config);
+    json.pointer(&format!("/{}", path.replace('.', "/"))).unwrap().clone()
+}
+
+fn committed(name: &str, generated: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, generated).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, generated, "docs/reference/{name} is out of date; run: UPDATE=1 cargo test -p kuma-cp");
+}
+
+#[test]
+fn the_committed_reference_is_the_generated_one() {
+    committed("kuma-cp-config.md", &print::reference_markdown());
+    committed("kuma-cp.defaults.yaml", &print::defaults_yaml());
+}
+
+#[test]
+fn the_printed_defaults_are_the_defaults() {
+    let loaded = read(&print::defaults_yaml(), &[]).unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration() {
+    for nothing in ["", "# only a comment\n", "---\n", "store:\n", "store:\n  postgres:\n"] {
+        assert_eq!(read(nothing, &[]).unwrap().config, Config::default(), "{nothing:?}");
+    }
+}
+
+#[test]
+fn defaults_are_kumas_but_for_the_store() {
+    let defaults = Config::default();
+    assert_eq!((defaults.mode, defaults.store.kind), (Mode::Zone, StoreType::Sqlite));
+    for (path, expect) in [
+        ("apiServer.http.port", json!(5681)),
+        ("apiServer.https.port", json!(5682)),
+        ("apiServer.idleTimeout", json!("2m0s")),
+        ("diagnostics.serverPort", json!(5680)),
+        ("store.postgres.port", json!(15432)),
+        ("store.postgres.password", json!("*****")),
+        ("multizone.zone.name", json!("default")),
+        ("access.static.adminResources.users", json!(["mesh-system:admin"])),
+    ] {
+        assert_eq!(at(&defaults, path), expect, "{path}");
+    }
+}
+
+#[test]
+fn every_setting_has_its_own_key_and_variable() {
+    let settings = settings();
+    for (path, env, _) in &settings {
+        assert_eq!(settings.iter().filter(|(p, e, _)| p == path || e == env).count(), 1, "{path} {env}");
+        assert!(env.starts_with("KUMA_"), "{env}");
+        assert!(!known::is_key(path) && !known::is_variable(env), "{path} is supported and said not to be");
+    }
+}
+
+/// A value that differs from the default, is valid alone and together with all others.
+fn another(path: &str, default: &Value) -> (String, Value) {
+    let text = |text: &str| (text.to_owned(), json!(text));
+    match (path, default) {
+        ("environment", _) => text("universal"),
+        ("mode", _) => text("global"),
+        ("store.type", _) => text("memory"),
+        ("general.tlsMinVersion", _) => text("TLSv1_3"),
+        ("general.logLevel", _) => text("debug"),
+        ("general.logFormat", _) => text("json"),
+        ("store.postgres.tls.mode", _) => text("verifyFull"),
+        ("store.postgres.password", _) => ("open sesame".to_owned(), json!("*****")),
+        ("apiServer.authn.type", _) => text("adminClientCerts"),
+        (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
+        (_, Value::Number(number)) => {
+            let next = number.as_u64().unwrap() + 1;
+            (next.to_string(), json!(next))
+        }
+        (_, Value::Array(_)) => ("one,two".to_owned(), json!(["one", "two"])),
+        (path, _) if path.ends_with("Timeout") => text("77ms"),
+        (path, _) if path.ends_with("interface") => text("127.0.0.1"),
+        ("apiServer.basePath", _) => text("/kuma"),
+        ("multizone.zone.globalAddress", _) => text("grpcs://global:5685"),
+        _ => text("other"),
+    }
+}
+
+#[test]
+fn every_setting_can_be_set_by_its_variable_and_by_its_key() {
+    for (path, env, default) in settings() {
+        let (text, expect) = another(&path, &default);
+        // Settings that only make sense together with another one.
+        let mut companions = vec![
+            ("KUMA_GENERAL_TLS_CERT_FILE", "other"),
+            ("KUMA_GENERAL_TLS_KEY_FILE", "other"),
+            ("KUMA_API_SERVER_HTTPS_TLS_CERT_FILE", "other"),
+            ("KUMA_API_SERVER_HTTPS_TLS_KEY_FILE", "other"),
+            ("KUMA_STORE_POSTGRES_TLS_CERT_PATH", "other"),
+            ("KUMA_STORE_POSTGRES_TLS_KEY_PATH", "other"),
+            ("KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR", "other"),
+        ];
+        companions.retain(|(name, _)| *name != env);
+        let value: Value = match &expect {
+            Value::String(mask) if mask == "*****" => json!(text),
+            expect => expect.clone(),
+        };
+        let yaml = path.rsplit('.').fold(value, |inner, key| json!({ key: inner })).to_string();
+        let by_key = read(&yaml, &companions).unwrap();
+        assert_eq!(at(&by_key.config, &path), expect, "{path} in the file");
+
+        companions.push((env, &text));
+        let by_variable = read("", &companions).unwrap();
+        assert_eq!(at(&by_variable.config, &path), expect, "{env}");
+        assert_eq!(by_variable.warnings, Vec::<String>::new(), "{env}");
+        assert_eq!(by_variable.config, by_key.config, "{env}");
+    }
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_an_empty_variable_is_none() {
+    let yaml = "apiServer:\n  http:\n    port: 1000\nstore:\n  type: memory\n";
+    let loaded =
+        read(yaml, &[("KUMA_API_SERVER_HTTP_PORT", "2000"), ("KUMA_API_SERVER_HTTPS_PORT", "")]).unwrap();
+    let server = loaded.config.api_server;
+    assert_eq!((server.http.port, server.https.port), (2000, 5682));
+    assert_eq!(loaded.config.store.kind, StoreType::Memory);
+}
+
+fn refused(yaml: &str, environment: &[(&str, &str)], expect: &[&str]) {
+    let error = read(yaml, environment).map(|loaded| loaded.config).unwrap_err();
+    for part in expect {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+#[test]
+fn a_key_nobody_knows_refuses_the_start_and_the_nearest_one_is_suggested() {
+    refused("store:\n  tpye: memory\n", &[], &["line 2, column 3", "store.tpye", "did you mean store.type?"]);
+    refused("stroe:\n  type: memory\n", &[], &["line 1, column 1", "did you mean store?"]);
+    refused("xdsServr: {}\n", &[], &["did you mean xdsServer?"]);
+    refused("favouriteColour: blue\n", &[], &["favouriteColour", "kuma-cp config defaults"]);
+    refused("multizone:\n  glbal: {}\n", &[], &["multizone.glbal", "did you mean multizone.global?"]);
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_key_its_place_and_what_is_possible() {
+    refused(
+        "apiServer:\n  http:\n    port: 70000\n",
+        &[],
+        &["line 3, column 5", "apiServer.http.port", "70000", "65535"],
+    );
+    refused("apiServer:\n  http:\n    enabled: maybe\n", &[], &["maybe", "true or false"]);
+    refused("mode: universe\n", &[], &["mode", "\"universe\"", "one of zone, global, standalone"]);
+    refused("apiServer:\n  readTimeout: 5\n", &[], &["apiServer.readTimeout", "500ms, 10s or 1h30m"]);
+    refused("apiServer:\n  readTimeout: -5s\n", &[], &["negative"]);
+    refused("store: memory\n", &[], &["store", "\"memory\"", "expected a mapping"]);
+    refused("apiServer:\n  corsAllowedDomains: x\n", &[], &["list of strings"]);
+    refused("store:\n  postgres:\n    user: 5\n", &[], &["store.postgres.user", "in quotes"]);
+    refused("- a\n", &[], &["must be a mapping"]);
+    refused("a: [\n", &[], &["not valid YAML", "line"]);
+    refused("mode: zone\nmode: global\n", &[], &["mode"]);
+    refused(
+        "",
+        &[("KUMA_API_SERVER_HTTP_PORT", "http")],
+        &["KUMA_API_SERVER_HTTP_PORT", "\"http\"", "apiServer.http.port"],
+    );
+}
+
+#[test]
+fn a_bad_password_is_not_shown() {
+    let error = read("store:\n  postgres:\n    password: 12345\n", &[]).map(|l| l.config).unwrap_err();
+    assert!(error.contains("store.postgres.password") && !error.contains("12345"), "{error}");
+    assert!(!format!("{:?}", Config::default()).contains("Password(\"kuma\")"));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    refused(
+        "mode: x\nstore:\n  type: y\n",
+        &[("KUMA_ENVIRONMENT", "z")],
+        &["mode", "store.type", "KUMA_ENVIRONMENT"],
+    );
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_refused() {
+    refused("environment: kubernetes\n", &[], &["not supported yet"]);
+    refused("store: {type: kubernetes}\n", &[], &["not supported yet"]);
+    refused(
+        "general: {tlsCertFile: a.pem}\n",
+        &[],
+        &["general.tlsCertFile and general.tlsKeyFile", "both or neither"],
+    );
+    refused("apiServer: {authn: {type: adminClientCerts}}\n", &[], &["apiServer.auth.clientCertsDir"]);
+    refused("apiServer: {basePath: kuma}\n", &[], &["must start with"]);
+    refused("multizone: {zone: {name: East Zone}}\n", &[], &["multizone.zone.name", "East Zone"]);
+    refused("multizone: {zone: {globalAddress: 'global:5685'}}\n", &[], &["grpcs://"]);
+    refused("mode: global\nmultizone: {zone: {globalAddress: 'grpcs://g:5685'}}\n", &[], &["globalAddress"]);
+    let postgres = "store: {type: postgres, postgres: {tls: {mode: verifyFull}}}\n";
+    refused(postgres, &[], &["store.postgres.tls.caPath"]);
+}
+
+#[test]
+fn what_kuma_has_and_we_do_not_is_one_warning_each() {
+    let yaml = "xdsServer:\n  nackBackoff: 5s\n  other: 1\nstore:\n  cache:\n    enabled: true\nmultizone:\n  global:\n    kds:\n      grpcPort: 5685\n";
+    let loaded =
+        read(yaml, &[("KUMA_XDS_SERVER_NACK_BACKOFF", "5s"), ("KUMA_REPORTS_ENABLED", "false")]).unwrap();
+    let named: Vec<&str> = loaded.warnings.iter().map(|w| w.split(' ').next().unwrap()).collect();
+    let expect = [
+        "xdsServer",
+        "store.cache",
+        "multizone.global",
+        "KUMA_REPORTS_ENABLED",
+        "KUMA_XDS_SERVER_NACK_BACKOFF",
+    ];
+    assert_eq!(named, expect);
+    assert_eq!(loaded.config, Config::default());
+}
+
+#[test]
+fn a_variable_nobody_knows_is_a_warning_with_a_hint_and_other_programs_are_left_alone() {
+    let environment =
+        [("KUMA_STORE_TPYE", "memory"), ("KUMA_LUNCH", "12"), ("KUMA_DATAPLANE_NAME", "x"), ("HOME", "/")];
+    let warnings = read("", &environment).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("KUMA_LUNCH") && !warnings[0].contains("did you mean"), "{warnings:?}");
+    assert!(warnings[1].contains("did you mean KUMA_STORE_TYPE?"), "{warnings:?}");
+}
+
+#[test]
+fn standalone_means_zone() {
+    let loaded = read("mode: standalone\n", &[]).unwrap();
+    assert_eq!(loaded.config.mode, Mode::Zone);
+    assert!(loaded.warnings[0].contains("standalone"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = format!("{:#}", load(Some("/nowhere/kuma.yaml".as_ref()), []).unwrap_err());
+    assert!(error.contains("/nowhere/kuma.yaml"), "{error}");
+}
