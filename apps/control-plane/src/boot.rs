@@ -107,7 +107,9 @@ pub async fn start(config: Config) -> Result<Running> {
         diagnostics: serve(diagnostics, health, None),
         shutdown: shutdown.clone(),
     };
-    tracing::info!(http = ?running.http, https = ?running.https, diagnostics = ?running.diagnostics, "control plane is up");
+    let [http, https, diagnostics] =
+        [running.http, running.https, running.diagnostics].map(|addr| addr.map(tracing::field::display));
+    tracing::info!(http, https, diagnostics, "control plane is up");
     Ok(running)
 }
 
