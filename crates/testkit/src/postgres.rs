@@ -300,6 +300,8 @@ directory=$1 initdb=$2 postgres=$3 user=$4; shift 4
     echo "initdb failed: the database system is shut down"
 "$postgres" -D "$directory/data" "$@" </dev/null & server=$!
 read -r word
+# A server that has only just started is deaf to QUIT, as a shell's background processes are, but not to TERM.
+kill -TERM "$server" 2>/dev/null
 kill -QUIT "$server" 2>/dev/null
 wait "$server"
 [ "$word" = stop ] || rm -rf "$directory"
