@@ -8,6 +8,8 @@ mod run;
 mod test;
 mod tidy;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -29,11 +31,19 @@ enum Command {
     Bench { what: bench::What },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+#[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Test => test::all(),
         Command::Tidy => tidy::check(),
         Command::Gen => test::generate(),
         Command::Bench { what } => bench::run(what),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

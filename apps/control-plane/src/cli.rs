@@ -131,7 +131,7 @@ impl Run {
 }
 
 async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
-    let store = storage::open(&talk(config.load()?)?).await?;
+    let store = storage::open_existing(&talk(config.load()?)?).await?;
     if file == Path::new("-") {
         store::backup::export(store.as_ref(), BufWriter::new(io::stdout()))?;
         return Ok(());

@@ -20,7 +20,7 @@ use resources::{
     },
 };
 use serde_json::{Value, json};
-use store::{Registrar, Snapshot, registrar::Refusal};
+use store::{Registrar, Snapshot};
 
 use crate::config::Config;
 
@@ -28,8 +28,6 @@ mod hostname_generators;
 
 const CLUSTER_ID: &str = "kuma-cluster-id";
 const ADMIN_TOKEN: &str = "admin-user-token";
-/// How long the writes of another control plane may be on their way.
-const CATCH_UP: Duration = Duration::from_secs(30);
 const ADMIN_TOKEN_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The resources that come with a new mesh: default policies and the key of its dataplane tokens.
@@ -39,24 +37,19 @@ pub fn companions() -> Result<store::registrar::Companions> {
     Ok(Box::new(move |mesh: &Draft| {
         let name = &*mesh.key.name;
         let mut made = Vec::new();
-        if wants(mesh, Kind::MeshTimeout) {
+        if mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(Kind::MeshTimeout.name())) {
             for (prefix, spec) in [("mesh-timeout-all", &sidecars), ("mesh-gateways-timeout-all", &gateways)]
             {
                 let key = Key::new(Kind::MeshTimeout, name, &format!("{prefix}-{name}"));
                 made.push(Draft::new(key, spec.clone()));
             }
         }
-        match KeyPair::generate() {
-            Ok(pair) => made.push(signing_key::draft(Purpose::Dataplane { mesh: name }, FIRST_KID, &pair)),
-            Err(error) => tracing::error!(mesh = name, %error, "cannot make the key of dataplane tokens"),
-        }
-        made
+        let unavailable =
+            |error| store::Error::Unavailable(format!("cannot make the key of dataplane tokens: {error}"));
+        let pair = KeyPair::generate().map_err(unavailable)?;
+        made.push(signing_key::draft(Purpose::Dataplane { mesh: name }, FIRST_KID, &pair));
+        Ok(made)
     }))
-}
-
-fn wants(mesh: &Draft, kind: Kind) -> bool {
-    let skipped = mesh.spec.get::<Mesh>().map(|mesh| mesh.skip_creating_initial_policies.as_slice());
-    !skipped.unwrap_or_default().iter().any(|skip| skip == "*" || skip == kind.name())
 }
 
 /// Creates what a control plane needs and does not have.
@@ -91,20 +84,8 @@ pub fn cluster_id(snapshot: &Snapshot) -> String {
     config.map(|config| config.config.clone()).unwrap_or_default()
 }
 
-/// Creates what is missing in one batch. When another control plane on the same database was faster,
-/// its writes may not have arrived here yet: then they are waited for.
 async fn ensure_exist(registrar: &Registrar, drafts: Vec<Draft>) -> Result<()> {
-    let mut changes = registrar.store().changes();
-    let created = tokio::time::timeout(CATCH_UP, async {
-        loop {
-            match registrar.ensure(drafts.clone()).await {
-                Err(Refusal::Store(store::Error::AlreadyExists(_))) => _ = changes.next().await,
-                other => return other,
-            }
-        }
-    });
-    let created = created.await.context("what another control plane creates does not arrive here")??;
-    for key in created {
+    for key in registrar.ensure(drafts).await? {
         tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "created");
     }
     Ok(())

@@ -41,6 +41,18 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     }
 }
 
+/// Opens a store that is there already, to read from it: nothing is created.
+pub async fn open_existing(config: &Config) -> Result<Arc<dyn Store>> {
+    match config.store.kind {
+        StoreType::Memory => bail!("a store in memory ends with its control plane: there is nothing to read"),
+        StoreType::Sqlite if !config.sqlite_path().is_file() => bail!(
+            "there is no database {}; name another one with KUMA_STORE_SQLITE_PATH or KUMA_GENERAL_WORK_DIR",
+            config.sqlite_path().display()
+        ),
+        _ => open(config).await,
+    }
+}
+
 /// Makes sure a directory exists; `setting` is what the operator can change about it.
 pub fn create_dir(directory: &std::path::Path, setting: &str) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;

@@ -98,7 +98,8 @@ pub enum Error {
     Conflict { key: Key, expected: u64, found: u64 },
     #[error("the owner of {owned}, {owner}, does not exist")]
     OwnerMissing { owned: Key, owner: Key },
-    /// Nothing was written; the same request may succeed later.
+    /// The same request may succeed later. Nothing was written, unless the text says that the outcome is
+    /// unknown: then the connection was lost while the write was being made durable.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// What is stored cannot be read: a human must look.

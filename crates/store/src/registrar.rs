@@ -13,7 +13,7 @@ mod snis;
 mod tests;
 mod writable;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations};
@@ -32,7 +32,11 @@ pub enum Mode {
 }
 
 /// The resources that come into being together with a mesh: default policies, signing key.
-pub type Companions = Box<dyn Fn(&Draft) -> Vec<Draft> + Send + Sync>;
+/// A mesh whose companions cannot be made is not made either.
+pub type Companions = Box<dyn Fn(&Draft) -> Result<Vec<Draft>, Error> + Send + Sync>;
+
+/// How long the writes of another control plane may be on their way here.
+const CATCH_UP: Duration = Duration::from_secs(30);
 
 /// What the rules depend on.
 pub struct Setup {
@@ -131,7 +135,7 @@ impl Registrar {
                 Ok(Put { resource, outcome: Outcome::Updated, warnings })
             }
             None => {
-                let resource = self.commit(self.with_companions(resource)).await?;
+                let resource = self.commit(self.with_companions(resource)?).await?;
                 Ok(Put { resource, outcome: Outcome::Created, warnings })
             }
         }
@@ -154,9 +158,9 @@ impl Registrar {
     }
 
     /// Creates what is missing, for the control plane itself: in one batch, leaving alone what exists.
-    /// Read-only rules are for users and do not apply.
+    /// Read-only rules are for users and do not apply. Says what it created.
     pub async fn ensure(&self, drafts: Vec<Draft>) -> Result<Vec<Key>, Refusal> {
-        let mut attempts = 0;
+        let mut changes = self.store.changes();
         loop {
             let snapshot = self.store.snapshot()?;
             let missing: Vec<&Draft> = drafts.iter().filter(|d| snapshot.get(&d.key).is_none()).collect();
@@ -166,15 +170,13 @@ impl Registrar {
             let mut batch = Vec::new();
             for draft in missing {
                 draft.validate().into_result().map_err(Refusal::Invalid)?;
-                batch.extend(self.with_companions(self.complete(draft.clone(), None)));
+                batch.extend(self.with_companions(self.complete(draft.clone(), None))?);
             }
             let created = batch.iter().map(|write| write.key().clone()).collect();
-            match self.store.write(batch).await {
-                Ok(_) => return Ok(created),
-                // Another control plane on the same database was faster: look again.
-                Err(Error::AlreadyExists(_)) if attempts < 3 => attempts += 1,
-                Err(error) => return Err(error.into()),
-            }
+            let Err(error) = self.store.write(batch).await else { return Ok(created) };
+            // Another control plane on the same database was faster; what it wrote is on its way here.
+            let Error::AlreadyExists(_) = error else { return Err(error.into()) };
+            tokio::time::timeout(CATCH_UP, changes.next()).await.map_err(|_| error)?;
         }
     }
 
@@ -196,19 +198,15 @@ impl Registrar {
         resource
     }
 
-    fn with_companions(&self, resource: Resource) -> Vec<Write> {
-        let mut batch = Vec::new();
+    /// What to write for a new resource: a mesh comes with its companions.
+    fn with_companions(&self, resource: Resource) -> Result<Vec<Write>, Error> {
+        let mut batch = vec![Write::Create(resource.clone())];
         if matches!(resource.spec, Spec::Mesh(_)) {
-            let draft = Draft {
-                key: resource.key.clone(),
-                labels: resource.labels.clone(),
-                spec: resource.spec.clone(),
-            };
-            let companions = (self.setup.companions)(&draft);
+            let mesh = Draft { key: resource.key, labels: resource.labels, spec: resource.spec };
+            let companions = (self.setup.companions)(&mesh)?;
             batch.extend(companions.into_iter().map(|draft| Write::Create(self.complete(draft, None))));
         }
-        batch.insert(0, Write::Create(resource));
-        batch
+        Ok(batch)
     }
 
     async fn commit(&self, batch: Vec<Write>) -> Result<Arc<Resource>, Refusal> {

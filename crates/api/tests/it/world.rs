@@ -32,7 +32,7 @@ pub fn setup(mode: Mode) -> Setup {
         read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
-        companions: Box::new(|_| Vec::new()),
+        companions: Box::new(|_| Ok(Vec::new())),
         now: Timestamp::now,
     }
 }

@@ -9,7 +9,7 @@ fn every_example_is_accepted_without_a_warning() {
     let (work_dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
     let address = control_plane.address();
-    let add = ["config", "control-planes", "add", "--name", "local", "--address", &address];
+    let add = ["config", "control-planes", "add", "--name", "e2e", "--address", &address];
     assert!(e2e::kumactl(home.path(), &add).unwrap().status.success());
 
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

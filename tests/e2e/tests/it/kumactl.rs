@@ -18,7 +18,7 @@ impl Session {
         let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
         let session = Session { control_plane, home, _work_dir: work_dir };
         let address = session.control_plane.address();
-        session.ok(&["config", "control-planes", "add", "--name", "local", "--address", &address]);
+        session.ok(&["config", "control-planes", "add", "--name", "e2e", "--address", &address]);
         session
     }
 
@@ -168,5 +168,5 @@ fn a_user_token_is_somebody_to_the_control_plane() {
     ]);
     session.ok(&["get", "meshes"]);
     let view = session.ok(&["config", "control-planes", "list"]);
-    assert!(view.contains("as-jo") && view.contains("local"), "{view}");
+    assert!(view.contains("as-jo") && view.contains("e2e"), "{view}");
 }

@@ -145,6 +145,19 @@ fn a_backup_brings_everything_back_verbatim() {
 }
 
 #[test]
+fn exporting_what_is_not_there_fails_and_creates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(program("kuma-cp", Profile::Same).unwrap())
+        .args(["store", "export", "-"])
+        .env("KUMA_GENERAL_WORK_DIR", dir.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("there is no database"), "{stderr}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_lost_postgresql_is_503_until_it_is_back() {
     let mut postgres = Postgres::start().unwrap();
     let database = postgres.create_database("lost").unwrap();

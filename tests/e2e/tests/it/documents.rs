@@ -1,0 +1,126 @@
+//! The examples in the documents are run, and print what the documents say.
+//!
+//! A `console` block holds commands (`$ …`) and what they print; `…` stands for any text within a
+//! line, and a line of nothing but `…` for any lines.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use e2e::{ControlPlane, Profile, Setup, program};
+
+struct Example {
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn examples(text: &str) -> Vec<Example> {
+    let mut found: Vec<Example> = Vec::new();
+    let mut inside = false;
+    for (number, line) in text.lines().enumerate() {
+        match line {
+            "```console" => inside = true,
+            "```" => inside = false,
+            _ if !inside => {}
+            _ => match line.strip_prefix("$ ") {
+                Some(command) => {
+                    found.push(Example {
+                        line: number + 1,
+                        command: command.to_owned(),
+                        expected: Vec::new(),
+                    });
+                }
+                None => found.last_mut().expect("output before a command").expected.push(line.to_owned()),
+            },
+        }
+    }
+    found
+}
+
+/// Whether the lines printed are the lines expected.
+fn matches(expected: &[String], printed: &[&str]) -> bool {
+    match expected.split_first() {
+        None => printed.is_empty(),
+        Some((first, rest)) if first == "…" => {
+            (0..=printed.len()).any(|skipped| matches(rest, &printed[skipped..]))
+        }
+        Some((first, rest)) => printed
+            .split_first()
+            .is_some_and(|(line, others)| line_matches(first, line) && matches(rest, others)),
+    }
+}
+
+fn line_matches(expected: &str, printed: &str) -> bool {
+    let mut parts = expected.trim_end().split('…');
+    let Some(mut rest) = parts.next().and_then(|start| printed.trim_end().strip_prefix(start)) else {
+        return false;
+    };
+    let mut open = false;
+    for part in parts {
+        let Some(at) = (if part.is_empty() { Some(rest.len()) } else { rest.rfind(part) }) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+        open = part.is_empty();
+    }
+    open || rest.is_empty()
+}
+
+fn check_document(path: &Path) {
+    let (work_dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
+    let address = control_plane.address();
+    let add = ["config", "control-planes", "add", "--name", "document", "--address", &address];
+    assert!(e2e::kumactl(home.path(), &add).unwrap().status.success());
+    let programs = program("kumactl", Profile::Same).unwrap();
+    let path_variable =
+        format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+
+    let examples = examples(&fs::read_to_string(path).unwrap());
+    assert!(!examples.is_empty(), "{} has no examples", path.display());
+    for example in examples {
+        let output = Command::new("sh")
+            .args(["-c", &format!("{{ {}; }} 2>&1", example.command)])
+            .current_dir(root())
+            .env("PATH", &path_variable)
+            .env("HOME", home.path())
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines: Vec<&str> = printed.lines().collect();
+        assert!(
+            matches(&example.expected, &lines),
+            "{}:{}: $ {}\nexpected:\n{}\nprinted:\n{printed}",
+            path.display(),
+            example.line,
+            example.command,
+            example.expected.join("\n")
+        );
+    }
+}
+
+#[test]
+fn the_readme_shows_what_happens() {
+    check_document(&root().join("README.md"));
+}
+
+#[test]
+fn the_first_steps_work() {
+    check_document(&root().join("docs/guide/first-steps.md"));
+}
+
+#[test]
+fn an_example_that_prints_something_else_is_noticed() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert!(matches(&lines("a…c\n…\nz"), &["abc", "1", "2", "z"]));
+    assert!(!matches(&lines("a…c"), &["abd"]));
+    assert!(!matches(&lines("…\nz"), &["y"]));
+    assert!(!matches(&lines("a"), &["a", "b"]));
+}
