@@ -14,12 +14,16 @@ use std::{
 };
 
 use anyhow::Context;
-use e2e::{Client, ControlPlane, Profile, Setup};
+use e2e::{Answer, Client, ControlPlane, Profile, Setup};
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use testkit::postgres::Postgres;
 
 const WINDOW: Duration = Duration::from_secs(5);
-const RESOURCES: usize = 10_000;
+/// How many resources are stored when reading is measured; idle cost is measured at `IDLE_AT`.
+const SIZES: [usize; 3] = [100, 10_000, 100_000];
+const IDLE_AT: usize = 10_000;
+const READS: usize = 2_000;
 
 #[allow(clippy::print_stdout, reason = "the report is this program's output")]
 fn main() -> anyhow::Result<()> {
@@ -28,12 +32,21 @@ fn main() -> anyhow::Result<()> {
     let mut control_plane =
         ControlPlane::start(dir.path(), Setup { profile: Profile::Release, ..Setup::default() })?;
     let client = control_plane.client();
+    let (mut reads, mut idle, mut filled) = (Vec::new(), None, 0);
+    for size in SIZES {
+        fill(&client, filled, size)?;
+        filled = size;
+        reads.push(Reads { size, one: median_get(&client, size)?, page: median_page(&client, size)? });
+        if size == IDLE_AT {
+            idle = Some(idle_cost(control_plane.pid())?);
+        }
+    }
     let puts: Vec<(usize, f64)> =
         [1, 8, 32].into_iter().map(|writers| (writers, puts_per_second(&client, writers))).collect();
-    fill(&client, RESOURCES)?;
-    let idle = idle_cost(control_plane.pid())?;
+    let idle = idle.context("idle cost was not measured")?;
     control_plane.stop()?;
-    let report = report(raw, &puts, &idle)?;
+    let seen = seen_by_another()?;
+    let report = report(raw, &puts, &reads, &idle, &seen)?;
     println!("{report}");
     let path = repository().join("docs/reference/benchmarks.md");
     fs::write(&path, report).with_context(|| format!("writing {}", path.display()))
@@ -91,15 +104,14 @@ fn puts_per_second(client: &Client, writers: usize) -> f64 {
     rate
 }
 
-fn fill(client: &Client, count: usize) -> anyhow::Result<()> {
+/// Brings the number of filling resources from `from` to `to`.
+fn fill(client: &Client, from: usize, to: usize) -> anyhow::Result<()> {
     thread::scope(|scope| {
-        let writers: Vec<_> = (0..16)
+        let writers: Vec<_> = (0..32)
             .map(|writer| {
                 scope.spawn(move || -> anyhow::Result<()> {
-                    for i in (writer..count).step_by(16) {
-                        let name = format!("fill-{i}");
-                        let answer = client
-                            .put(&format!("/meshes/default/meshtimeouts/{name}"), &resource(&name, 0))?;
+                    for i in (from + writer..to).step_by(32) {
+                        let answer = client.put(&filling(i), &resource(&format!("fill-{i}"), 0))?;
                         anyhow::ensure!(answer.status < 300, "{}", answer.body);
                     }
                     Ok(())
@@ -108,6 +120,39 @@ fn fill(client: &Client, count: usize) -> anyhow::Result<()> {
             .collect();
         writers.into_iter().try_for_each(|w| w.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?)
     })
+}
+
+fn filling(i: usize) -> String {
+    format!("/meshes/default/meshtimeouts/fill-{i}")
+}
+
+/// Medians of requests one after the other, with this many resources stored.
+struct Reads {
+    size: usize,
+    one: Duration,
+    page: Duration,
+}
+
+fn median_get(client: &Client, size: usize) -> anyhow::Result<Duration> {
+    // The same 64 names, spread over the store: what grows with its size, not what falls out of a cache.
+    median(READS, |i| client.get(&filling(i % 64 * (size / 64))))
+}
+
+fn median_page(client: &Client, size: usize) -> anyhow::Result<Duration> {
+    let middle = size / 2 / 100 * 100;
+    median(READS / 4, |_| client.get(&format!("/meshes/default/meshtimeouts?size=100&offset={middle}")))
+}
+
+fn median(count: usize, request: impl Fn(usize) -> anyhow::Result<Answer>) -> anyhow::Result<Duration> {
+    let mut times = Vec::with_capacity(count);
+    for i in 0..count {
+        let started = Instant::now();
+        let answer = request(i)?;
+        anyhow::ensure!(answer.status == 200, "{}", answer.body);
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    times.get(count / 2).copied().context("nothing was measured")
 }
 
 /// A policy of ordinary size; `turn` makes each version different.
@@ -127,6 +172,32 @@ fn resource(name: &str, turn: u64) -> Value {
             }]
         }
     })
+}
+
+/// How long a write acknowledged by one control plane takes to be visible at another, sorted.
+fn seen_by_another() -> anyhow::Result<Vec<Duration>> {
+    let postgres = Postgres::start()?;
+    let database = postgres.create_database("bench")?;
+    let dirs = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let setup = Setup { profile: Profile::Release, ..Setup::default() }.on_postgres(&database);
+    let writer = ControlPlane::start(dirs[0].path(), setup.clone())?;
+    let reader = ControlPlane::start(dirs[1].path(), setup)?;
+    let (writer, reader) = (writer.client(), reader.client());
+    let mut times = Vec::new();
+    for i in 0..100 {
+        let answer = writer.put(&filling(i), &resource(&format!("fill-{i}"), 0))?;
+        anyhow::ensure!(answer.status == 201, "{}", answer.body);
+        let answered = Instant::now();
+        while reader.get(&filling(i))?.status != 200 {
+            anyhow::ensure!(
+                answered.elapsed() < Duration::from_secs(30),
+                "the other control plane never saw it"
+            );
+        }
+        times.push(answered.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times)
 }
 
 struct Idle {
@@ -161,7 +232,13 @@ fn rate(count: u64, started: Instant) -> f64 {
     count / started.elapsed().as_secs_f64()
 }
 
-fn report(raw: f64, puts: &[(usize, f64)], idle: &Idle) -> anyhow::Result<String> {
+fn report(
+    raw: f64,
+    puts: &[(usize, f64)],
+    reads: &[Reads],
+    idle: &Idle,
+    seen: &[Duration],
+) -> anyhow::Result<String> {
     let mut out = String::from(
         "# Benchmarks\n\nWritten by `cargo xtask bench store`. Absolute numbers belong to the machine they were taken on; \
          compare the ratios.\n\n## Writing through REST on SQLite\n\nRaw SQLite: one row per transaction, WAL, `synchronous=FULL`, \
@@ -172,14 +249,40 @@ fn report(raw: f64, puts: &[(usize, f64)], idle: &Idle) -> anyhow::Result<String
     for (writers, rate) in puts {
         writeln!(out, "| `PUT`, {writers} writer(s) | {rate:.0} | {:.0} % |", 100.0 * rate / raw)?;
     }
+    out.push_str(
+        "\n## Reading through REST\n\nMedian time of one request after the other, the client included.\n\n\
+         | resources stored | get one | of the first | a page of 100 | of the first |\n|---|---|---|---|---|\n",
+    );
+    for read in reads {
+        let of_first = |time: fn(&Reads) -> Duration| {
+            reads.first().map_or(1.0, |first| time(read).as_secs_f64() / time(first).as_secs_f64())
+        };
+        writeln!(
+            out,
+            "| {} | {:.2?} | {:.2} | {:.2?} | {:.2} |",
+            read.size,
+            read.one,
+            of_first(|r| r.one),
+            read.page,
+            of_first(|r| r.page)
+        )?;
+    }
     write!(
         out,
-        "\n## Doing nothing\n\nWith {RESOURCES} resources, over {} seconds: {:.2} s of CPU, {:.0} MiB resident.\n",
+        "\n## Doing nothing\n\nWith {IDLE_AT} resources, over {} seconds: {:.2} s of CPU, {:.0} MiB resident.\n",
         (2 * WINDOW).as_secs(),
         idle.cpu_seconds,
         idle.resident_mib
     )?;
-    out.push_str("\n## Reading and writing in the process\n\nMedians by criterion.\n\n| benchmark | median |\n|---|---|\n");
+    let [middle, last] =
+        [seen.len() / 2, seen.len().saturating_sub(1)].map(|i| seen.get(i).copied().unwrap_or_default());
+    write!(
+        out,
+        "\n## Two control planes on one PostgreSQL\n\nFrom the answer to a `PUT` at one until the other shows it, {} times: \
+         median {middle:.1?}, longest {last:.1?}.\n",
+        seen.len()
+    )?;
+    out.push_str("\n## Reading and writing in the process\n\nMedians by criterion. Reading is a walk over a few pointers; what is left of its growth with the number of resources is the processor's cache.\n\n| benchmark | median |\n|---|---|\n");
     for (name, nanoseconds) in criterion_medians(&repository().join("target/criterion"))? {
         writeln!(out, "| {name} | {} |", human(nanoseconds))?;
     }
