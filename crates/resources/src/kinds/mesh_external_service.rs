@@ -304,12 +304,8 @@ mod tests {
     use super::*;
     use crate::{
         Kind, Spec,
-        kinds::testing::{check, round_trips, valid},
+        kinds::testing::{check, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshExternalService", "mesh": "default", "name": "ext", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshExternalService, resource(spec), expect);

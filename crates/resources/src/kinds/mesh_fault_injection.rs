@@ -160,9 +160,8 @@ impl MeshFaultInjection {
         }
         for (i, rule) in self.rules.iter().enumerate() {
             let path = spec.field("rules").index(i);
-            for (j, matched) in rule.matches.iter().flatten().enumerate() {
-                matched.validate(&path.field("matches").index(j), found);
-            }
+            let matches = rule.matches.as_deref().unwrap_or_default();
+            Match::validate_all(matches, &path.field("matches"), found);
             rule.default.validate(&path.field("default"), found);
         }
     }
@@ -181,27 +180,18 @@ impl Schema for MeshFaultInjection {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        if let Some(top) = &self.target_ref {
-            let system = target_ref::has_system_role(subject);
-            let allowed = Allowed {
-                kinds: if system { TOP_OF_SYSTEM } else { TOP },
-                gateway_listener_tags: system,
-                inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-                ..Allowed::default()
-            };
-            top.validate(allowed, &spec.field("targetRef"), found);
-        }
-        let others = !self.to.is_empty() || !self.from.is_empty();
-        if !self.rules.is_empty() && others {
-            found.add(&spec, "fields 'to' and 'from' must be empty when 'rules' is defined");
-        }
+        let allowed = Allowed {
+            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
+            ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM)
+        };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
+        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
         self.validate_entries(&spec, found);
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = target_ref::from_warning(&self.from).into_iter().collect();
-        warnings.extend(target_ref::top_level_warnings(self.target_ref.as_ref()));
-        warnings
+        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
+        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
     }
 }
 
@@ -211,12 +201,8 @@ mod tests {
 
     use crate::{
         Kind,
-        kinds::testing::{check, draft, round_trips, valid},
+        kinds::testing::{check, draft, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshFaultInjection", "mesh": "default", "name": "faults", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshFaultInjection, resource(spec), expect);

@@ -107,7 +107,7 @@ impl Schema for MeshHTTPRoute {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, &spec, found);
+        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, found);
         let gateway = *target_ref::top_kind(self.target_ref.as_ref()) == K::MeshGateway;
         for (i, to) in self.to.iter().enumerate() {
             to.validate(gateway, kinds, &spec.field("to").index(i), found);

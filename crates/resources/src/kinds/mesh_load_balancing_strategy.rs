@@ -115,10 +115,8 @@ impl Schema for MeshLoadBalancingStrategy {
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        if let Some(top) = &self.target_ref {
-            let allowed = Allowed { gateway_listener_tags: true, ..Allowed::kinds(TOP) };
-            top.validate(allowed, &spec.field("targetRef"), found);
-        }
+        let allowed = Allowed { gateway_listener_tags: true, ..Allowed::kinds(TOP) };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         found.require(!self.to.is_empty(), spec.field("to"), "needs at least one item");
         let top = target_ref::top_kind(self.target_ref.as_ref());
         for (i, to) in self.to.iter().enumerate() {

@@ -86,12 +86,8 @@ mod tests {
 
     use crate::{
         Kind,
-        kinds::testing::{check, round_trips, valid},
+        kinds::testing::{check, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "backend", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshMultiZoneService, resource(spec), expect);

@@ -188,11 +188,9 @@ impl Schema for MeshProxyPatch {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        if let Some(top) = &self.target_ref {
-            let system = target_ref::has_system_role(subject);
-            let kinds = if system { TOP_OF_SYSTEM } else { TOP };
-            top.validate(Allowed::kinds(kinds), &spec.field("targetRef"), found);
-        }
+        let allowed =
+            Allowed { gateway_listener_tags: false, ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM) };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         let path = spec.field("default").field("appendModifications");
         let modifications = self.default.append_modifications.as_deref().unwrap_or_default();
         found.require(!modifications.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);

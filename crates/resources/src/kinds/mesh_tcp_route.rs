@@ -54,15 +54,9 @@ pub struct RuleConf {
 pub(super) fn validate_top_of_route(
     top: Option<&TargetRef>,
     subject: Subject<'_>,
-    spec: &Path,
     found: &mut Violations,
 ) -> &'static [K] {
-    if let Some(top) = top {
-        let system = target_ref::has_system_role(subject);
-        let kinds = if system { TOP_OF_SYSTEM } else { TOP };
-        let allowed = Allowed { kinds, gateway_listener_tags: system, ..Allowed::default() };
-        top.validate(allowed, &spec.field("targetRef"), found);
-    }
+    target_ref::validate_top(top, Allowed::by_role(subject, TOP, TOP_OF_SYSTEM), found);
     if *target_ref::top_kind(top) == K::MeshGateway { &[K::Mesh] } else { TO }
 }
 
@@ -98,7 +92,7 @@ impl Schema for MeshTCPRoute {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, &spec, found);
+        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, found);
         for (i, to) in self.to.iter().enumerate() {
             to.validate(kinds, &spec.field("to").index(i), found);
         }
@@ -115,12 +109,8 @@ mod tests {
 
     use crate::{
         Kind,
-        kinds::testing::{check, draft, round_trips, valid},
+        kinds::testing::{check, draft, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshTCPRoute", "mesh": "default", "name": "route", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshTCPRoute, resource(spec), expect);

@@ -151,18 +151,6 @@ impl Http {
 }
 
 impl MeshTimeout {
-    fn validate_top(&self, subject: Subject<'_>, spec: &Path, found: &mut Violations) {
-        let Some(top) = &self.target_ref else { return };
-        let system = target_ref::has_system_role(subject);
-        let allowed = Allowed {
-            kinds: if system { TOP_OF_SYSTEM } else { TOP },
-            gateway_listener_tags: system,
-            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::default()
-        };
-        top.validate(allowed, &spec.field("targetRef"), found);
-    }
-
     fn validate_entries(&self, spec: &Path, found: &mut Violations) {
         let top = target_ref::top_kind(self.target_ref.as_ref());
         let route_or_gateway = matches!(top, K::MeshHttpRoute | K::MeshGateway);
@@ -193,9 +181,7 @@ impl Entry {
 impl Rule {
     fn validate(&self, top: &K, path: &Path, found: &mut Violations) {
         let matches = self.matches.as_deref().unwrap_or_default();
-        for (i, matched) in matches.iter().enumerate() {
-            matched.validate(&path.field("matches").index(i), found);
-        }
+        Match::validate_all(matches, &path.field("matches"), found);
         if matches.iter().any(|matched| matched.spiffe_id.is_some()) {
             self.default.validate_for_spiffe_id(&path.field("default"), found);
         }
@@ -208,21 +194,21 @@ impl Schema for MeshTimeout {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        self.validate_top(subject, &spec, found);
-        let others = !self.to.is_empty() || !self.from.is_empty();
-        if !self.rules.is_empty() && others {
-            found.add(&spec, "fields 'to' and 'from' must be empty when 'rules' is defined");
-        }
-        if self.rules.is_empty() && !others {
+        let allowed = Allowed {
+            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
+            ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM)
+        };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
+        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
+        if self.rules.is_empty() && self.to.is_empty() && self.from.is_empty() {
             found.add(&spec, "at least one of 'from', 'to' or 'rules' has to be defined");
         }
         self.validate_entries(&spec, found);
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = target_ref::from_warning(&self.from).into_iter().collect();
-        warnings.extend(target_ref::top_level_warnings(self.target_ref.as_ref()));
-        warnings
+        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
+        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
     }
 }
 
@@ -232,12 +218,8 @@ mod tests {
 
     use crate::{
         Kind,
-        kinds::testing::{check, draft, round_trips, valid},
+        kinds::testing::{check, draft, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshTimeout", "mesh": "default", "name": "timeouts", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshTimeout, resource(spec), expect);

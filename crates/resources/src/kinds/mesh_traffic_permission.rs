@@ -76,9 +76,8 @@ impl RuleConf {
             found.add(rule, "at least one of 'allow', 'allowWithShadowDeny', 'deny' has to be defined");
         }
         for (field, matches) in lists {
-            for (i, matched) in matches.iter().flatten().enumerate() {
-                matched.validate(&rule.field("default").field(field).index(i), found);
-            }
+            let matches = matches.as_deref().unwrap_or_default();
+            Match::validate_all(matches, &rule.field("default").field(field), found);
         }
     }
 }
@@ -88,11 +87,9 @@ impl Schema for MeshTrafficPermission {
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        if let Some(top) = &self.target_ref {
-            let inbound_policy = !self.from.is_empty() || !self.rules.is_empty();
-            let allowed = Allowed { inbound_policy, ..Allowed::kinds(TOP) };
-            top.validate(allowed, &spec.field("targetRef"), found);
-        }
+        let inbound_policy = !self.from.is_empty() || !self.rules.is_empty();
+        let allowed = Allowed { inbound_policy, ..Allowed::kinds(TOP) };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         match (self.from.is_empty(), self.rules.is_empty()) {
             (false, false) => found.add(&spec, "field 'from' must be empty when 'rules' is defined"),
             (true, true) => found.add(&spec, "at least one of 'from' or 'rules' has to be defined"),
@@ -133,12 +130,8 @@ mod tests {
 
     use crate::{
         Kind,
-        kinds::testing::{check, draft, round_trips, valid},
+        kinds::testing::{check, draft, resource, round_trips, valid},
     };
-
-    fn resource(spec: Value) -> Value {
-        json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "allow", "spec": spec})
-    }
 
     fn violations(spec: Value, expect: &[(&str, &str)]) {
         check(Kind::MeshTrafficPermission, resource(spec), expect);

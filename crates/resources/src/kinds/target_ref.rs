@@ -62,6 +62,9 @@ pub struct TargetRef {
 }
 
 /// Where a route sends traffic: a reference with a share of the traffic and a port.
+///
+/// It repeats the fields of [`TargetRef`] because serde's `flatten` swallows unknown fields, of which
+/// users are to be told. [`BackendRef::target_ref`] does not compile when one is forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendRef {
@@ -103,6 +106,21 @@ pub(crate) struct Allowed<'a> {
 impl<'a> Allowed<'a> {
     pub fn kinds(kinds: &'a [TargetRefKind]) -> Self {
         Allowed { kinds, ..Allowed::default() }
+    }
+
+    /// At the top of a policy: only the system may select gateways, and then single listeners of them.
+    pub fn by_role(
+        subject: Subject<'_>,
+        kinds: &'a [TargetRefKind],
+        kinds_of_system: &'a [TargetRefKind],
+    ) -> Self {
+        // Policies outside Kubernetes namespaces have no role; they come from the system.
+        let system = subject.labels.get(labels::POLICY_ROLE).is_none_or(|role| role == "system");
+        Allowed {
+            kinds: if system { kinds_of_system } else { kinds },
+            gateway_listener_tags: system,
+            ..Allowed::default()
+        }
     }
 }
 
@@ -278,9 +296,26 @@ fn is_given(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.is_empty())
 }
 
-/// Whether the policy has the system role, which policies outside Kubernetes namespaces have.
-pub(crate) fn has_system_role(subject: Subject<'_>) -> bool {
-    subject.labels.get(labels::POLICY_ROLE).is_none_or(|role| role == "system")
+/// Checks the reference at the top of a policy, `spec.targetRef`.
+pub(crate) fn validate_top(top: Option<&TargetRef>, allowed: Allowed<'_>, found: &mut Violations) {
+    if let Some(top) = top {
+        top.validate(allowed, &Path::new("spec").field("targetRef"), found);
+    }
+}
+
+/// Checks that a policy does not mix `rules` with the lists they replace.
+pub(crate) fn rules_stand_alone<R, E>(
+    rules: &[R],
+    to: &[E],
+    from: &[E],
+    spec: &Path,
+    found: &mut Violations,
+) {
+    found.require(
+        rules.is_empty() || (to.is_empty() && from.is_empty()),
+        spec,
+        "fields 'to' and 'from' must be empty when 'rules' is defined",
+    );
 }
 
 /// The kind a policy without a top-level reference has.

@@ -1,6 +1,6 @@
 //! How every kind's tests say "this input has exactly these violations".
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Draft, Kind, format, format::Parsed};
 
@@ -11,6 +11,11 @@ pub fn parsed(kind: Kind, json: Value) -> Parsed {
         Ok(parsed) => parsed,
         Err(error) => panic!("{kind}: {error}"),
     }
+}
+
+/// A resource in spec form; the kind is told to whatever reads it.
+pub fn resource(spec: Value) -> Value {
+    json!({ "mesh": "default", "name": "example", "spec": spec })
 }
 
 pub fn draft(kind: Kind, json: Value) -> Draft {

@@ -2,13 +2,9 @@ use serde_json::{Value, json};
 
 use crate::{
     Kind,
-    kinds::testing::{check, draft, round_trips, valid},
+    kinds::testing::{check, draft, resource, round_trips, valid},
     naming::dns,
 };
-
-fn resource(spec: Value) -> Value {
-    json!({"type": "MeshHTTPRoute", "mesh": "default", "name": "route", "spec": spec})
-}
 
 fn violations(spec: Value, expect: &[(&str, &str)]) {
     check(Kind::MeshHTTPRoute, resource(spec), expect);

@@ -2,12 +2,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Kind,
-    kinds::testing::{check, draft, round_trips, valid},
+    kinds::testing::{check, draft, resource, round_trips, valid},
 };
-
-fn resource(spec: Value) -> Value {
-    json!({"type": "MeshLoadBalancingStrategy", "mesh": "default", "name": "lb", "spec": spec})
-}
 
 fn violations(spec: Value, expect: &[(&str, &str)]) {
     check(Kind::MeshLoadBalancingStrategy, resource(spec), expect);

@@ -2,12 +2,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Kind,
-    kinds::testing::{check, draft, round_trips, valid},
+    kinds::testing::{check, draft, resource, round_trips, valid},
 };
-
-fn resource(spec: Value) -> Value {
-    json!({"type": "MeshProxyPatch", "mesh": "default", "name": "patch", "spec": spec})
-}
 
 fn violations(modifications: Value, expect: &[(&str, &str)]) {
     let spec = json!({"default": {"appendModifications": modifications}});

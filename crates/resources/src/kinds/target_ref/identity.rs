@@ -50,7 +50,13 @@ open_enum! {
 }
 
 impl Match {
-    pub(crate) fn validate(&self, path: &Path, found: &mut Violations) {
+    pub(crate) fn validate_all(matches: &[Match], path: &Path, found: &mut Violations) {
+        for (i, matched) in matches.iter().enumerate() {
+            matched.validate(&path.index(i), found);
+        }
+    }
+
+    fn validate(&self, path: &Path, found: &mut Violations) {
         if self.spiffe_id.is_none() && self.sni.is_none() {
             found.add(path, "must specify at least one of 'spiffeID' or 'sni'");
         }
