@@ -11,9 +11,8 @@ use resources::{
     kinds::{
         mesh_insight::{DataplaneStat, MeshInsight},
         service_insight::{ServiceInsight, ServiceStatus, ServiceType},
-        zone_egress_insight::ZoneEgressInsight,
-        zone_ingress_insight::ZoneIngressInsight,
         zone_insight::ZoneInsight,
+        zone_proxy_insight::{ZoneEgressInsight, ZoneIngressInsight},
     },
 };
 use serde_json::{Map, Value, json};

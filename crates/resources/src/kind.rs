@@ -296,11 +296,11 @@ kinds! {
     ZoneIngress(k::zone_ingress::ZoneIngress) =
         inline("ZoneIngress", "zoneingresses", Global).alias("zone-ingresses").short("zi")
             .zone_to_global().across_zones().insight(Kind::ZoneIngressInsight);
-    ZoneIngressInsight(k::zone_ingress_insight::ZoneIngressInsight) =
+    ZoneIngressInsight(k::zone_proxy_insight::ZoneIngressInsight) =
         inline("ZoneIngressInsight", "zone-ingress-insights", Global).zone_to_global().read_only();
     ZoneEgress(k::zone_egress::ZoneEgress) =
         inline("ZoneEgress", "zoneegresses", Global).short("ze").zone_to_global().insight(Kind::ZoneEgressInsight);
-    ZoneEgressInsight(k::zone_egress_insight::ZoneEgressInsight) =
+    ZoneEgressInsight(k::zone_proxy_insight::ZoneEgressInsight) =
         inline("ZoneEgressInsight", "zoneegressinsights", Global).zone_to_global().read_only();
     MeshInsight(k::mesh_insight::MeshInsight) =
         inline("MeshInsight", "mesh-insights", Global).provided_by_global().read_only();

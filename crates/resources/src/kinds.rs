@@ -1,4 +1,5 @@
-//! One file per kind: spec, defaults, validation, tests.
+//! One file per kind: spec, defaults, validation, tests. Twins share one: [`secret`] and
+//! [`zone_proxy_insight`].
 
 pub(crate) mod checks;
 pub mod config;
@@ -33,7 +34,6 @@ pub(crate) mod testing;
 pub mod virtual_outbound;
 pub mod zone;
 pub mod zone_egress;
-pub mod zone_egress_insight;
 pub mod zone_ingress;
-pub mod zone_ingress_insight;
 pub mod zone_insight;
+pub mod zone_proxy_insight;

@@ -17,6 +17,8 @@ use crate::{
 pub mod observability;
 pub use observability::{Logging, Metrics, MetricsBackend, Tracing};
 
+const ONE_OF_BACKENDS: &str = "has to be set to one of the backends in the mesh";
+
 /// A mesh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -260,9 +262,7 @@ impl Mtls {
             }
             backend.validate(&at, found);
         }
-        let known = self.enabled_backend.is_empty() || names.contains(self.enabled_backend.as_str());
-        let message = "has to be set to one of the backends in the mesh";
-        found.require(known, path.field("enabledBackend"), message);
+        check_chosen(&self.enabled_backend, &names, &path.field("enabledBackend"), ONE_OF_BACKENDS, found);
     }
 }
 
@@ -297,6 +297,11 @@ fn check_data_source(source: &serde_json::Value, path: &Path, found: &mut Violat
 fn check_unused<'a>(name: &'a str, names: &mut BTreeSet<&'a str>, path: &Path, found: &mut Violations) {
     let message = format!("{name:?} name is already used for another backend");
     found.require(names.insert(name), path.field("name"), message);
+}
+
+/// Reports a choice of a backend that is not there; no choice at all is fine.
+fn check_chosen(chosen: &str, names: &BTreeSet<&str>, path: &Path, message: &str, found: &mut Violations) {
+    found.require(chosen.is_empty() || names.contains(chosen), path, message);
 }
 
 /// Reads a lifetime like `1y2w3d4h5m6s7ms`: units in this order, each at most once; `0` alone is zero.

@@ -57,6 +57,12 @@ pub struct KdsSubscription {
     pub auth_token_provided: bool,
 }
 
+impl KdsSubscription {
+    pub fn is_online(&self) -> bool {
+        self.connect_time.is_some() && self.disconnect_time.is_none()
+    }
+}
+
 /// How many responses were exchanged, in total and per kind of resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -143,7 +149,7 @@ pub struct KdsStream {
 
 impl ZoneInsight {
     pub fn is_online(&self) -> bool {
-        self.subscriptions.iter().any(|s| s.connect_time.is_some() && s.disconnect_time.is_none())
+        self.subscriptions.iter().any(KdsSubscription::is_online)
     }
 }
 

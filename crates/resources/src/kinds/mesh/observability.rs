@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::check_unused;
+use super::{ONE_OF_BACKENDS, check_chosen, check_unused};
 use crate::{
     Path, Violations,
     kinds::{
-        proto::{Struct, is_default, number},
+        proto::{Struct, number},
         tags::{self, Tags},
     },
     labels,
@@ -126,31 +126,50 @@ struct Aggregate {
     name: String,
 }
 
+/// What logging and tracing backends have alike.
+trait Backend {
+    fn name(&self) -> &str;
+    fn validate(&self, path: &Path, found: &mut Violations);
+}
+
+fn check_backends<B: Backend>(
+    backends: &[B],
+    default: &str,
+    not_there: &str,
+    path: &Path,
+    found: &mut Violations,
+) {
+    let mut names = BTreeSet::new();
+    for (i, backend) in backends.iter().enumerate() {
+        let path = path.field("backends").index(i);
+        backend.validate(&path, found);
+        check_unused(backend.name(), &mut names, &path, found);
+    }
+    check_chosen(default, &names, &path.field("defaultBackend"), not_there, found);
+}
+
 impl Logging {
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
-        let mut names = BTreeSet::new();
-        for (i, backend) in self.backends.iter().enumerate() {
-            let path = path.field("backends").index(i);
-            backend.validate(&path, found);
-            check_unused(&backend.name, &mut names, &path, found);
-        }
-        let known = is_default(&self.default_backend) || names.contains(self.default_backend.as_str());
         let message = "has to be set to one of the logging backend in mesh";
-        found.require(known, path.field("defaultBackend"), message);
+        check_backends(&self.backends, &self.default_backend, message, path, found);
     }
 }
 
-impl LoggingBackend {
+impl Backend for LoggingBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn validate(&self, path: &Path, found: &mut Violations) {
         found.require(!self.name.is_empty(), path.field("name"), "cannot be empty");
         let config = path.field("config");
         match self.kind.as_str() {
             FILE => {
-                let Some(conf) = read::<Conf>(self.conf.as_ref(), &config, found) else { return };
+                let Some(conf) = read(self.conf.as_ref(), &config, found) else { return };
                 found.require(!conf.path.is_empty(), config.field("path"), "cannot be empty");
             }
             TCP => {
-                let Some(conf) = read::<Conf>(self.conf.as_ref(), &config, found) else { return };
+                let Some(conf) = read(self.conf.as_ref(), &config, found) else { return };
                 let path = config.field("address");
                 if conf.address.is_empty() {
                     found.add(path, "cannot be empty");
@@ -165,19 +184,16 @@ impl LoggingBackend {
 
 impl Tracing {
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
-        let mut names = BTreeSet::new();
-        for (i, backend) in self.backends.iter().enumerate() {
-            let path = path.field("backends").index(i);
-            backend.validate(&path, found);
-            check_unused(&backend.name, &mut names, &path, found);
-        }
-        let known = is_default(&self.default_backend) || names.contains(self.default_backend.as_str());
         let message = "has to be set to one of the tracing backend in mesh";
-        found.require(known, path.field("defaultBackend"), message);
+        check_backends(&self.backends, &self.default_backend, message, path, found);
     }
 }
 
-impl TracingBackend {
+impl Backend for TracingBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn validate(&self, path: &Path, found: &mut Violations) {
         found.require(!self.name.is_empty(), path.field("name"), "cannot be empty");
         let sampling = self.sampling.unwrap_or_default();
@@ -186,11 +202,11 @@ impl TracingBackend {
         let config = path.field("config");
         match self.kind.as_str() {
             ZIPKIN => {
-                let Some(conf) = read::<Conf>(self.conf.as_ref(), &config, found) else { return };
+                let Some(conf) = read(self.conf.as_ref(), &config, found) else { return };
                 check_zipkin(&conf, &config, found);
             }
             DATADOG => {
-                let Some(conf) = read::<Conf>(self.conf.as_ref(), &config, found) else { return };
+                let Some(conf) = read(self.conf.as_ref(), &config, found) else { return };
                 found.require(!conf.address.is_empty(), config.field("address"), "cannot be empty");
                 tags::check_port(conf.port, &config.field("port"), found);
             }
@@ -221,9 +237,7 @@ impl Metrics {
             check_unused(&backend.name, &mut names, &path, found);
             check_metrics_backend(backend, &path, found);
         }
-        let known = is_default(&self.enabled_backend) || names.contains(self.enabled_backend.as_str());
-        let message = "has to be set to one of the backends in the mesh";
-        found.require(known, path.field("enabledBackend"), message);
+        check_chosen(&self.enabled_backend, &names, &path.field("enabledBackend"), ONE_OF_BACKENDS, found);
     }
 }
 
@@ -255,7 +269,7 @@ pub(crate) fn check_metrics_backend(backend: &MetricsBackend, path: &Path, found
         return;
     }
     let path = path.field("conf");
-    let Some(conf) = read::<Conf>(backend.conf.as_ref(), &path, found) else { return };
+    let Some(conf) = read(backend.conf.as_ref(), &path, found) else { return };
     if let (Some(skip), Some(tls)) = (conf.skip_mtls, &conf.tls) {
         // Both say the same thing when they agree.
         let agree = match tls.mode.as_str() {
@@ -273,12 +287,8 @@ pub(crate) fn check_metrics_backend(backend: &MetricsBackend, path: &Path, found
     }
 }
 
-fn read<T: DeserializeOwned + Default>(
-    conf: Option<&Struct>,
-    path: &Path,
-    found: &mut Violations,
-) -> Option<T> {
-    let Some(conf) = conf else { return Some(T::default()) };
+fn read(conf: Option<&Struct>, path: &Path, found: &mut Violations) -> Option<Conf> {
+    let Some(conf) = conf else { return Some(Conf::default()) };
     match serde_json::from_value(Value::Object(conf.clone())) {
         Ok(typed) => Some(typed),
         Err(error) => {
