@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Draft, Kind, kind::ShapeError};
+use crate::{Draft, Kind, Path, Spec, kind::ShapeError};
 
 pub mod kubernetes;
 pub mod universal;
@@ -67,6 +67,29 @@ pub fn kind_by_name(name: &str) -> Result<Kind, Error> {
             .find(|n| n.to_lowercase() == wanted || format!("{}s", n.to_lowercase()) == wanted);
         Error::UnknownKind { name: name.to_owned(), suggestion }
     })
+}
+
+/// Reads a spec and fills in its defaults. `body` is the field it stands in, empty for the resource's
+/// root; the paths of errors and of unknown fields start with it.
+pub(crate) fn read_spec(
+    kind: Kind,
+    value: Value,
+    body: &str,
+    unknown_fields: &mut Vec<String>,
+) -> Result<Spec, Error> {
+    let mut unknown = Vec::new();
+    let mut spec = Spec::from_json(kind, value, &mut unknown).map_err(|mut error| {
+        error.path = match error.path {
+            path if body.is_empty() => path,
+            path if path == "." => body.to_owned(),
+            path => format!("{body}.{path}"),
+        };
+        Error::Shape { kind, error }
+    })?;
+    spec.apply_defaults();
+    let body = Path::new(body);
+    unknown_fields.extend(unknown.into_iter().map(|field| body.field(&field).into()));
+    Ok(spec)
 }
 
 /// Takes a string field out of the object; absent and `null` are the same.

@@ -29,7 +29,7 @@ pub mod service_status;
 pub mod tags;
 pub mod target_ref;
 #[cfg(test)]
-#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "tests")]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 pub(crate) mod testing;
 pub mod virtual_outbound;
 pub mod zone;

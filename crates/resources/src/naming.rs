@@ -61,3 +61,8 @@ pub enum Error {
     #[error("cannot read {sni:?} as a KRI SNI: {reason}")]
     KriSni { sni: String, reason: String },
 }
+
+/// Whether a part of a name can be a hash of 64 bits, as names carry it: 16 lower-case hex digits.
+fn is_hash(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}

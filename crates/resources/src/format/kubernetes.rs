@@ -9,8 +9,8 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
-use super::{Error, Parsed, kind_by_name, take_labels, take_string, universal::label_object};
-use crate::{Draft, Form, Key, Kind, Labels, Resource, Scope, Spec, format::universal::DEFAULT_MESH, labels};
+use super::{Error, Parsed, kind_by_name, read_spec, take_labels, take_string, universal::label_object};
+use crate::{Draft, Form, Key, Kind, Labels, Resource, Scope, format::universal::DEFAULT_MESH, labels};
 
 pub const API_VERSION: &str = "kuma.io/v1alpha1";
 /// Where resources live that belong to no workload's namespace.
@@ -120,17 +120,6 @@ fn parse_config(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     let spec = read_spec(Kind::Config, Value::Object(spec), "data", &mut unknown_fields)?;
     let key = Key::global(Kind::Config, &metadata.name);
     Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
-}
-
-fn read_spec(kind: Kind, value: Value, body: &str, unknown_fields: &mut Vec<String>) -> Result<Spec, Error> {
-    let mut unknown = Vec::new();
-    let mut spec = Spec::from_json(kind, value, &mut unknown).map_err(|mut error| {
-        error.path = if error.path == "." { body.to_owned() } else { format!("{body}.{}", error.path) };
-        Error::Shape { kind, error }
-    })?;
-    spec.apply_defaults();
-    unknown_fields.extend(unknown.into_iter().map(|path| format!("{body}.{path}")));
-    Ok(spec)
 }
 
 /// The part of `metadata` that means something to the mesh.

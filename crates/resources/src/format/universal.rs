@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Error, Parsed, kind_by_name, take_labels, take_string};
-use crate::{Draft, Form, Key, Kind, Resource, Scope, Spec, naming::sni};
+use super::{Error, Parsed, kind_by_name, read_spec, take_labels, take_string};
+use crate::{Draft, Form, Key, Kind, Resource, Scope, naming::sni};
 
 /// Fields of a resource that only the control plane writes: accepted from users and ignored.
 const COMPUTED: [&str; 5] = ["creationTime", "modificationTime", "kri", "snis", "status"];
@@ -35,38 +35,22 @@ pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
         Scope::Mesh => mesh.unwrap_or_else(|| DEFAULT_MESH.to_owned()),
     };
     let mut unknown_fields = Vec::new();
-    let spec = match descriptor.form {
-        Form::Inline => Value::Object(fields),
+    let (spec, body) = match descriptor.form {
+        Form::Inline => (Value::Object(fields), ""),
         Form::Spec => {
             let spec = fields.shift_remove("spec").unwrap_or_else(|| Value::Object(Map::new()));
             unknown_fields.extend(fields.keys().cloned());
-            spec
+            (spec, "spec")
         }
     };
-    let mut unknown_in_spec = Vec::new();
-    let mut spec = Spec::from_json(kind, spec, &mut unknown_in_spec).map_err(|mut error| {
-        if descriptor.form == Form::Spec {
-            error.path = if error.path == "." { "spec".into() } else { format!("spec.{}", error.path) };
-        }
-        Error::Shape { kind, error }
-    })?;
-    spec.apply_defaults();
-    unknown_fields.extend(unknown_in_spec.into_iter().map(|path| match descriptor.form {
-        Form::Inline => path,
-        Form::Spec => format!("spec.{path}"),
-    }));
+    let spec = read_spec(kind, spec, body, &mut unknown_fields)?;
     Ok(Parsed { draft: Draft { key: Key::new(kind, &mesh, &name), labels, spec }, unknown_fields })
 }
 
 /// Writes a stored resource as the REST API shows it.
 pub fn render(resource: &Resource) -> Value {
     let descriptor = resource.kind().descriptor();
-    let mut out = Map::new();
-    out.insert("type".into(), descriptor.name.into());
-    if descriptor.scope == Scope::Mesh {
-        out.insert("mesh".into(), resource.mesh().into());
-    }
-    out.insert("name".into(), resource.name().into());
+    let mut out = identity(&resource.key);
     out.insert("creationTime".into(), resource.created.to_string().into());
     out.insert("modificationTime".into(), resource.modified.to_string().into());
     if !resource.labels.is_empty() {
@@ -100,12 +84,7 @@ pub fn render(resource: &Resource) -> Value {
 /// Writes a draft, the way a user would have written it.
 pub fn render_draft(draft: &Draft) -> Value {
     let descriptor = draft.kind().descriptor();
-    let mut out = Map::new();
-    out.insert("type".into(), descriptor.name.into());
-    if descriptor.scope == Scope::Mesh {
-        out.insert("mesh".into(), draft.key.mesh.as_ref().into());
-    }
-    out.insert("name".into(), draft.key.name.as_ref().into());
+    let mut out = identity(&draft.key);
     if !draft.labels.is_empty() {
         out.insert("labels".into(), label_object(&draft.labels));
     }
@@ -116,6 +95,18 @@ pub fn render_draft(draft: &Draft) -> Value {
         }
     }
     Value::Object(out)
+}
+
+/// `type`, `mesh` and `name`, with which every resource starts.
+fn identity(key: &Key) -> Map<String, Value> {
+    let descriptor = key.kind.descriptor();
+    let mut out = Map::new();
+    out.insert("type".into(), descriptor.name.into());
+    if descriptor.scope == Scope::Mesh {
+        out.insert("mesh".into(), key.mesh.as_ref().into());
+    }
+    out.insert("name".into(), key.name.as_ref().into());
+    out
 }
 
 pub(crate) fn label_object(labels: &crate::Labels) -> Value {

@@ -12,6 +12,7 @@ use crate::{
         tags::Tags,
         zone_ingress::EnvoyAdmin,
     },
+    naming::section,
 };
 
 mod validation;
@@ -288,7 +289,7 @@ impl Dataplane {
 impl Inbound {
     /// How policies and KRIs name the inbound: its name, or else its port.
     pub fn section_name(&self) -> String {
-        if self.name.is_empty() { self.port.to_string() } else { self.name.clone() }
+        section::name_or_port(Some(&self.name), self.port)
     }
 
     /// The address the proxy listens at.
@@ -310,7 +311,7 @@ impl Inbound {
 impl Listener {
     /// How policies and KRIs name the listener: its name, or else its port.
     pub fn section_name(&self) -> String {
-        if self.name.is_empty() { self.port.to_string() } else { self.name.clone() }
+        section::name_or_port(Some(&self.name), self.port)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     protocol::Protocol,
     service_status::{Address, HostnameGeneratorStatus, Vip},
 };
-use crate::{Path, Schema, Subject, Violations};
+use crate::{Path, Schema, Subject, Violations, naming::section};
 
 /// A service whose endpoints are Dataplanes of the zone that owns it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -145,10 +145,7 @@ fn is_zero(count: &u32) -> bool {
 impl Port {
     /// What a reference to this port says as `sectionName`: the name, else the number.
     pub fn section_name(&self) -> String {
-        match self.name.as_deref() {
-            Some(name) if !name.is_empty() => name.to_owned(),
-            _ => self.port.to_string(),
-        }
+        section::name_or_port(self.name.as_deref(), self.port)
     }
 
     pub(crate) fn apply_defaults(&mut self) {

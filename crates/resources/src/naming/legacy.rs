@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
-use super::{Direction, IpVersion, Kri, ShortName, self_name::PASSTHROUGHS, system};
+use super::{Direction, IpVersion, Kri, ShortName, is_hash, self_name::PASSTHROUGHS, system};
 use crate::labels;
 
 /// Old fixed names and the `system_…` names that replace them.
@@ -117,7 +117,7 @@ pub fn cross_mesh_cluster(cluster: &str, mesh: &str) -> String {
 /// The service a cluster belongs to: its name without the hash of a subset.
 pub fn service_of_cluster(cluster: &str) -> &str {
     match cluster.rsplit_once('-') {
-        Some((service, hash)) if hash.len() == 16 && hash.bytes().all(is_lower_hex) => service,
+        Some((service, hash)) if is_hash(hash) => service,
         _ => cluster,
     }
 }
@@ -130,10 +130,6 @@ pub fn route_of_matches(matches_json: &str) -> String {
 /// Makes a name fit into a statistic: every character outside `A-Za-z0-9_-` becomes `_`.
 pub fn sanitize_stat(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
-}
-
-fn is_lower_hex(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
 fn bracketed(address: &str) -> String {

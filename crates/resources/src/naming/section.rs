@@ -14,12 +14,9 @@ const NAME_MAX: usize = 63;
 pub struct SectionName(String);
 
 impl SectionName {
-    /// The section of a port: its name if it has one, otherwise its number.
+    /// The section of a port, refused if the port's name or number cannot be one.
     pub fn of_port(name: Option<&str>, port: u32) -> Result<SectionName, Error> {
-        match name {
-            Some(name) if !name.is_empty() => name.parse(),
-            _ => port.to_string().parse(),
-        }
+        name_or_port(name, port).parse()
     }
 
     pub fn as_str(&self) -> &str {
@@ -47,6 +44,11 @@ impl fmt::Display for SectionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// How a port is named in KRIs and policies, before it is known whether that is a valid section name.
+pub fn name_or_port(name: Option<&str>, port: u32) -> String {
+    name.filter(|name| !name.is_empty()).map_or_else(|| port.to_string(), str::to_owned)
 }
 
 /// The first rule a section name breaks.

@@ -15,7 +15,7 @@ pub use of_kri::{from_kri, to_kri, violations};
 pub use tags::{from_tags, to_tags};
 
 use super::{Kri, ShortName};
-use crate::{Kind, Resource, Spec};
+use crate::{Kind, Resource, Spec, kinds::mesh_service::Port};
 
 /// The short name, in KRIs and in hashed SNIs, of the types traffic can be sent to.
 const DESTINATIONS: [(Kind, &str, &str); 3] = [
@@ -31,14 +31,11 @@ pub fn is_destination(short: ShortName) -> bool {
 
 /// The ports of a destination, each with its section name; nothing for other kinds.
 pub fn sections(spec: &Spec) -> Vec<(u32, String)> {
-    let named = |name: Option<&str>, port: u32| match name {
-        Some(name) if !name.is_empty() => (port, name.to_owned()),
-        _ => (port, port.to_string()),
-    };
+    let of_ports = |ports: &[Port]| ports.iter().map(|port| (port.port, port.section_name())).collect();
     match spec {
-        Spec::MeshService(s) => s.ports.iter().map(|p| named(p.name.as_deref(), p.port)).collect(),
-        Spec::MeshMultiZoneService(s) => s.ports.iter().map(|p| named(p.name.as_deref(), p.port)).collect(),
-        Spec::MeshExternalService(s) => vec![named(None, s.match_.port)],
+        Spec::MeshService(service) => of_ports(&service.ports),
+        Spec::MeshMultiZoneService(service) => of_ports(&service.ports),
+        Spec::MeshExternalService(service) => vec![(service.match_.port, service.match_.port.to_string())],
         _ => Vec::new(),
     }
 }

@@ -142,6 +142,7 @@ fn check_backends<B: Backend>(
     let mut names = BTreeSet::new();
     for (i, backend) in backends.iter().enumerate() {
         let path = path.field("backends").index(i);
+        found.require(!backend.name().is_empty(), path.field("name"), "cannot be empty");
         backend.validate(&path, found);
         check_unused(backend.name(), &mut names, &path, found);
     }
@@ -161,7 +162,6 @@ impl Backend for LoggingBackend {
     }
 
     fn validate(&self, path: &Path, found: &mut Violations) {
-        found.require(!self.name.is_empty(), path.field("name"), "cannot be empty");
         let config = path.field("config");
         match self.kind.as_str() {
             FILE => {
@@ -195,7 +195,6 @@ impl Backend for TracingBackend {
     }
 
     fn validate(&self, path: &Path, found: &mut Violations) {
-        found.require(!self.name.is_empty(), path.field("name"), "cannot be empty");
         let sampling = self.sampling.unwrap_or_default();
         let message = "has to be in [0.0 - 100.0] range";
         found.require((0.0..=100.0).contains(&sampling), path.field("sampling"), message);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::{DESTINATIONS, hashed::hash, to_kri, to_tags};
 use crate::{
     Kind,
-    naming::{Kri, dns::LABEL_MAX},
+    naming::{Kri, dns::LABEL_MAX, is_hash},
 };
 
 /// What can be read from an SNI, by its generation.
@@ -53,7 +53,7 @@ pub fn decode(sni: &str) -> Decoded {
 /// Reads from both ends, as only the name in the middle may contain dots.
 fn read_hashed(sni: &str) -> Option<Hashed> {
     let (digest, rest) = sni.strip_prefix('a')?.split_once('.')?;
-    if digest.len() != 16 || !digest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+    if !is_hash(digest) {
         return None;
     }
     let digest = u64::from_str_radix(digest, 16).ok()?;
