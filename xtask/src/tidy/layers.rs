@@ -9,29 +9,51 @@ use crate::run;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("resources", &[]),
     ("runtime", &[]),
+    ("xds", &[]),
+    ("policy", &["resources"]),
+    ("topology", &["policy", "resources"]),
+    ("plan", &["policy", "resources", "topology"]),
+    ("envoy", &["plan", "resources", "topology", "xds"]),
     ("store", &["resources"]),
     ("store-postgres", &["resources", "store"]),
     ("identity", &["resources", "store"]),
     ("api", &["resources", "store", "identity", "runtime"]),
     ("testkit", &["resources", "store"]),
-    ("kuma-cp", &["api", "identity", "resources", "runtime", "store", "store-postgres"]),
+    (
+        "kuma-cp",
+        &[
+            "api",
+            "envoy",
+            "identity",
+            "plan",
+            "policy",
+            "resources",
+            "runtime",
+            "store",
+            "store-postgres",
+            "topology",
+            "xds",
+        ],
+    ),
+    ("kuma-dp", &["resources", "runtime"]),
     ("kumactl", &["resources", "identity"]),
     ("e2e", &["resources", "store", "testkit"]),
     ("xtask", &[]),
 ];
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
-const PURE: &[&str] = &["resources"];
+const PURE: &[&str] = &["resources", "policy", "topology", "plan", "envoy", "xds"];
 const IMPURE: &[&str] =
     &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
 
 /// Dependencies that stay behind one door.
 const ONLY_IN: &[(&str, &[&str])] = &[
+    ("envoy-types", &["envoy"]),
     ("tokio-postgres", &["store-postgres"]),
     ("deadpool-postgres", &["store-postgres"]),
     ("rusqlite", &["store", "e2e"]),
     ("jsonwebtoken", &["identity"]),
-    ("anyhow", &["kuma-cp", "kumactl", "xtask", "e2e", "testkit"]),
+    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "xtask", "e2e", "testkit"]),
 ];
 
 /// Packages nobody may pull in, with the reason.

@@ -1,0 +1,22 @@
+//! The mesh at one moment: which destinations there are, who serves them, who may be reached.
+//!
+//! One writer folds changes of resources into [`State`]; readers hold an immutable [`MeshSnapshot`].
+//! What users wrote in older words (`kuma.io/service` tags) becomes the same [`Destination`] as a
+//! MeshService here, once, and nowhere later.
+//!
+//! ```text
+//!   changed resources ──▶ State::apply ──▶ Arc<MeshSnapshot> + Affected (who must look again)
+//! ```
+//!
+//! Invariant: pure. Time, status writes and addresses to allocate come in and go out as values; two
+//! states that saw the same resources are equal, whatever the order.
+
+pub mod destination;
+pub mod endpoint;
+pub mod snapshot;
+pub mod state;
+
+pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
+pub use endpoint::{Endpoint, Endpoints};
+pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
+pub use state::{Affected, MeshUpdate, State};
