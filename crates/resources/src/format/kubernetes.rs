@@ -74,7 +74,7 @@ fn parse_custom(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
     if body == "spec" {
         fields.shift_remove("status");
     }
-    let name = metadata.core_name(kind);
+    let name = metadata.stored_name(kind);
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
     let spec = read_spec(kind, spec, body, &mut unknown_fields)?;
@@ -158,7 +158,7 @@ impl Metadata {
     }
 
     /// The name inside the control plane; a workload's namespace becomes its suffix and a label.
-    fn core_name(&mut self, kind: Kind) -> String {
+    fn stored_name(&mut self, kind: Kind) -> String {
         if !is_namespaced(kind) || self.namespace.is_empty() || self.namespace == SYSTEM_NAMESPACE {
             return self.name.clone();
         }

@@ -16,7 +16,7 @@ pub(crate) fn must_be_one_of(field: &str, words: &[&str]) -> String {
     format!("{field:?} must be one of [{}]", quoted.join(", "))
 }
 
-/// Checks that a word the user must give is one the enumeration knows; `path` ends in `field`.
+/// Checks that a word the user must give is one the enumeration knows.
 pub(crate) fn known<E: OpenEnum>(value: &E, parent: &Path, field: &str, found: &mut Violations) {
     if !value.is_known() {
         found.add(parent.field(field), must_be_one_of(field, E::WORDS));

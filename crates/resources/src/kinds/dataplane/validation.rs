@@ -109,7 +109,7 @@ fn check_networking(networking: &Networking, path: &Path, found: &mut Violations
     for (i, outbound) in networking.outbound.iter().enumerate() {
         check_outbound(outbound, &path.field("outbound").index(i), found);
     }
-    check_listeners(networking, path, found);
+    check_sections(networking, path, found);
     if let Some(proxying) = &networking.transparent_proxying {
         // The misspelling is Kuma's.
         check_transparent_proxying(proxying, &path.field("transparentProxing"), found);
@@ -197,8 +197,8 @@ fn check_backend_kind(kind: &str, path: &Path, found: &mut Violations) {
     );
 }
 
-/// Names are shared by inbounds and listeners, because both are sections of the Dataplane.
-fn check_listeners(networking: &Networking, path: &Path, found: &mut Violations) {
+/// Inbounds and listeners are checked together because both are sections and must not share a name.
+fn check_sections(networking: &Networking, path: &Path, found: &mut Violations) {
     let mut names = HashSet::new();
     for (i, inbound) in networking.inbound.iter().enumerate() {
         let path = path.field("inbound").index(i).field("name");
