@@ -1,8 +1,9 @@
-//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `bench`.
+//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `envoy`, `bench`.
 //!
 //! A command installs what it needs or says what is missing; Rust is all that is assumed.
 
 mod bench;
+mod envoy;
 mod prerequisites;
 mod run;
 mod test;
@@ -27,6 +28,8 @@ enum Command {
     Tidy,
     /// Write the generated files again: reference pages, OpenAPI document, configuration defaults.
     Gen,
+    /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
+    Envoy,
     /// Measure, and write docs/reference/benchmarks.md.
     Bench { what: bench::What },
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Test => test::all(),
         Command::Tidy => tidy::check(),
         Command::Gen => test::generate(),
+        Command::Envoy => envoy::print(),
         Command::Bench { what } => bench::run(what),
     };
     match done {

@@ -20,14 +20,21 @@ pub fn install() -> anyhow::Result<()> {
         eprintln!("── PostgreSQL: {}", postgres.display());
         return Ok(());
     }
-    if find_in_path("apt-get").is_none() {
-        bail!("the tests start a real PostgreSQL and found none: {HINT}");
-    }
-    let Some(prefix) = become_root() else {
-        bail!("the tests start a real PostgreSQL, found none, and may not install it without root: {HINT}");
-    };
     // The package would start a database on the machine; the tests start their own.
-    keep_from_starting_a_cluster(&prefix)?;
+    if let (Some(prefix), Some(_)) = (become_root(), find_in_path("apt-get")) {
+        keep_from_starting_a_cluster(&prefix)?;
+    }
+    if !apt_install("postgresql")? {
+        bail!(
+            "the tests start a real PostgreSQL, found none, and may not install it without root and apt-get: {HINT}"
+        );
+    }
+    find_postgres().map(drop).context("PostgreSQL was installed but `initdb` is still not to be found")
+}
+
+/// Installs a package of Debian or Ubuntu; `false` when this machine or this user cannot.
+pub fn apt_install(package: &str) -> anyhow::Result<bool> {
+    let (Some(prefix), Some(_)) = (become_root(), find_in_path("apt-get")) else { return Ok(false) };
     run::step("package list", &mut as_root(&prefix, &["apt-get", "-q", "update"]))?;
     let install = [
         "apt-get",
@@ -39,10 +46,10 @@ pub fn install() -> anyhow::Result<()> {
         "Dpkg::Options::=--force-confold",
     ];
     run::step(
-        "installing PostgreSQL",
-        as_root(&prefix, &install).arg("postgresql").env("DEBIAN_FRONTEND", "noninteractive"),
+        &format!("installing {package}"),
+        as_root(&prefix, &install).arg(package).env("DEBIAN_FRONTEND", "noninteractive"),
     )?;
-    find_postgres().map(drop).context("PostgreSQL was installed but `initdb` is still not to be found")
+    Ok(true)
 }
 
 fn find_postgres() -> Option<PathBuf> {
@@ -52,7 +59,8 @@ fn find_postgres() -> Option<PathBuf> {
     })
 }
 
-fn find_in_path(program: &str) -> Option<PathBuf> {
+/// The program of this name that a shell would start.
+pub fn find_in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 

@@ -1,11 +1,12 @@
 //! The whole check, in the order that fails fastest.
 
-use crate::{prerequisites, run, tidy};
+use crate::{envoy, prerequisites, run, tidy};
 
 pub fn all() -> anyhow::Result<()> {
     run::step("formatting", run::cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check()?;
     prerequisites::install()?;
+    let envoy = envoy::install()?;
     run::step(
         "lints",
         run::cargo().args([
@@ -21,7 +22,10 @@ pub fn all() -> anyhow::Result<()> {
     )?;
     // The end-to-end tests start these programs.
     run::step("programs", run::cargo().args(["build", "--workspace", "--bins", "--locked", "--quiet"]))?;
-    run::step("tests", run::cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]))
+    run::step(
+        "tests",
+        run::cargo().args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("ENVOY_BIN", envoy),
+    )
 }
 
 /// Each crate's tests compare the committed file with what the code says; `UPDATE=1` writes it.

@@ -5,10 +5,12 @@
 
 mod client;
 mod control_plane;
+mod envoy;
 mod programs;
 
 pub use client::{Answer, Client};
 pub use control_plane::{ControlPlane, Setup};
+pub use envoy::envoy;
 pub use programs::{Profile, kumactl, program};
 
 use std::time::{Duration, Instant};

