@@ -39,7 +39,7 @@ pub struct Destination {
 }
 
 /// How a client secures its connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientTls {
     /// Plain: mTLS is off, or the destination is not ready for it.
     Off,
