@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("kuma-dp", &["resources", "runtime"]),
     ("kumactl", &["resources", "identity"]),
+    ("kuma-demo", &["runtime"]),
     ("e2e", &["resources", "store", "testkit"]),
     ("xtask", &[]),
 ];
@@ -53,7 +54,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("deadpool-postgres", &["store-postgres"]),
     ("rusqlite", &["store", "e2e"]),
     ("jsonwebtoken", &["identity"]),
-    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "xtask", "e2e", "testkit"]),
+    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "testkit"]),
 ];
 
 /// Packages nobody may pull in, with the reason.

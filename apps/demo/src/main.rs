@@ -1,0 +1,58 @@
+//! Small services to see a mesh at work: a web page that counts, and the store it counts in.
+//!
+//! Request headers force delays and errors, so that timeouts, retries and the like have something to
+//! do (`faults.rs`). `load` makes bounded traffic; `echo` says who answered, in every protocol the
+//! mesh knows, which the end-to-end tests ask.
+
+mod client;
+mod echo;
+mod faults;
+mod kv;
+mod load;
+mod serve;
+mod web;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use runtime::logs;
+
+#[derive(Parser)]
+#[command(name = "kuma-demo", version, about = "Small services to see a mesh at work")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A web page that counts.
+    Web(web::Options),
+    /// A key-value store in memory, over HTTP.
+    Kv(kv::Options),
+    /// A server that says who answered.
+    Echo(echo::Options),
+    /// Traffic: so many requests per second, for so long.
+    Load(load::Options),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "kuma-demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    logs::init(logs::Level::Info, logs::Format::Text)?;
+    match command {
+        Command::Web(options) => web::run(options).await,
+        Command::Kv(options) => kv::run(options).await,
+        Command::Echo(options) => echo::run(options).await,
+        Command::Load(options) => load::run(options).await,
+    }
+}

@@ -1,0 +1,125 @@
+//! The web page of the demo: it shows a counter and counts, in the store it is told to use.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    middleware,
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+use serde_json::{Value, json};
+
+use crate::{
+    client::{self, Client},
+    faults, serve,
+};
+
+const PAGE: &str = include_str!("web/page.html");
+const KEY: &str = "/api/key-value/counter";
+/// Longer than the longest delay that can be forced, so that it is the mesh that times out.
+const PATIENCE: Duration = Duration::from_secs(310);
+
+/// `x-kv-set-response-…` reaches the store as `x-set-response-…`: a fault behind the mesh.
+const FOR_THE_STORE: &str = "x-kv-";
+
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5050")]
+    listen: SocketAddr,
+    /// Where the store answers, such as http://127.0.0.1:10001.
+    #[arg(long, value_name = "URL", value_parser = client::parse_url)]
+    kv: Uri,
+    /// What to be called in answers.
+    #[arg(long, default_value = "web")]
+    name: String,
+}
+
+#[derive(Debug)]
+struct Store {
+    client: Client,
+    counter: Uri,
+}
+
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let counter = client::below(&options.kv, KEY)?;
+    let store = Arc::new(Store { client: Client::new(PATIENCE), counter });
+    let router = Router::new()
+        .route("/", get(page))
+        .route("/api/counter", get(read).post(increment).delete(reset))
+        .with_state(store)
+        .layer(middleware::from_fn(faults::obey))
+        .merge(serve::about(options.name.clone()));
+    serve::http(&options.name, options.listen, router).await
+}
+
+async fn page(State(store): State<Arc<Store>>, headers: HeaderMap) -> Html<String> {
+    let shown = match store.ask(Method::GET, &headers, None).await {
+        Ok(counter) => counter.to_string(),
+        Err(_) => "?".to_owned(),
+    };
+    Html(PAGE.replace("{{counter}}", &shown))
+}
+
+async fn read(State(store): State<Arc<Store>>, headers: HeaderMap) -> Response {
+    answer(store.ask(Method::GET, &headers, None).await)
+}
+
+async fn increment(State(store): State<Arc<Store>>, headers: HeaderMap) -> Response {
+    answer(store.ask(Method::POST, &headers, Some(json!({ "add": 1 }))).await)
+}
+
+async fn reset(State(store): State<Arc<Store>>, headers: HeaderMap) -> Response {
+    answer(store.ask(Method::PUT, &headers, Some(json!({ "value": 0 }))).await)
+}
+
+fn answer(asked: Result<i64, Trouble>) -> Response {
+    match asked {
+        Ok(counter) => Json(json!({ "counter": counter })).into_response(),
+        Err(trouble) => (trouble.status, Json(json!({ "error": trouble.message }))).into_response(),
+    }
+}
+
+/// Why the store did not answer with a number. A status of the store or of the mesh is passed on, so
+/// that whoever looks at the page sees what the mesh does.
+#[derive(Debug)]
+struct Trouble {
+    status: StatusCode,
+    message: String,
+}
+
+impl Store {
+    async fn ask(&self, method: Method, headers: &HeaderMap, body: Option<Value>) -> Result<i64, Trouble> {
+        let reading = method == Method::GET;
+        let body = body.map(|body| body.to_string());
+        let called = self.client.call(method, self.counter.clone(), for_the_store(headers), body).await;
+        let (status, text) = called.map_err(|error| {
+            tracing::warn!("{error:#}");
+            Trouble { status: StatusCode::BAD_GATEWAY, message: format!("{error:#}") }
+        })?;
+        if reading && status == StatusCode::NOT_FOUND && text.starts_with("no value") {
+            return Ok(0);
+        }
+        if !status.is_success() {
+            let message = format!("the store answered {status}: {}", text.trim());
+            return Err(Trouble { status, message });
+        }
+        let value: Option<Value> = serde_json::from_str(&text).ok();
+        value.as_ref().and_then(|answer| answer["value"].as_i64()).ok_or_else(|| Trouble {
+            status: StatusCode::BAD_GATEWAY,
+            message: format!("the store answered {text:?}, which has no number in it"),
+        })
+    }
+}
+
+fn for_the_store(headers: &HeaderMap) -> HeaderMap {
+    let chosen = headers.iter().filter_map(|(name, value)| {
+        let rest = name.as_str().strip_prefix(FOR_THE_STORE)?;
+        let name = HeaderName::try_from(format!("x-{rest}")).ok()?;
+        Some((name, value.clone()))
+    });
+    chosen.collect()
+}
