@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use resources::naming::Kri;
+use resources::{Key, Labels, kinds::protocol, naming::Kri};
 
 /// Which destination: one port of a resource, or whatever carries all these tags.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,12 +23,46 @@ pub enum Protocol {
     Tcp,
 }
 
+impl Protocol {
+    /// By its word in tags and ports; what is unknown or left out is proxied as TCP.
+    pub fn from_word(word: &str) -> Protocol {
+        Protocol::from(&protocol::Protocol::from(word))
+    }
+
+    /// What both can be proxied as: gRPC is HTTP/2, and everything is TCP.
+    #[must_use]
+    pub fn shared_with(self, other: Protocol) -> Protocol {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Protocol::Grpc, Protocol::Http2) | (Protocol::Http2, Protocol::Grpc) => Protocol::Http2,
+            _ => Protocol::Tcp,
+        }
+    }
+}
+
+impl From<&protocol::Protocol> for Protocol {
+    fn from(protocol: &protocol::Protocol) -> Protocol {
+        match protocol {
+            protocol::Protocol::Http => Protocol::Http,
+            protocol::Protocol::Http2 => Protocol::Http2,
+            protocol::Protocol::Grpc => Protocol::Grpc,
+            protocol::Protocol::Kafka => Protocol::Kafka,
+            protocol::Protocol::Tcp | protocol::Protocol::Other(_) => Protocol::Tcp,
+        }
+    }
+}
+
 /// One destination, as every client sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
     pub id: DestinationId,
+    /// The resource this is a port of; `None` when it is chosen by tags.
+    pub service: Option<Key>,
+    /// The labels of that resource, by which references and policies may choose it.
+    pub labels: Arc<Labels>,
     /// The name before KRIs: `<mesh>_<name>_<namespace>_<zone>_<short>_<port>`, or the service tag.
     pub legacy_name: String,
+    /// 0 when the destination is chosen by tags, which have no port.
     pub port: u32,
     pub protocol: Protocol,
     pub tls: ClientTls,
@@ -50,5 +84,6 @@ pub enum ClientTls {
 /// What lies outside the mesh (MeshExternalService).
 #[derive(Debug, Clone, PartialEq)]
 pub struct External {
+    /// TLS that the proxy originates; `None` when the service speaks plain.
     pub tls: Option<resources::kinds::mesh_external_service::Tls>,
 }

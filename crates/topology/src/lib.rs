@@ -11,12 +11,14 @@
 //! Invariant: pure. Time, status writes and addresses to allocate come in and go out as values; two
 //! states that saw the same resources are equal, whatever the order.
 
+mod build;
 pub mod destination;
 pub mod endpoint;
+pub mod matching;
 pub mod snapshot;
 pub mod state;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
-pub use state::{Affected, MeshUpdate, State};
+pub use state::{Affected, Change, MeshUpdate, State};

@@ -2,19 +2,31 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use resources::{Kind, Resource};
+use imbl::OrdMap;
+use resources::{
+    Key, Kind, Labels, Resource,
+    kinds::{
+        dataplane::BackendRef,
+        mesh::{self, Mesh},
+    },
+};
 
 use crate::{Destination, DestinationId, Endpoints};
 
 /// Everything about one mesh that a proxy's configuration can depend on.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// A snapshot shares with its predecessor what did not change, so making one costs what changed.
+/// Two are equal when no proxy can tell them apart: statuses, times and versions do not count.
+#[derive(Debug, Clone)]
 pub struct MeshSnapshot {
     pub name: Arc<str>,
     pub mesh: Arc<Resource>,
     pub mtls: Option<Mtls>,
-    pub dataplanes: BTreeMap<Arc<str>, Arc<Resource>>,
-    pub destinations: BTreeMap<DestinationId, Arc<Destination>>,
-    pub endpoints: BTreeMap<DestinationId, Arc<Endpoints>>,
+    pub dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
+    pub destinations: OrdMap<DestinationId, Arc<Destination>>,
+    pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
+    /// The ports of every MeshService and MeshExternalService, in the order of its spec.
+    pub services: OrdMap<Key, Arc<[DestinationId]>>,
     /// Policies by kind, sorted by name.
     pub policies: BTreeMap<Kind, Vec<Arc<Resource>>>,
 }
@@ -30,4 +42,77 @@ pub struct Mtls {
 pub enum MtlsMode {
     Strict,
     Permissive,
+}
+
+impl Mtls {
+    /// `None` when the mesh has no authority in use.
+    pub fn of(mesh: &Resource) -> Option<Mtls> {
+        let backend = mesh.spec.get::<Mesh>()?.enabled_backend()?;
+        let mode = match backend.mode {
+            mesh::MtlsMode::Strict => MtlsMode::Strict,
+            mesh::MtlsMode::Permissive => MtlsMode::Permissive,
+        };
+        Some(Mtls { enabled_backend: backend.name.as_str().into(), mode })
+    }
+}
+
+impl MeshSnapshot {
+    /// The destination an outbound refers to: by name, or else the first by name that has the labels.
+    pub fn backend(&self, reference: &BackendRef) -> Option<&Arc<Destination>> {
+        let kind = Kind::by_name(&reference.kind)?;
+        if reference.labels.is_empty() {
+            let ports = self.services.get(&Key::new(kind, &self.name, &reference.name))?;
+            return self.port_of(ports, reference.port);
+        }
+        self.labelled(kind, &reference.labels).find_map(|ports| self.port_of(ports, reference.port))
+    }
+
+    /// The ports of the services of a kind that carry all labels, by name of the service.
+    pub fn labelled<'a>(
+        &'a self,
+        kind: Kind,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a [DestinationId]> {
+        let has_labels = move |ports: &[DestinationId]| {
+            let destination = ports.first().and_then(|id| self.destinations.get(id));
+            destination.is_some_and(|d| labels.iter().all(|(name, value)| d.labels.get(name) == Some(value)))
+        };
+        let from = Key::new(kind, "", "");
+        self.services
+            .range(from..)
+            .take_while(move |(key, _)| key.kind == kind)
+            .map(|(_, ports)| &**ports)
+            .filter(move |ports| has_labels(ports))
+    }
+
+    /// No port means the only one, which is how a MeshExternalService is referred to.
+    fn port_of(&self, ports: &[DestinationId], port: u32) -> Option<&Arc<Destination>> {
+        let mut destinations = ports.iter().filter_map(|id| self.destinations.get(id));
+        match (port, ports.len()) {
+            (0, 1) => destinations.next(),
+            _ => destinations.find(|destination| destination.port == port),
+        }
+    }
+}
+
+impl PartialEq for MeshSnapshot {
+    fn eq(&self, other: &Self) -> bool {
+        let all_same = |a: &[Arc<Resource>], b: &[Arc<Resource>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| looks_same(a, b))
+        };
+        self.name == other.name
+            && looks_same(&self.mesh, &other.mesh)
+            && self.destinations == other.destinations
+            && self.endpoints == other.endpoints
+            && self.services == other.services
+            && self.dataplanes.len() == other.dataplanes.len()
+            && self.dataplanes.values().zip(other.dataplanes.values()).all(|(a, b)| looks_same(a, b))
+            && self.policies.keys().eq(other.policies.keys())
+            && self.policies.values().zip(other.policies.values()).all(|(a, b)| all_same(a, b))
+    }
+}
+
+/// Whether two versions of a resource are the same to a proxy.
+pub(crate) fn looks_same(a: &Arc<Resource>, b: &Arc<Resource>) -> bool {
+    Arc::ptr_eq(a, b) || (a.key == b.key && a.labels == b.labels && a.spec == b.spec)
 }

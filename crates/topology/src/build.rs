@@ -1,0 +1,242 @@
+//! Destinations and endpoints out of resources: one pure function per kind of destination.
+//!
+//! What is incremental only decides which of these functions run; they do not know about it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use resources::{
+    Kind, Labels, Resource, Status,
+    kinds::{
+        dataplane::{Dataplane, Inbound, InboundState},
+        mesh_external_service::MeshExternalService,
+        mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, TlsStatus},
+        service_status::{Address, Vip},
+        tags::{self, Tags},
+    },
+    labels,
+    naming::{legacy, sni},
+};
+
+use crate::{
+    ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Mtls, MtlsMode, Protocol,
+    matching::{self, Selector},
+};
+
+/// What of the mesh itself every destination depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub mesh: &'a str,
+    pub zone: &'a str,
+    pub mtls: Option<&'a Mtls>,
+}
+
+/// A destination and who serves it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Built {
+    pub destination: Destination,
+    pub endpoints: Endpoints,
+}
+
+/// The ports of a MeshService. `members` are the Dataplanes its selector selects.
+pub(crate) fn service(resource: &Resource, members: &[&Resource], around: Surroundings<'_>) -> Vec<Built> {
+    let (Some(spec), Some(kri)) = (resource.spec.get::<MeshService>(), resource.kri("")) else {
+        return Vec::new();
+    };
+    let none = MeshServiceStatus::default();
+    let status = match &resource.status {
+        Some(Status::MeshService(status)) => status,
+        _ => &none,
+    };
+    let local = matching::is_local(resource);
+    let selector = Selector::of_service(resource, spec);
+    let spiffe_ids = spiffe_ids(spec, members, around.mesh);
+    let ready = !local || status.tls.status == TlsStatus::Ready;
+    let labels = Arc::new(visible_labels(resource));
+    let build = |port: &Port| Built {
+        destination: Destination {
+            id: DestinationId::Port(kri.with_section(&port.section_name())),
+            service: Some(resource.key.clone()),
+            labels: labels.clone(),
+            legacy_name: legacy::destination(&kri, port.port),
+            port: port.port,
+            protocol: Protocol::from(&port.app_protocol),
+            tls: client_tls(around.mtls, ready, || (server_name(resource, port), spiffe_ids.clone())),
+            vips: addresses(&status.vips),
+            hostnames: hostnames(&status.addresses),
+            external: None,
+        },
+        endpoints: endpoints_of_port(&selector, port, members),
+    };
+    spec.ports.iter().map(build).collect()
+}
+
+/// The one port of a MeshExternalService; nothing when it belongs to another zone.
+pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Built> {
+    let (Some(spec), Some(kri)) = (resource.spec.get::<MeshExternalService>(), resource.kri("")) else {
+        return Vec::new();
+    };
+    let zone = resource.label(labels::ZONE).unwrap_or_default();
+    if !zone.is_empty() && !around.zone.is_empty() && zone != around.zone {
+        return Vec::new();
+    }
+    let (vips, names) = match &resource.status {
+        Some(Status::MeshExternalService(status)) => {
+            (addresses(std::slice::from_ref(&status.vip)), hostnames(&status.addresses))
+        }
+        _ => (Vec::new(), Vec::new()),
+    };
+    let port = spec.match_.port;
+    let endpoints = spec.endpoints.iter().flatten().map(|endpoint| Endpoint {
+        address: endpoint.address.clone(),
+        port: endpoint.port,
+        tags: BTreeMap::new(),
+        weight: 1,
+        priority: endpoint.priority.unwrap_or(0),
+    });
+    vec![Built {
+        destination: Destination {
+            id: DestinationId::Port(kri.with_section(&port.to_string())),
+            service: Some(resource.key.clone()),
+            labels: Arc::new(visible_labels(resource)),
+            legacy_name: legacy::destination(&kri, port),
+            port,
+            protocol: Protocol::from(&spec.match_.protocol),
+            tls: ClientTls::Off,
+            vips,
+            hostnames: names,
+            external: Some(External { tls: spec.tls.clone().filter(|tls| tls.enabled) }),
+        },
+        endpoints: sorted(endpoints.collect()),
+    }]
+}
+
+/// Whatever carries all tags. `members` are the Dataplanes that do, `certified` says which of them
+/// have a certificate.
+pub(crate) fn tagged(
+    wanted: &Arc<Tags>,
+    members: &[&Resource],
+    certified: &BTreeSet<Arc<str>>,
+    around: Surroundings<'_>,
+) -> Built {
+    let service = wanted.get(labels::SERVICE).map_or("", String::as_str);
+    let ready = !members.is_empty() && members.iter().all(|member| certified.contains(&member.key.name));
+    let tls = client_tls(around.mtls, ready, || {
+        let mut of_sni = Tags::clone(wanted);
+        of_sni.insert("mesh".to_owned(), around.mesh.to_owned());
+        (sni::from_tags(&of_sni), vec![spiffe_id(around.mesh, service)])
+    });
+    let inbounds = || {
+        let of_member = |member| matching::inbounds(member).iter().map(move |inbound| (member, inbound));
+        members.iter().copied().flat_map(of_member).filter(|(_, i)| tags::matches(wanted, &i.tags))
+    };
+    // Readiness must not decide the protocol: a restart of the last instance would change every client.
+    let protocols =
+        inbounds().filter(|(_, i)| i.state != InboundState::Ignored).map(|(_, i)| matching::protocol(i));
+    let ready_inbounds = inbounds().filter(|(_, inbound)| matching::is_ready(inbound));
+    Built {
+        destination: Destination {
+            id: DestinationId::Tags(wanted.clone()),
+            service: None,
+            labels: Arc::default(),
+            legacy_name: legacy::subset_cluster(wanted, &BTreeMap::new()),
+            port: 0,
+            protocol: protocols.reduce(Protocol::shared_with).unwrap_or(Protocol::Tcp),
+            tls,
+            vips: Vec::new(),
+            hostnames: Vec::new(),
+            external: None,
+        },
+        endpoints: sorted(ready_inbounds.filter_map(|(member, i)| endpoint(member, i)).collect()),
+    }
+}
+
+fn client_tls(mtls: Option<&Mtls>, ready: bool, server: impl FnOnce() -> (String, Vec<String>)) -> ClientTls {
+    match mtls {
+        // A permissive server takes plain traffic, which is safe until all of them have certificates.
+        Some(mtls) if ready || mtls.mode == MtlsMode::Strict => {
+            let (sni, spiffe_ids) = server();
+            ClientTls::Mesh { sni, spiffe_ids }
+        }
+        _ => ClientTls::Off,
+    }
+}
+
+fn server_name(resource: &Resource, port: &Port) -> String {
+    let given = port.snis.first().map(|sni| sni.value.clone());
+    given.unwrap_or_else(|| {
+        let name = sni::sni_name(resource, "");
+        let kind = Kind::MeshService;
+        sni::hashed(&name, resource.mesh(), kind, port.port, &BTreeMap::new()).unwrap_or_default()
+    })
+}
+
+/// Whom a client must find at the other end. A service whose identities nobody has written down yet is
+/// expected to be what its Dataplanes are.
+fn spiffe_ids(spec: &MeshService, members: &[&Resource], mesh: &str) -> Vec<String> {
+    let written = spec.identities.iter().filter_map(|identity| match identity.type_ {
+        IdentityType::ServiceTag => Some(spiffe_id(mesh, &identity.value)),
+        IdentityType::SpiffeId => Some(identity.value.clone()),
+        IdentityType::Other(_) => None,
+    });
+    let mut ids: BTreeSet<String> = written.collect();
+    if ids.is_empty() {
+        let observed = members.iter().flat_map(|member| matching::identities(member));
+        ids.extend(observed.map(|service| spiffe_id(mesh, service)));
+    }
+    ids.into_iter().collect()
+}
+
+fn spiffe_id(mesh: &str, service: &str) -> String {
+    format!("spiffe://{mesh}/{service}")
+}
+
+fn endpoints_of_port(selector: &Selector, port: &Port, members: &[&Resource]) -> Endpoints {
+    let Some(target) = &port.target_port else { return Endpoints::default() };
+    let of_member = |member: &&Resource| {
+        let serving = selector.serving(member, target);
+        serving.into_iter().filter_map(|inbound| endpoint(member, inbound)).collect::<Vec<_>>()
+    };
+    sorted(members.iter().flat_map(of_member).collect())
+}
+
+fn endpoint(member: &Resource, inbound: &Inbound) -> Option<Endpoint> {
+    let networking = member.spec.get::<Dataplane>()?.networking.as_ref()?;
+    let advertised = &networking.advertised_address;
+    let address = if advertised.is_empty() { inbound.address_in(networking) } else { advertised };
+    Some(Endpoint {
+        address: address.to_owned(),
+        port: inbound.port,
+        tags: inbound.tags.clone(),
+        weight: 1,
+        priority: 0,
+    })
+}
+
+/// An address and port can be configured once, however many Dataplanes claim it.
+fn sorted(mut endpoints: Vec<Endpoint>) -> Endpoints {
+    endpoints.sort_by(|a, b| {
+        let order = |e: &Endpoint| (e.port, e.priority);
+        a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b))).then_with(|| a.tags.cmp(&b.tags))
+    });
+    endpoints.dedup_by(|a, b| a.address == b.address && a.port == b.port);
+    Endpoints(endpoints)
+}
+
+fn addresses(vips: &[Vip]) -> Vec<IpAddr> {
+    vips.iter().filter_map(|vip| vip.ip.parse().ok()).collect()
+}
+
+fn hostnames(addresses: &[Address]) -> Vec<String> {
+    addresses.iter().map(|address| address.hostname.clone()).collect()
+}
+
+/// The labels that say something about the service; when it will be deleted is not for clients.
+fn visible_labels(resource: &Resource) -> Labels {
+    let mut visible = resource.labels.clone();
+    visible.remove(labels::DELETION_GRACE_PERIOD);
+    visible
+}

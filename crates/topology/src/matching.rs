@@ -1,0 +1,123 @@
+//! Which Dataplanes, and which of their inbounds, a destination consists of.
+
+use std::sync::Arc;
+
+use resources::{
+    Labels, Resource,
+    kinds::{
+        dataplane::{Dataplane, Inbound, InboundState},
+        dataplane_insight::DataplaneInsight,
+        int_or_string::IntOrString,
+        mesh_service::{self, MeshService},
+        tags::{self, Tags},
+    },
+    labels,
+};
+
+use crate::Protocol;
+
+/// How the Dataplanes of a destination are chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selector {
+    Nothing,
+    Name(String),
+    /// One inbound has all of these tags; `*` stands for any value.
+    Tags(Arc<Tags>),
+    Labels(Labels),
+}
+
+impl Selector {
+    /// A resource that sets several ways at once means the most exact.
+    pub fn of(spec: &mesh_service::Selector) -> Selector {
+        let tags = spec.dataplane_tags.as_ref().filter(|tags| !tags.is_empty());
+        let labels = spec.dataplane_labels.as_ref().filter(|selector| !selector.match_labels.is_empty());
+        match (&spec.dataplane_ref, tags, labels) {
+            (Some(reference), ..) => Selector::Name(reference.name.clone()),
+            (None, Some(tags), _) => Selector::Tags(Arc::new(tags.clone())),
+            (None, None, Some(selector)) => Selector::Labels(selector.match_labels.clone()),
+            (None, None, None) => Selector::Nothing,
+        }
+    }
+
+    /// As [`Selector::of`], for a whole resource: proxies of other zones serve services of other zones.
+    pub fn of_service(resource: &Resource, spec: &MeshService) -> Selector {
+        if is_local(resource) { Selector::of(&spec.selector) } else { Selector::Nothing }
+    }
+
+    /// Whether the Dataplane belongs to the destination, ready or not.
+    pub fn selects(&self, resource: &Resource) -> bool {
+        match self {
+            Selector::Nothing => false,
+            Selector::Name(name) => resource.name() == name,
+            Selector::Tags(wanted) => inbounds(resource).iter().any(|i| tags::matches(wanted, &i.tags)),
+            Selector::Labels(wanted) => {
+                wanted.iter().all(|(name, value)| resource.label(name) == Some(value.as_str()))
+            }
+        }
+    }
+
+    /// The inbounds that serve a port of the destination now.
+    pub fn serving<'r>(&self, resource: &'r Resource, target: &IntOrString) -> Vec<&'r Inbound> {
+        let ready = || inbounds(resource).iter().filter(|inbound| is_ready(inbound));
+        let mut serving: Vec<&Inbound> = match self {
+            // A Dataplane whose tagged inbounds are all down does not serve, whatever else it listens at.
+            Selector::Tags(wanted) if !ready().any(|i| tags::matches(wanted, &i.tags)) => return Vec::new(),
+            _ if !self.selects(resource) => return Vec::new(),
+            _ => ready().filter(|inbound| is_target(target, inbound)).collect(),
+        };
+        // Two services behind one proxy may share a port on different addresses: then tags tell them apart.
+        if let Selector::Tags(wanted) = self
+            && serving.iter().any(|i| tags::matches(wanted, &i.tags))
+        {
+            serving.retain(|i| tags::matches(wanted, &i.tags));
+        }
+        serving
+    }
+}
+
+fn is_target(target: &IntOrString, inbound: &Inbound) -> bool {
+    match target {
+        IntOrString::Int(port) => i64::from(*port) == i64::from(inbound.port),
+        IntOrString::String(name) => *name == inbound.name,
+    }
+}
+
+/// The inbounds of a sidecar; a gateway serves nothing inside the mesh.
+pub fn inbounds(resource: &Resource) -> &[Inbound] {
+    resource.spec.get::<Dataplane>().filter(|dp| dp.gateway().is_none()).map_or(&[], Dataplane::inbounds)
+}
+
+/// Whether an inbound takes traffic, in the newer and in the older spelling.
+pub fn is_ready(inbound: &Inbound) -> bool {
+    inbound.state == InboundState::Ready && inbound.health.as_ref().is_none_or(|health| health.ready)
+}
+
+/// What the application behind an inbound speaks.
+pub fn protocol(inbound: &Inbound) -> Protocol {
+    let tag = || inbound.tags.get(labels::PROTOCOL).map_or("", String::as_str);
+    Protocol::from_word(if inbound.protocol.is_empty() { tag() } else { &inbound.protocol })
+}
+
+/// The `kuma.io/service` values a proxy has in its certificate, or its workload when it has none.
+pub fn identities(resource: &Resource) -> Vec<&str> {
+    let Some(dataplane) = resource.spec.get::<Dataplane>() else { return Vec::new() };
+    let gateway = dataplane.gateway().map(|gateway| &gateway.tags);
+    let all = dataplane.inbounds().iter().map(|inbound| &inbound.tags).chain(gateway);
+    let mut services: Vec<&str> =
+        all.filter_map(|tags| tags.get(labels::SERVICE)).map(String::as_str).collect();
+    if services.is_empty() {
+        services.extend(resource.label(labels::WORKLOAD));
+    }
+    services
+}
+
+/// Whether a service belongs to this zone; what was synchronised from another one originates globally.
+pub fn is_local(resource: &Resource) -> bool {
+    resource.label(labels::ORIGIN).is_none_or(|origin| origin == labels::ORIGIN_ZONE)
+}
+
+/// Whether the insight of a proxy says that it has a certificate of the mesh.
+pub fn has_certificate(insight: &Resource) -> bool {
+    let insight = insight.spec.get::<DataplaneInsight>();
+    insight.and_then(|i| i.mtls.as_ref()).is_some_and(|mtls| !mtls.issued_backend.is_empty())
+}

@@ -1,0 +1,374 @@
+//! One mesh: its resources, who selects whom, and the snapshot made of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use imbl::OrdMap;
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        dataplane::{Dataplane, Networking},
+        mesh_service::MeshService,
+        tags::Tags,
+    },
+    labels,
+};
+
+use super::{
+    Affected, Change, MeshUpdate,
+    index::{Index, Subject},
+};
+use crate::{
+    Destination, DestinationId, Endpoints, MeshSnapshot, Mtls,
+    build::{self, Built, Surroundings},
+    matching::{self, Selector},
+    snapshot::looks_same,
+};
+
+type Served = (Arc<Destination>, Arc<Endpoints>);
+
+/// One mesh, while it is changed.
+#[derive(Debug, Default)]
+pub struct MeshState {
+    name: Arc<str>,
+    zone: Arc<str>,
+    mesh: Option<Arc<Resource>>,
+    mtls: Option<Mtls>,
+    dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
+    /// Dataplanes that have a certificate.
+    certified: BTreeSet<Arc<str>>,
+    services: BTreeMap<Key, Arc<Resource>>,
+    policies: BTreeMap<Kind, BTreeMap<Arc<str>, Arc<Resource>>>,
+    /// How many Dataplanes want each set of tags.
+    wanted_tags: BTreeMap<Arc<Tags>, usize>,
+    index: Index,
+    built: BTreeMap<Subject, BTreeMap<DestinationId, Served>>,
+    /// Who would be a destination; of several that come out with the same identifier the first is.
+    claims: BTreeMap<DestinationId, BTreeSet<Subject>>,
+    destinations: OrdMap<DestinationId, Arc<Destination>>,
+    endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
+    ports: OrdMap<Key, Arc<[DestinationId]>>,
+    snapshot: Option<Arc<MeshSnapshot>>,
+}
+
+/// What a round of changes leaves to do.
+#[derive(Debug, Default)]
+struct Round {
+    affected: Affected,
+    dirty: BTreeSet<Subject>,
+    policies: bool,
+}
+
+impl MeshState {
+    pub fn empty(name: Arc<str>, zone: Arc<str>) -> MeshState {
+        MeshState { name, zone, ..MeshState::default() }
+    }
+
+    pub fn snapshot(&self) -> Option<&Arc<MeshSnapshot>> {
+        self.snapshot.as_ref()
+    }
+
+    /// Whether nothing of the mesh is left.
+    pub fn is_empty(&self) -> bool {
+        self.mesh.is_none()
+            && self.dataplanes.is_empty()
+            && self.certified.is_empty()
+            && self.services.is_empty()
+            && self.policies.is_empty()
+    }
+
+    /// Folds changes in and counts the destinations it had to compute.
+    pub fn apply(&mut self, changes: &[&Change], counter: &mut u64) -> Option<MeshUpdate> {
+        let mut round = Round::default();
+        for (key, value) in changes {
+            self.take(key, value.as_ref(), &mut round);
+        }
+        for subject in std::mem::take(&mut round.dirty) {
+            self.rebuild(&subject, &mut round.affected, counter);
+        }
+        self.publish(round)
+    }
+
+    fn take(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        match key.kind {
+            Kind::Mesh => self.take_mesh(value, round),
+            Kind::Dataplane => self.take_dataplane(key, value, round),
+            Kind::DataplaneInsight => self.take_insight(key, value, round),
+            Kind::MeshService | Kind::MeshExternalService => self.take_service(key, value, round),
+            kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round),
+            _ => {}
+        }
+    }
+
+    fn take_mesh(&mut self, value: Option<&Arc<Resource>>, round: &mut Round) {
+        if seen_alike(self.mesh.as_ref(), value) {
+            return;
+        }
+        round.affected.everyone = true;
+        self.mesh = value.cloned();
+        let mtls = value.and_then(|mesh| Mtls::of(mesh));
+        if mtls != self.mtls {
+            self.mtls = mtls;
+            round.dirty.extend(self.built.keys().cloned());
+        }
+    }
+
+    fn take_dataplane(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let old = self.dataplanes.get(&key.name).cloned();
+        if seen_alike(old.as_ref(), value) {
+            return;
+        }
+        round.affected.proxies.insert(key.name.clone());
+        match value {
+            Some(dataplane) => self.dataplanes.insert(key.name.clone(), dataplane.clone()),
+            None => self.dataplanes.remove(&key.name),
+        };
+        let (old, new) = (old.as_deref(), value.map(|value| &**value));
+        if !serves_alike(old, new) {
+            round.dirty.extend(self.index.replace(old, new));
+        }
+        let (before, after) = (tags_called_by(old), tags_called_by(new));
+        for tags in after.difference(&before) {
+            self.want(tags, round);
+        }
+        for tags in before.difference(&after) {
+            self.no_longer_want(tags, round);
+        }
+    }
+
+    fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+        let users = self.wanted_tags.entry(tags.clone()).or_default();
+        *users += 1;
+        if *users == 1 {
+            let subject = Subject::Tags(tags.clone());
+            let dataplanes = &self.dataplanes;
+            self.index.select(&subject, Selector::Tags(tags.clone()), |name| dataplanes.get(name));
+            round.dirty.insert(subject);
+        }
+    }
+
+    fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+        let Some(users) = self.wanted_tags.get_mut(tags) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.wanted_tags.remove(tags);
+            let subject = Subject::Tags(tags.clone());
+            self.index.forget(&subject);
+            round.dirty.insert(subject);
+        }
+    }
+
+    /// Of an insight only one thing matters to others: whether the proxy has a certificate.
+    fn take_insight(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let certified = value.is_some_and(|insight| matching::has_certificate(insight));
+        let changed = match certified {
+            true => self.certified.insert(key.name.clone()),
+            false => self.certified.remove(&key.name),
+        };
+        if changed && let Some(dataplane) = self.dataplanes.get(&key.name) {
+            let subjects = self.index.subjects_of(dataplane);
+            round.dirty.extend(subjects.into_iter().filter(|s| matches!(s, Subject::Tags(_))));
+        }
+    }
+
+    fn take_service(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let subject = match key.kind {
+            Kind::MeshService => Subject::Service(key.name.clone()),
+            _ => Subject::External(key.name.clone()),
+        };
+        round.dirty.insert(subject.clone());
+        let Some(service) = value else {
+            self.services.remove(key);
+            self.index.forget(&subject);
+            return;
+        };
+        self.services.insert(key.clone(), service.clone());
+        if let Some(spec) = service.spec.get::<MeshService>() {
+            let selector = Selector::of_service(service, spec);
+            let dataplanes = &self.dataplanes;
+            self.index.select(&subject, selector, |name| dataplanes.get(name));
+        }
+    }
+
+    fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let of_kind = self.policies.entry(key.kind).or_default();
+        if !seen_alike(of_kind.get(&key.name), value) {
+            round.affected.everyone = true;
+            round.policies = true;
+            match value {
+                Some(policy) => of_kind.insert(key.name.clone(), policy.clone()),
+                None => of_kind.remove(&key.name),
+            };
+        }
+        if of_kind.is_empty() {
+            self.policies.remove(&key.kind);
+        }
+    }
+
+    /// Computes what a subject offers now, and what that changes.
+    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, counter: &mut u64) {
+        let offered = self.build(subject);
+        *counter += offered.as_ref().map_or(0, |offered| offered.len() as u64);
+        self.list_ports(subject, offered.as_deref(), affected);
+
+        let mut now: BTreeMap<DestinationId, Served> = BTreeMap::new();
+        for Built { destination, endpoints } in offered.iter().flatten() {
+            // Of two ports with one name the first counts.
+            now.entry(destination.id.clone())
+                .or_insert_with(|| (Arc::new(destination.clone()), Arc::new(endpoints.clone())));
+        }
+        let ids: BTreeSet<DestinationId> = now.keys().cloned().collect();
+        let before = match offered {
+            Some(_) => self.built.insert(subject.clone(), now),
+            None => self.built.remove(subject),
+        };
+        let before: BTreeSet<DestinationId> = before.unwrap_or_default().into_keys().collect();
+        for id in before.difference(&ids) {
+            if let Some(claims) = self.claims.get_mut(id) {
+                claims.remove(subject);
+            }
+            self.settle(id, affected);
+        }
+        for id in &ids {
+            if !before.contains(id) {
+                self.claims.entry(id.clone()).or_default().insert(subject.clone());
+            }
+            self.settle(id, affected);
+        }
+    }
+
+    /// `None` when the subject is gone.
+    fn build(&self, subject: &Subject) -> Option<Vec<Built>> {
+        let around = Surroundings { mesh: &self.name, zone: &self.zone, mtls: self.mtls.as_ref() };
+        let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
+        let members: Vec<&Resource> = members.map(|dataplane| &**dataplane).collect();
+        match subject {
+            Subject::Service(_) => {
+                Some(build::service(self.services.get(&self.key_of(subject)?)?, &members, around))
+            }
+            Subject::External(_) => Some(build::external(self.services.get(&self.key_of(subject)?)?, around)),
+            Subject::Tags(tags) => {
+                let wanted = self.wanted_tags.contains_key(tags);
+                wanted.then(|| vec![build::tagged(tags, &members, &self.certified, around)])
+            }
+        }
+    }
+
+    fn key_of(&self, subject: &Subject) -> Option<Key> {
+        let (kind, name) = match subject {
+            Subject::Service(name) => (Kind::MeshService, name),
+            Subject::External(name) => (Kind::MeshExternalService, name),
+            Subject::Tags(_) => return None,
+        };
+        Some(Key { kind, mesh: self.name.clone(), name: name.clone() })
+    }
+
+    fn list_ports(&mut self, subject: &Subject, offered: Option<&[Built]>, affected: &mut Affected) {
+        let Some(key) = self.key_of(subject) else { return };
+        let ports = offered.map(|offered| -> Arc<[DestinationId]> {
+            let mut ids: Vec<&DestinationId> = Vec::new();
+            for built in offered {
+                if !ids.contains(&&built.destination.id) {
+                    ids.push(&built.destination.id);
+                }
+            }
+            ids.into_iter().cloned().collect()
+        });
+        if self.ports.get(&key) != ports.as_ref() {
+            affected.appeared = true;
+            match ports {
+                Some(ports) => self.ports.insert(key, ports),
+                None => self.ports.remove(&key),
+            };
+        }
+    }
+
+    /// Lets the first who claims a destination have it, and notes what is different then.
+    fn settle(&mut self, id: &DestinationId, affected: &mut Affected) {
+        let owner = self.claims.get(id).and_then(BTreeSet::first);
+        let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)) else {
+            self.claims.remove(id);
+            self.endpoints.remove(id);
+            if self.destinations.remove(id).is_some() {
+                affected.destinations.insert(id.clone());
+            }
+            return;
+        };
+        let old = self.destinations.get(id);
+        let same_endpoints = self.endpoints.get(id) == Some(endpoints);
+        if old != Some(destination) {
+            affected.destinations.insert(id.clone());
+            let same_labels = old.is_some_and(|old| old.labels == destination.labels);
+            affected.appeared |= !same_labels && matches!(id, DestinationId::Port(_));
+            self.destinations.insert(id.clone(), destination.clone());
+        } else if !same_endpoints {
+            affected.endpoints.insert(id.clone());
+        }
+        if !same_endpoints {
+            self.endpoints.insert(id.clone(), endpoints.clone());
+        }
+    }
+
+    fn publish(&mut self, mut round: Round) -> Option<MeshUpdate> {
+        let existed = self.snapshot.is_some();
+        if round.affected.is_empty() || (self.mesh.is_none() && !existed) {
+            return None;
+        }
+        // A destination can differ within a round in more than one way; the wider one counts.
+        round.affected.endpoints.retain(|id| !round.affected.destinations.contains(id));
+        self.snapshot = self.mesh.clone().map(|mesh| Arc::new(self.freeze(mesh, round.policies)));
+        Some(MeshUpdate {
+            mesh: self.name.clone(),
+            snapshot: self.snapshot.clone(),
+            affected: round.affected,
+        })
+    }
+
+    fn freeze(&self, mesh: Arc<Resource>, policies_changed: bool) -> MeshSnapshot {
+        let policies = match &self.snapshot {
+            Some(snapshot) if !policies_changed => snapshot.policies.clone(),
+            _ => self.policies.iter().map(|(kind, all)| (*kind, all.values().cloned().collect())).collect(),
+        };
+        MeshSnapshot {
+            name: self.name.clone(),
+            mesh,
+            mtls: self.mtls.clone(),
+            dataplanes: self.dataplanes.clone(),
+            destinations: self.destinations.clone(),
+            endpoints: self.endpoints.clone(),
+            services: self.ports.clone(),
+            policies,
+        }
+    }
+}
+
+fn seen_alike(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => looks_same(old, new),
+        _ => false,
+    }
+}
+
+/// Whether two versions of a Dataplane serve the same to others, and are selected by the same.
+fn serves_alike(old: Option<&Resource>, new: Option<&Resource>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return false };
+    fn offer(dataplane: &Resource) -> Option<impl PartialEq + '_> {
+        let networking = dataplane.spec.get::<Dataplane>()?.networking.as_ref()?;
+        let Networking { address, advertised_address, inbound, gateway, .. } = networking;
+        Some((address, advertised_address, inbound, gateway))
+    }
+    old.labels == new.labels && offer(old) == offer(new)
+}
+
+/// The sets of tags a Dataplane's outbounds ask for.
+fn tags_called_by(dataplane: Option<&Resource>) -> BTreeSet<Arc<Tags>> {
+    let networking = dataplane.and_then(|d| d.spec.get::<Dataplane>()?.networking.as_ref());
+    let outbounds = networking.into_iter().flat_map(|networking| &networking.outbound);
+    outbounds
+        .filter(|outbound| outbound.tags.contains_key(labels::SERVICE))
+        .map(|outbound| Arc::new(outbound.tags.clone()))
+        .collect()
+}
