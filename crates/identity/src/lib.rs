@@ -1,16 +1,23 @@
-//! Who is who: the keys tokens are signed with, the tokens themselves, and TLS certificates.
+//! Who is who: the keys tokens are signed with, the tokens themselves, and TLS certificates: the
+//! control plane's own ([`certificate`]), those of proxies ([`ca`] signs, [`workload`] asks) and those
+//! for Envoy's admin interface ([`admin`]).
 //!
 //! Signing keys are ordinary secrets in the store, named and encoded as in Kuma, so that a token
 //! issued by one implementation is valid for the other. Nothing here reads a clock: whoever issues or
 //! validates says what time it is.
 //!
-//! Invariant: no private key leaves this crate except into a secret or a file its owner asked for.
+//! Invariant: no private key leaves this crate except into a secret, into a file its owner asked for,
+//! or to the proxy it was made for; none is in debug output or in an error.
 
+pub mod admin;
+pub mod ca;
 pub mod certificate;
 mod pem;
 pub mod signing_key;
 pub mod token;
+pub mod workload;
 
+pub use ca::Authority;
 pub use signing_key::{KeyPair, PublicKey, Purpose, SigningKey};
 pub use token::{DataplaneToken, UserToken, ZoneToken};
 
@@ -49,4 +56,15 @@ pub enum Error {
     Certificate(String),
     #[error("a cryptographic operation failed: {0}")]
     Crypto(&'static str),
+    /// A certificate authority of a mesh that cannot be made or used.
+    #[error("mTLS backend {backend:?} of mesh {mesh:?}: {reason}")]
+    Authority { mesh: String, backend: String, reason: String },
+    #[error("cannot use the certificate authority of Envoy's admin interface: {0}")]
+    AdminAuthority(String),
+    /// Nothing a certificate could say about the proxy.
+    #[error("cannot name the proxy in a certificate: {0}")]
+    Names(String),
+    /// The authority fails and is left alone for a while.
+    #[error("no certificate after {attempts} attempt(s), the next one is at {retry_at}: {cause}")]
+    Issuance { attempts: u32, retry_at: Timestamp, cause: Box<Error> },
 }

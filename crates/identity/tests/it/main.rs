@@ -1,9 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-//! Tokens and certificates as their readers see them.
+//! Tokens, certificates and authorities as their readers see them.
 
+mod admin;
+mod ca;
 mod certificate;
+mod issuer;
 mod signing_key;
+mod tls;
 mod token;
+mod workload;
 
 use std::sync::Arc;
 

@@ -1,0 +1,109 @@
+//! Who may look into a proxy: the certificates of Envoy's admin interface.
+//!
+//! The control plane has an authority of its own for that, kept in one GlobalSecret as in Kuma:
+//! certificate and key, one after the other. Proxies get a server certificate, the control plane
+//! shows a client certificate. Both are a function of the authority and the name alone, so that
+//! restarting the control plane changes nothing at any proxy.
+
+use std::fmt;
+
+use aws_lc_rs::rsa::KeySize;
+use jiff::Timestamp;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose};
+use resources::{
+    Draft, Key, Kind,
+    kinds::secret::{GlobalSecret, SecretBytes},
+};
+use rustls_pki_types::CertificateDer;
+use store::Snapshot;
+
+use crate::{
+    Error,
+    ca::{
+        builtin,
+        signer::{Leaf, Signer, root_of},
+    },
+    certificate::{LIFETIME, Pair},
+    pem,
+};
+
+/// The name proxies expect in the control plane's certificate.
+pub const CLIENT_NAME: &str = "kuma-cp";
+
+/// The secret that holds the authority.
+pub fn secret() -> Key {
+    Key::global(Kind::GlobalSecret, "envoy-admin-ca")
+}
+
+/// Makes an authority: the secret to store.
+pub fn draft(now: Timestamp) -> Result<Draft, Error> {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::OrganizationName, "Kuma");
+    name.push(DnType::OrganizationalUnitName, "Mesh");
+    name.push(DnType::CommonName, "Envoy Admin CA");
+    // RSA, because its signatures have one value; see `ca::signer`.
+    let root = builtin::root(name, Vec::new(), KeySize::Rsa2048, LIFETIME, now);
+    let root = root.map_err(Error::AdminAuthority)?;
+    let data = SecretBytes::new(root.certificate + &root.key);
+    Ok(Draft::new(secret(), GlobalSecret { data }.into()))
+}
+
+/// Signs the certificates of Envoy's admin interface.
+pub struct AdminAuthority {
+    signer: Signer,
+    root: CertificateDer<'static>,
+}
+
+impl fmt::Debug for AdminAuthority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminAuthority(*****)")
+    }
+}
+
+impl AdminAuthority {
+    pub fn load(snapshot: &Snapshot, now: Timestamp) -> Result<AdminAuthority, Error> {
+        let key = secret();
+        let missing = || Error::AdminAuthority(format!("there is no {key}; restart the control plane"));
+        let stored = snapshot.get(&key).and_then(|resource| resource.spec.get::<GlobalSecret>());
+        let text = stored.ok_or_else(missing)?.data.as_bytes();
+        let refused = |reason| Error::AdminAuthority(format!("{key}: {reason}"));
+        let signer = Signer::parse(text, text, now).map_err(refused)?;
+        Ok(AdminAuthority { signer, root: root_of(text).map_err(refused)? })
+    }
+
+    /// What both sides trust, PEM.
+    pub fn certificate(&self) -> String {
+        pem::encode("CERTIFICATE", &self.root)
+    }
+
+    /// What a proxy shows. `hosts` are addresses or names the control plane calls it by.
+    pub fn server(&self, proxy: &Key, hosts: &[String]) -> Result<Pair, Error> {
+        let holder = [proxy.kind.name(), &*proxy.mesh, &*proxy.name];
+        self.leaf(&holder, hosts, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// What the control plane shows.
+    pub fn client(&self) -> Result<Pair, Error> {
+        self.leaf(&[], &[CLIENT_NAME.to_owned()], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn leaf(&self, holder: &[&str], hosts: &[String], usage: ExtendedKeyUsagePurpose) -> Result<Pair, Error> {
+        let Some(first) = hosts.first() else {
+            return Err(Error::AdminAuthority("a certificate needs an address or a name".to_owned()));
+        };
+        let params = CertificateParams::new(hosts);
+        let names =
+            params.map_err(|_| Error::Names(format!("{hosts:?} are no host names")))?.subject_alt_names;
+        let mut common_name = DistinguishedName::new();
+        common_name.push(DnType::OrganizationName, "Kuma");
+        common_name.push(DnType::CommonName, first.as_str());
+        let purpose = match usage {
+            ExtendedKeyUsagePurpose::ServerAuth => "envoy-admin-server",
+            _ => "envoy-admin-client",
+        };
+        let (not_before, not_after) = (self.signer.not_before(), self.signer.not_after());
+        let usages = vec![usage];
+        let leaf = Leaf { purpose, holder, common_name, names, usages, not_before, not_after };
+        self.signer.leaf(leaf).map_err(Error::AdminAuthority)
+    }
+}

@@ -1,0 +1,175 @@
+//! The certificate authorities of a mesh.
+//!
+//! A mesh lists backends and enables one. The enabled backend signs the certificates of proxies; the
+//! roots of all listed ones are trusted, so that moving from one to another loses no connection:
+//! list both, enable the other, and drop the old one after the last certificate it signed expired.
+//!
+//! A `builtin` backend keeps its root in two secrets, named and encoded as in Kuma, that the control
+//! plane makes once ([`builtin`]). A `provided` backend says where its certificate and key are.
+//!
+//! Invariant: no text that leaves this module, errors included, holds bytes of a key.
+
+pub mod builtin;
+pub(crate) mod signer;
+mod source;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use resources::{
+    Key, Kind,
+    kinds::mesh::{CertificateAuthorityBackend, Mesh, parse_lifetime},
+};
+use store::Snapshot;
+
+use crate::{Error, pem};
+use signer::Signer;
+
+/// How long the certificate of a proxy is valid unless the backend says otherwise.
+pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// X.509 counts whole seconds, so below this there is no time left to rotate.
+const SHORTEST_LIFETIME: Duration = Duration::from_secs(2);
+
+/// A backend that can sign.
+pub struct Authority {
+    mesh: Arc<str>,
+    backend: Arc<str>,
+    lifetime: Duration,
+    signer: Signer,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mesh, backend) = (&self.mesh, &self.backend);
+        f.debug_struct("Authority")
+            .field("mesh", mesh)
+            .field("backend", backend)
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Reads a backend of a mesh and checks that certificates it signs will be believed.
+    pub fn load(snapshot: &Snapshot, mesh: &str, backend: &str, now: Timestamp) -> Result<Authority, Error> {
+        let refused = |reason| refused(mesh, backend, reason);
+        let spec = mesh_spec(snapshot, mesh).ok_or_else(|| refused("there is no such mesh".to_owned()))?;
+        let backends = spec.mtls.as_ref().map_or(&[][..], |mtls| &mtls.backends);
+        let Some(found) = backends.iter().find(|listed| listed.name == backend) else {
+            let listed: Vec<&str> = backends.iter().map(|listed| listed.name.as_str()).collect();
+            return Err(refused(format!(
+                "the mesh does not list it under mtls.backends; it lists {listed:?}"
+            )));
+        };
+        let lifetime = lifetime(found).map_err(refused)?;
+        let signer = read(snapshot, mesh, found, now).map_err(refused)?;
+        Ok(Authority { mesh: mesh.into(), backend: backend.into(), lifetime, signer })
+    }
+
+    pub fn mesh(&self) -> &Arc<str> {
+        &self.mesh
+    }
+
+    pub fn backend(&self) -> &Arc<str> {
+        &self.backend
+    }
+
+    /// How long a certificate of a proxy is to be valid.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// When the authority itself, or one it was signed by, expires.
+    pub fn expires(&self) -> Timestamp {
+        self.signer.not_after()
+    }
+
+    /// Tells authorities apart that had the same name at different times.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        self.signer.fingerprint()
+    }
+
+    pub(crate) fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
+    pub(crate) fn refused(&self, reason: String) -> Error {
+        refused(&self.mesh, &self.backend, reason)
+    }
+}
+
+/// The roots every proxy of a mesh trusts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustBundle {
+    /// The roots of all listed backends, in the order they are listed, each once.
+    pub pem: String,
+    /// Backends whose root cannot be read, and why. The others are trusted all the same.
+    pub problems: Vec<Error>,
+}
+
+/// Collects the roots of all backends a mesh lists. Keys are not needed and not looked at.
+pub fn trust_bundle(snapshot: &Snapshot, mesh: &str) -> TrustBundle {
+    let mut bundle = TrustBundle::default();
+    let mut seen = Vec::new();
+    let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
+    for backend in mtls.into_iter().flat_map(|mtls| &mtls.backends) {
+        let text = certificate_text(snapshot, mesh, backend);
+        match text.and_then(|text| signer::root_of(&text)) {
+            Ok(root) if seen.contains(&root) => {}
+            Ok(root) => {
+                bundle.pem.push_str(&pem::encode("CERTIFICATE", &root));
+                seen.push(root);
+            }
+            Err(reason) => bundle.problems.push(refused(mesh, &backend.name, reason)),
+        }
+    }
+    bundle
+}
+
+fn mesh_spec<'a>(snapshot: &'a Snapshot, mesh: &str) -> Option<&'a Mesh> {
+    snapshot.get(&Key::global(Kind::Mesh, mesh))?.spec.get::<Mesh>()
+}
+
+fn lifetime(backend: &CertificateAuthorityBackend) -> Result<Duration, String> {
+    let rotation = backend.dp_cert.as_ref().and_then(|certificate| certificate.rotation.as_ref());
+    let Some(text) = rotation.map(|rotation| rotation.expiration.as_str()).filter(|text| !text.is_empty())
+    else {
+        return Ok(DEFAULT_LIFETIME);
+    };
+    parse_lifetime(text).filter(|lifetime| *lifetime >= SHORTEST_LIFETIME).ok_or_else(|| {
+        format!("dpCert.rotation.expiration is {text:?}; write a time of at least 2s, such as 1d or 2h30m")
+    })
+}
+
+fn read(
+    snapshot: &Snapshot,
+    mesh: &str,
+    backend: &CertificateAuthorityBackend,
+    now: Timestamp,
+) -> Result<Signer, String> {
+    let certificate = certificate_text(snapshot, mesh, backend)?;
+    let key = match backend.kind.as_str() {
+        "builtin" => builtin::stored(snapshot, &builtin::key_secret(mesh, &backend.name))?,
+        _ => source::read(snapshot, mesh, backend, "key")?,
+    };
+    let signer = Signer::parse(&certificate, &key, now)?;
+    signer.prove(now)?;
+    Ok(signer)
+}
+
+fn certificate_text(
+    snapshot: &Snapshot,
+    mesh: &str,
+    backend: &CertificateAuthorityBackend,
+) -> Result<Vec<u8>, String> {
+    match backend.kind.as_str() {
+        "builtin" => builtin::stored(snapshot, &builtin::certificate_secret(mesh, &backend.name)),
+        "provided" => source::read(snapshot, mesh, backend, "cert"),
+        other => Err(format!("its type is {other:?}; only \"builtin\" and \"provided\" exist")),
+    }
+}
+
+fn refused(mesh: &str, backend: &str, reason: String) -> Error {
+    Error::Authority { mesh: mesh.to_owned(), backend: backend.to_owned(), reason }
+}

@@ -1,0 +1,146 @@
+//! Roots that the control plane makes itself, once per backend.
+
+use std::time::Duration;
+
+use aws_lc_rs::{encoding::AsDer, rsa, signature::RsaKeyPair};
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+use resources::{
+    Draft, Key, Kind,
+    kinds::{
+        mesh::{CertificateAuthorityBackend, parse_lifetime},
+        secret::{Secret, SecretBytes},
+    },
+};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use serde_json::Value;
+use store::Snapshot;
+
+use super::{mesh_spec, refused, signer};
+use crate::{Error, certificate::Pair, pem, signing_key};
+
+const DEFAULT_BITS: u64 = 2048;
+
+/// Ten years.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The secret that holds the root certificate of a backend.
+pub fn certificate_secret(mesh: &str, backend: &str) -> Key {
+    Key::new(Kind::Secret, mesh, &format!("{mesh}.ca-builtin-cert-{backend}"))
+}
+
+/// The secret that holds the private key of a backend's root.
+pub fn key_secret(mesh: &str, backend: &str) -> Key {
+    Key::new(Kind::Secret, mesh, &format!("{mesh}.ca-builtin-key-{backend}"))
+}
+
+/// Makes the secrets that a mesh's builtin backends still lack: none when all is there. Certificate
+/// and key of one root stand next to each other and must be stored together.
+///
+/// A root of which only one half is stored is an error: making another would cut off every proxy
+/// that trusts the first.
+pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Draft>, Error> {
+    let mut drafts = Vec::new();
+    let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
+    let backends = mtls.into_iter().flat_map(|mtls| &mtls.backends);
+    for backend in backends.filter(|backend| backend.kind == "builtin") {
+        let keys = [certificate_secret(mesh, &backend.name), key_secret(mesh, &backend.name)];
+        match keys.each_ref().map(|key| snapshot.get(key).is_some()) {
+            [true, true] => {}
+            [false, false] => drafts.extend(create(mesh, backend, now)?),
+            [certificate, _] => {
+                let [here, gone] = if certificate { [&keys[0], &keys[1]] } else { [&keys[1], &keys[0]] };
+                let reason =
+                    format!("there is {here} but no {gone}; restore that, or delete both for a fresh root");
+                return Err(refused(mesh, &backend.name, reason));
+            }
+        }
+    }
+    Ok(drafts)
+}
+
+/// Makes a root for a backend: the secrets with its certificate and its key.
+pub fn create(
+    mesh: &str,
+    backend: &CertificateAuthorityBackend,
+    now: Timestamp,
+) -> Result<[Draft; 2], Error> {
+    let refused = |reason| refused(mesh, &backend.name, reason);
+    let (size, lifetime) = settings(backend).map_err(refused)?;
+    let mut name = DistinguishedName::new();
+    name.push(DnType::OrganizationName, "Kuma");
+    name.push(DnType::OrganizationalUnitName, "Mesh");
+    name.push(DnType::CommonName, mesh);
+    let uri = signer::uri(&format!("spiffe://{mesh}")).map_err(refused)?;
+    let root = root(name, vec![uri], size, lifetime, now).map_err(refused)?;
+    let draft = |key, text: String| Draft::new(key, Secret { data: SecretBytes::new(text) }.into());
+    Ok([
+        draft(certificate_secret(mesh, &backend.name), root.certificate),
+        draft(key_secret(mesh, &backend.name), root.key),
+    ])
+}
+
+/// Makes a self-signed authority with an RSA key in the encoding that Kuma stores.
+pub(crate) fn root(
+    name: DistinguishedName,
+    names: Vec<SanType>,
+    size: rsa::KeySize,
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<Pair, String> {
+    let failed = |_| "generating an RSA key failed".to_owned();
+    let pkcs8 = RsaKeyPair::generate(size).and_then(|pair| pair.as_der()).map_err(failed)?;
+    let pem = pem::encode("PRIVATE KEY", pkcs8.as_ref());
+    let stored = signing_key::KeyPair::from_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
+    let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(|e| e.to_string())?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name;
+    params.subject_alt_names = names;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let (start, end) = signer::validity(now, lifetime)?;
+    (params.not_before, params.not_after) = (start.into(), end.into());
+    let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
+    Ok(Pair { certificate: certificate.pem(), key: stored.private_pem() })
+}
+
+/// `conf.caCert`: the size of the key and how long the root is valid.
+fn settings(backend: &CertificateAuthorityBackend) -> Result<(rsa::KeySize, Duration), String> {
+    let setting = |name: &str| backend.conf.as_ref()?.get("caCert")?.get(name).filter(|v| !v.is_null());
+    // Protobuf's JSON takes numbers as texts too.
+    let bits = match setting("RSAbits") {
+        None => Some(DEFAULT_BITS),
+        Some(Value::String(text)) => text.parse().ok(),
+        // Settings are free-form, where every number is a floating one.
+        Some(other) => other.as_u64().or_else(|| whole(other.as_f64()?)),
+    };
+    let size = match bits {
+        Some(0 | DEFAULT_BITS) => rsa::KeySize::Rsa2048,
+        Some(3072) => rsa::KeySize::Rsa3072,
+        Some(4096) => rsa::KeySize::Rsa4096,
+        Some(8192) => rsa::KeySize::Rsa8192,
+        _ => return Err("conf.caCert.RSAbits must be 2048, 3072, 4096 or 8192".to_owned()),
+    };
+    let lifetime = match setting("expiration") {
+        None => Some(DEFAULT_LIFETIME),
+        Some(Value::String(text)) if text.is_empty() => Some(DEFAULT_LIFETIME),
+        Some(other) => other.as_str().and_then(parse_lifetime).filter(|lifetime| !lifetime.is_zero()),
+    };
+    let lifetime =
+        lifetime.ok_or("conf.caCert.expiration must be a positive time such as 10y or 90d".to_owned())?;
+    Ok((size, lifetime))
+}
+
+fn whole(number: f64) -> Option<u64> {
+    [2048u32, 3072, 4096, 8192].into_iter().find(|size| f64::from(*size) == number).map(u64::from)
+}
+
+pub(crate) fn stored(snapshot: &Snapshot, secret: &Key) -> Result<Vec<u8>, String> {
+    let found = snapshot.get(secret).and_then(|resource| resource.spec.get::<Secret>());
+    let found = found.ok_or_else(|| {
+        format!("there is no {secret}; the control plane makes it when the mesh is stored, or restore it")
+    })?;
+    Ok(found.data.as_bytes().to_vec())
+}

@@ -1,0 +1,244 @@
+//! A certificate authority's certificate and key, and the certificates it signs.
+//!
+//! The key of a signed certificate is derived from the authority's key and from what the certificate
+//! says, and RSA signatures of the kind used here have one value. So two control planes, or one
+//! before and after a restart, sign byte for byte the same certificate for the same proxy and time,
+//! and nothing has to be sent again to a proxy that reconnects. Whoever has the authority's key could
+//! sign for anybody anyway, and TLS session keys do not depend on these keys, so nothing is lost.
+
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::{
+    agreement::{ECDH_P256, PrivateKey},
+    digest,
+    encoding::{AsDer, Pkcs8V1Der},
+    hkdf,
+};
+use jiff::Timestamp;
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::{certificate::Pair, pem};
+
+/// Clocks differ a little: what was signed just now must not be refused as not yet valid.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(10);
+
+/// Can sign.
+pub struct Signer {
+    /// The certificate that signs, then those it was signed by, up to the one to trust.
+    chain: Vec<CertificateDer<'static>>,
+    issuer: Issuer<'static, KeyPair>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+/// What a certificate is to say.
+pub struct Leaf<'a> {
+    /// Sets keys for different uses apart.
+    pub purpose: &'a str,
+    /// Whom it is for, whatever it says; the key depends on it.
+    pub holder: &'a [&'a str],
+    pub common_name: DistinguishedName,
+    pub names: Vec<SanType>,
+    pub usages: Vec<ExtendedKeyUsagePurpose>,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+impl Signer {
+    /// Reads PEM and checks that the two belong together and may sign now.
+    pub fn parse(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Signer, String> {
+        let chain = chain(certificate)?;
+        // Errors of the reader may quote what it read, so they are not passed on.
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| "the key is not PEM; it must start with -----BEGIN … PRIVATE KEY-----")?;
+        let key = KeyPair::try_from(&key)
+            .map_err(|_| "the key cannot be used; it must be an unencrypted RSA, ECDSA or Ed25519 key")?;
+        let (mut not_before, mut not_after) = (Timestamp::MIN, Timestamp::MAX);
+        for (at, der) in chain.iter().enumerate() {
+            let certificate = parsed(der)?;
+            let validity = certificate.validity();
+            not_before = not_before.max(instant(validity.not_before.timestamp())?);
+            not_after = not_after.min(instant(validity.not_after.timestamp())?);
+            if at == 0 && certificate.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
+                return Err("the key does not belong to the certificate".to_owned());
+            }
+        }
+        let first = chain.first().ok_or("there is no certificate")?;
+        let issuer = Issuer::from_ca_cert_der(first, key)
+            .map_err(|_| "the certificate's subject cannot be written as an issuer".to_owned())?;
+        let signer = Signer { chain, issuer, not_before, not_after };
+        signer.check_time(now)?;
+        Ok(signer)
+    }
+
+    /// Signs something and reads it back: whatever in the certificate or key this control plane cannot
+    /// handle shows now and not at a proxy.
+    pub fn prove(&self, now: Timestamp) -> Result<(), String> {
+        let probe = self.leaf(Leaf {
+            purpose: "probe",
+            holder: &[],
+            common_name: DistinguishedName::new(),
+            names: vec![uri("spiffe://probe")?],
+            usages: Vec::new(),
+            not_before: now,
+            not_after: now,
+        })?;
+        let der = CertificateDer::from_pem_slice(probe.certificate.as_bytes())
+            .map_err(|_| "what it signs cannot be read")?;
+        let (signed, own) = (parsed(&der)?, parsed(&self.chain[0])?);
+        if signed.issuer().as_raw() != own.subject().as_raw() {
+            return Err("the certificate's subject has parts that cannot be written as an issuer".to_owned());
+        }
+        let verified = signed.verify_signature(Some(own.public_key()));
+        verified.map_err(|_| "what the key signs does not verify with the certificate".to_owned())
+    }
+
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        self.chain.iter().for_each(|certificate| context.update(certificate));
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(context.finish().as_ref());
+        fingerprint
+    }
+
+    pub fn check_time(&self, now: Timestamp) -> Result<(), String> {
+        if now >= self.not_after {
+            let hint = "rotate: add a backend with a fresh certificate and enable it";
+            return Err(format!("the certificate expired at {}; {hint}", self.not_after));
+        }
+        // A certificate made on another machine a moment ago is not worth a failure.
+        if now.checked_add(CLOCK_SKEW).is_ok_and(|soon| soon < self.not_before) {
+            return Err(format!("the certificate is not valid before {}", self.not_before));
+        }
+        Ok(())
+    }
+
+    /// Signs. The result holds the certificates up to, and without, the one to trust.
+    pub fn leaf(&self, leaf: Leaf<'_>) -> Result<Pair, String> {
+        let key = self.derive_key(&leaf)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = leaf.common_name;
+        params.subject_alt_names = leaf.names;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = leaf.usages;
+        params.use_authority_key_identifier_extension = true;
+        params.not_before = SystemTime::from(leaf.not_before.max(self.not_before)).into();
+        params.not_after = SystemTime::from(leaf.not_after.min(self.not_after)).into();
+        let signed = params.signed_by(&key, &self.issuer).map_err(|error| format!("cannot sign: {error}"))?;
+        let mut certificate = signed.pem();
+        let intermediates = self.chain.len().saturating_sub(1);
+        for der in &self.chain[..intermediates] {
+            certificate.push_str(&pem::encode("CERTIFICATE", der));
+        }
+        Ok(Pair { certificate, key: key.serialize_pem() })
+    }
+
+    /// An ECDSA P-256 key: small, and a hundred times cheaper to make than an RSA key.
+    fn derive_key(&self, leaf: &Leaf<'_>) -> Result<KeyPair, String> {
+        let failed = "deriving a key failed";
+        let mut about = Vec::new();
+        let times = [leaf.not_before, leaf.not_after].map(|time| time.as_second().to_string());
+        let names: Vec<String> = leaf.names.iter().map(|name| format!("{name:?}")).collect();
+        let parts = leaf.holder.iter().copied().chain(names.iter().chain(&times).map(String::as_str));
+        for part in std::iter::once(leaf.purpose).chain(parts) {
+            about.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            about.extend_from_slice(part.as_bytes());
+        }
+        let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kuma certificate key")
+            .extract(self.issuer.key().serialized_der());
+        // One in four billion numbers is no key of the curve; then the next one is taken.
+        for attempt in 0..=u8::MAX {
+            let mut scalar = [0; 32];
+            let info = [about.as_slice(), &[attempt]];
+            let derived = secret.expand(&info, hkdf::HKDF_SHA256).map_err(|_| failed)?;
+            derived.fill(&mut scalar).map_err(|_| failed)?;
+            if let Ok(key) = PrivateKey::from_private_key(&ECDH_P256, &scalar) {
+                let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| failed)?;
+                let der = PrivatePkcs8KeyDer::from(der.as_ref());
+                return KeyPair::try_from(&der).map_err(|_| failed.to_owned());
+            }
+        }
+        Err(failed.to_owned())
+    }
+}
+
+/// What to trust: the end of a chain. It need not be self-signed; Envoy trusts what it is told to.
+pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
+    chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
+}
+
+/// Reads one or more certificates and checks that all are authorities, each signed by the next.
+fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let chain = chain.map_err(|_| "the certificate is not valid PEM")?;
+    if chain.is_empty() {
+        let swapped = PrivateKeyDer::from_pem_slice(text).is_ok();
+        let hint = if swapped { "it is a private key; are the two swapped?" } else { "it holds none" };
+        return Err(format!("the certificate must be PEM with -----BEGIN CERTIFICATE-----; {hint}"));
+    }
+    let certificates = chain.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
+    certificates.iter().try_for_each(check_authority)?;
+    for (certificate, signed_by) in certificates.iter().zip(certificates.iter().skip(1)) {
+        if certificate.issuer().as_raw() != signed_by.subject().as_raw()
+            || certificate.verify_signature(Some(signed_by.public_key())).is_err()
+        {
+            let hint = "list the signing certificate first, then its issuer, and so on";
+            return Err(format!("a certificate of the chain is not signed by the next one; {hint}"));
+        }
+    }
+    Ok(chain)
+}
+
+fn check_authority(certificate: &X509Certificate<'_>) -> Result<(), String> {
+    // Names with several attributes in one part do not survive being written as an issuer.
+    if certificate.subject().iter().any(|part| part.iter().count() != 1) {
+        return Err("the certificate's subject has a part with several attributes".to_owned());
+    }
+    let usage = certificate.key_usage().ok().flatten().map(|usage| usage.value);
+    let problem = if !certificate.is_ca() {
+        "basic constraint 'CA' must be set to 'true' (see X509-SVID: 4.1. Basic Constraints)"
+    } else if !usage.is_some_and(|usage| usage.key_cert_sign()) {
+        "key usage extension 'keyCertSign' must be set (see X509-SVID: 4.3. Key Usage)"
+    } else if usage.is_some_and(|usage| usage.key_agreement()) {
+        "key usage extension 'keyAgreement' must NOT be set (see X509-SVID: Appendix A. X.509 Field Reference)"
+    } else {
+        return Ok(());
+    };
+    Err(format!("the certificate cannot sign others: {problem}"))
+}
+
+fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    let parsed = X509Certificate::from_der(der);
+    parsed.map(|(_, certificate)| certificate).map_err(|_| "the certificate is not X.509".to_owned())
+}
+
+fn instant(seconds: i64) -> Result<Timestamp, String> {
+    Timestamp::from_second(seconds).map_err(|_| "the certificate's dates are out of range".to_owned())
+}
+
+/// From a moment ago on, for a life time.
+pub fn validity(now: Timestamp, lifetime: Duration) -> Result<(SystemTime, SystemTime), String> {
+    let start = now.checked_sub(CLOCK_SKEW).map_err(|_| "the time is out of range")?;
+    let end = now.checked_add(lifetime).map_err(|_| "the life time ends after the year 9999")?;
+    Ok((start.into(), end.into()))
+}
+
+/// A URI a certificate can hold.
+pub fn uri(text: &str) -> Result<SanType, String> {
+    let name = rcgen::string::Ia5String::try_from(text);
+    name.map(SanType::URI).map_err(|_| format!("{text:?} has characters that no certificate can hold"))
+}

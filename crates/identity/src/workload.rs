@@ -1,0 +1,121 @@
+//! The certificates proxies show each other.
+//!
+//! A certificate names the services of a proxy as SPIFFE ids and its other tags as `kuma://` URIs, as
+//! Kuma's do. Certificates are signed for windows of time that depend on the proxy and on nothing
+//! else ([`rotation`]), so that every control plane hands out the same one; see
+//! [`ca`](crate::ca) for who signs and [`Issuer`] for what happens when signing fails.
+
+mod issuer;
+pub mod rotation;
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use jiff::Timestamp;
+use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose};
+use resources::{
+    Key,
+    kinds::{dataplane::Dataplane, tags::Tags},
+};
+
+pub use issuer::{Failure, Issuer, Offer, Wanted};
+
+use crate::{
+    Error,
+    ca::{
+        Authority,
+        signer::{self, CLOCK_SKEW, Leaf},
+    },
+};
+
+const SERVICE: &str = "kuma.io/service";
+
+/// A certificate of a proxy and its key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// PEM: the proxy's own, then intermediate authorities; the root is in the trust bundle.
+    pub chain: String,
+    key: String,
+    /// The URIs it holds.
+    pub names: Vec<String>,
+    pub issued_at: Timestamp,
+    pub expires: Timestamp,
+    /// The mTLS backend that signed it.
+    pub backend: Arc<str>,
+    authority: [u8; 32],
+}
+
+impl Certificate {
+    /// The private key, PEM: for the proxy only.
+    pub fn private_key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("names", &self.names)
+            .field("issued_at", &self.issued_at)
+            .field("expires", &self.expires)
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a proxy's certificate says: a SPIFFE id for each of its services, then a URI for each other
+/// tag, each part sorted and without repetitions.
+pub fn names(mesh: &str, dataplane: &Dataplane) -> Result<Vec<String>, Error> {
+    let inbounds = dataplane.inbounds().iter().map(|inbound| &inbound.tags);
+    let gateway = dataplane.gateway().map(|gateway| &gateway.tags);
+    names_of_tags(mesh, inbounds.chain(gateway))
+}
+
+fn names_of_tags<'a>(mesh: &str, tags: impl Iterator<Item = &'a Tags>) -> Result<Vec<String>, Error> {
+    let (mut services, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for (tag, value) in tags.flatten() {
+        if tag == SERVICE {
+            services.insert(format!("spiffe://{mesh}/{value}"));
+        } else {
+            others.insert(format!("kuma://{tag}/{value}"));
+        }
+    }
+    if services.is_empty() {
+        return Err(Error::Names(format!("no inbound has the tag {SERVICE}; add it to the Dataplane")));
+    }
+    let names: Vec<String> = services.into_iter().chain(others).collect();
+    // What cannot be written into a certificate is the proxy's fault and not the authority's.
+    names.iter().try_for_each(|name| signer::uri(name).map(drop)).map_err(Error::Names)?;
+    Ok(names)
+}
+
+/// Signs a certificate for a proxy, valid from `issued_at` for the authority's life time.
+pub fn issue(
+    authority: &Authority,
+    proxy: &Key,
+    names: &[String],
+    issued_at: Timestamp,
+) -> Result<Certificate, Error> {
+    let refused = |reason| authority.refused(reason);
+    let out_of_range = |_| authority.refused("the life time ends after the year 9999".to_owned());
+    let uris: Result<Vec<_>, String> = names.iter().map(|name| signer::uri(name)).collect();
+    let end = issued_at.checked_add(authority.lifetime()).map_err(out_of_range)?;
+    let pair = authority.signer().leaf(Leaf {
+        purpose: "workload",
+        holder: &[proxy.kind.name(), &proxy.mesh, &proxy.name],
+        common_name: DistinguishedName::new(),
+        names: uris.map_err(Error::Names)?,
+        usages: vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        not_before: issued_at.checked_sub(CLOCK_SKEW).map_err(out_of_range)?,
+        not_after: end,
+    });
+    let pair = pair.map_err(refused)?;
+    Ok(Certificate {
+        chain: pair.certificate,
+        key: pair.key,
+        names: names.to_vec(),
+        issued_at,
+        expires: end.min(authority.expires()),
+        backend: authority.backend().clone(),
+        authority: authority.fingerprint(),
+    })
+}

@@ -1,0 +1,155 @@
+use std::{cell::Cell, sync::Arc};
+
+use identity::{
+    Authority, Error,
+    workload::{Issuer, Offer, Wanted},
+};
+use jiff::{Timestamp, ToSpan};
+use serde_json::json;
+use store::Snapshot;
+
+use crate::{
+    ca::{builtin_mesh, mesh, with_roots},
+    noon, snapshot,
+    workload::{names_of_web, web},
+};
+
+fn load(stored: &Snapshot, backend: &str) -> Arc<Authority> {
+    Arc::new(Authority::load(stored, "default", backend, noon()).unwrap())
+}
+
+fn ask(issuer: &mut Issuer, authority: &Arc<Authority>, names: &[String], now: Timestamp) -> Offer {
+    let proxy = web("default");
+    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: authority.backend(), names };
+    issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0).unwrap()
+}
+
+/// Asks an authority that fails, and counts how often it was asked.
+fn ask_broken(issuer: &mut Issuer, asked: &Cell<u32>, now: Timestamp) -> Result<Offer, Error> {
+    let (proxy, names) = (web("default"), names_of_web("default"));
+    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: "ca-1", names: &names };
+    let fail = || {
+        asked.set(asked.get() + 1);
+        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
+    };
+    issuer.certificate_for(wanted, fail, now, 0.0)
+}
+
+#[test]
+fn a_proxy_that_reconnects_keeps_its_certificate_until_it_is_due() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let (mut issuer, names) = (Issuer::default(), names_of_web("default"));
+    let first = ask(&mut issuer, &authority, &names, noon());
+    let again = ask(&mut issuer, &authority, &names, first.ask_again - 1.second());
+    assert_eq!((&again, issuer.signed()), (&first, 1));
+    assert!(first.ask_again < first.certificate.expires);
+
+    let next = ask(&mut issuer, &authority, &names, first.ask_again);
+    assert_eq!(issuer.signed(), 2);
+    assert_eq!(next.certificate.issued_at, first.ask_again);
+    assert!(next.certificate.expires > first.certificate.expires);
+    assert_ne!(next.certificate.private_key(), first.certificate.private_key());
+}
+
+#[test]
+fn after_a_restart_the_same_certificate_is_offered() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let names = names_of_web("default");
+    let before = ask(&mut Issuer::default(), &authority, &names, noon());
+    let after = ask(&mut Issuer::default(), &authority, &names, before.ask_again - 1.second());
+    assert_eq!(after, before);
+}
+
+#[test]
+fn other_names_another_backend_or_another_root_replace_a_certificate_at_once() {
+    let backends = ["old", "new"].map(|name| json!({ "name": name, "type": "builtin" }));
+    let backends = mesh("default", json!(backends));
+    let stored = snapshot(with_roots(backends.clone()));
+    let (mut issuer, names) = (Issuer::default(), names_of_web("default"));
+    let old = load(&stored, "old");
+    ask(&mut issuer, &old, &names, noon());
+    let fewer = ask(&mut issuer, &old, &names[..1], noon());
+    assert_eq!((fewer.certificate.names.as_slice(), issuer.signed()), (&names[..1], 2));
+
+    let moved = ask(&mut issuer, &load(&stored, "new"), &names, noon());
+    assert_eq!((&*moved.certificate.backend, issuer.signed()), ("new", 3));
+
+    let replaced = load(&snapshot(with_roots(backends)), "new");
+    let trusted_again = ask(&mut issuer, &replaced, &names, noon());
+    assert_ne!(trusted_again.certificate.chain, moved.certificate.chain);
+    assert_eq!(issuer.signed(), 4);
+}
+
+#[test]
+fn an_authority_that_fails_is_asked_ever_more_seldom_up_to_once_a_minute() {
+    let (mut issuer, asked, mut now) = (Issuer::default(), Cell::new(0), noon());
+    for (attempt, pause) in (1..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
+        let error = ask_broken(&mut issuer, &asked, now).unwrap_err();
+        assert_eq!(asked.get(), attempt);
+        let retry_at = now + pause.seconds();
+        assert!(
+            matches!(&error, Error::Issuance { attempts, retry_at: at, .. } if (*attempts, *at) == (attempt, retry_at)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("is ill"), "{error}");
+        let throttled = ask_broken(&mut issuer, &asked, retry_at - 1.millisecond()).unwrap_err();
+        assert_eq!((throttled, asked.get()), (error, attempt));
+        let failure = issuer.failure("default", "ca-1").unwrap();
+        assert_eq!((failure.attempts, failure.retry_at), (attempt, retry_at));
+        now = retry_at;
+    }
+    assert!(issuer.failure("default", "other").is_none() && issuer.failure("other", "ca-1").is_none());
+}
+
+#[test]
+fn a_mended_authority_is_used_when_its_time_comes_or_at_once_when_told() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let names = names_of_web("default");
+    for told in [false, true] {
+        let (mut issuer, asked) = (Issuer::default(), Cell::new(0));
+        ask_broken(&mut issuer, &asked, noon()).unwrap_err();
+        let now = if told { noon() } else { noon() + 1.second() };
+        if told {
+            issuer.forgive("default");
+        }
+        ask(&mut issuer, &authority, &names, now);
+        assert!(issuer.failure("default", "ca-1").is_none());
+        ask_broken(&mut issuer, &asked, now + 48.hours()).unwrap_err();
+        assert_eq!(issuer.failure("default", "ca-1").unwrap().attempts, 1, "counting starts again");
+    }
+}
+
+#[test]
+fn while_an_authority_fails_a_valid_certificate_is_kept_and_an_expired_one_is_not() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let (mut issuer, asked) = (Issuer::default(), Cell::new(0));
+    let held = ask(&mut issuer, &authority, &names_of_web("default"), noon());
+    let kept = ask_broken(&mut issuer, &asked, held.ask_again).unwrap();
+    assert_eq!(kept.certificate, held.certificate);
+    assert_eq!(kept.ask_again, held.ask_again + 1.second());
+    ask_broken(&mut issuer, &asked, held.certificate.expires).unwrap_err();
+    issuer.forget(&web("default"));
+    ask_broken(&mut issuer, &asked, noon()).unwrap_err();
+}
+
+#[test]
+fn an_expired_authority_signs_nothing_more_and_says_why() {
+    let backend =
+        json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);
+    let authority = load(&snapshot(with_roots(mesh("default", backend))), "ca-1");
+    let (proxy, names) = (web("default"), names_of_web("default"));
+    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: "ca-1", names: &names };
+    let mut issuer = Issuer::default();
+    let late = noon() + 1.hour();
+    let error = issuer.certificate_for(wanted, || Ok(authority.clone()), late, 0.0).unwrap_err().to_string();
+    assert!(error.contains("expired at 2026-06-01T13:00:00Z") && error.contains("rotate"), "{error}");
+}
+
+#[test]
+fn an_issuer_does_not_show_keys() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let mut issuer = Issuer::default();
+    let offer = ask(&mut issuer, &authority, &names_of_web("default"), noon());
+    let shown = format!("{issuer:?} {offer:?}");
+    assert!(offer.certificate.private_key().lines().all(|line| !shown.contains(line)), "{shown}");
+}
