@@ -1,8 +1,29 @@
 //! Which policy applies to what, in which order, merged how, and where each value came from.
 //!
+//! ```text
+//!   policies of a kind ──select──▶ those of a proxy or inbound ──order──▶ lowest precedence first
+//!       ──▶ permission  who may call            (MeshTrafficPermission)
+//!       ──▶ inbound     rules kept apart        (`rules`, `from`)
+//!       ──▶ outbound    one merged conf per destination (`to`)
+//! ```
+//!
+//! [`PolicyView`] shows any kind of policy as JSON confs, so that a policy to come needs no code here.
+//!
 //! Invariant: pure, and linear in the number of policies and rules: no partition of clients is ever
 //! enumerated.
 
+pub mod inbound;
+pub mod merge;
+pub mod order;
+pub mod outbound;
 pub mod permission;
+pub mod select;
+pub mod view;
 
-pub use permission::{ClientMatch, Effect, Permissions, Rule};
+pub use inbound::InboundRule;
+pub use merge::{Merged, Shape};
+pub use order::Precedence;
+pub use outbound::{Destinations, ResourceRule, ResourceRules};
+pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};
+pub use select::{Selection, Selector};
+pub use view::PolicyView;

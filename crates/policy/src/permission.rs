@@ -1,8 +1,41 @@
 //! Who may call an inbound: MeshTrafficPermission, resolved.
+//!
+//! Policies speak in two ways about clients, and policies of both sorts may apply to one inbound:
+//!
+//! * `rules`, by the identity in the certificate: whatever the order of the policies, a deny wins over a
+//!   shadow deny, which wins over an allow.
+//! * `from`, by tags: entries are ordered by precedence, and the last one that matches decides.
+//!
+//! Neither sort is dropped where both are there, so that a mesh can move from `from` to `rules` one
+//! policy at a time. The list is: denies of `rules`, shadow denies of `rules`, allows of `rules`, then
+//! `from` from the highest precedence to the lowest. So nobody whom `rules` deny gets in, everybody whom
+//! either sort allows otherwise does, and a deny in `from`, often the older "nobody by default", holds
+//! only for clients of whom `rules` say nothing.
+//!
+//! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be told apart
+//! denies everyone, an allow of such clients allows nobody. Validation keeps all three out of the store.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
-use resources::naming::Kri;
+use resources::{
+    Resource,
+    kinds::{
+        dataplane::Inbound,
+        mesh_traffic_permission::{Action, FromEntry, MeshTrafficPermission, RuleConf},
+        target_ref::{Match, MatchType, TargetRef, TargetRefKind as K},
+    },
+    labels,
+    naming::Kri,
+};
+
+use crate::{order::Precedence, select::Selector, view};
+
+mod client;
+
+pub use client::{Client, Decision};
 
 /// The answer to "may this client call?" as rules in order of importance: the first that matches decides,
 /// and whoever matches none is refused.
@@ -24,7 +57,8 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientMatch {
     Anyone,
-    /// Every one of these tags is in the client's certificate (`kuma.io/service` among them, maybe).
+    /// Every one of these tags is in the client's certificate (`kuma.io/service` among them, maybe). The
+    /// value `*` stands for any value.
     Tags(BTreeMap<String, String>),
     SpiffeExact(String),
     SpiffePrefix(String),
@@ -41,4 +75,154 @@ pub enum Effect {
     Deny,
     /// Let through, but counted as what a deny would have refused.
     AllowWithShadowDeny,
+}
+
+/// How much was looked at to resolve permissions: the proof that it grows with the input and no faster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    pub policies: usize,
+    /// Comparisons of policies that apply.
+    pub comparisons: usize,
+    /// Visits to an entry or to a match in it.
+    pub entries: usize,
+}
+
+/// The permissions of one inbound. `policies` are the MeshTrafficPermissions of the mesh, in any order.
+pub fn resolve(
+    policies: &[Arc<Resource>],
+    dataplane: &Resource,
+    inbound: &Inbound,
+    selector: &Selector<'_>,
+) -> Permissions {
+    resolve_counting(policies, dataplane, inbound, selector).0
+}
+
+/// As [`resolve`], and how much work it was.
+pub fn resolve_counting(
+    policies: &[Arc<Resource>],
+    dataplane: &Resource,
+    inbound: &Inbound,
+    selector: &Selector<'_>,
+) -> (Permissions, Work) {
+    let mut work = Work { policies: policies.len(), ..Work::default() };
+    let mut applying: Vec<_> = policies
+        .iter()
+        .filter(|policy| selector.selects_inbound(policy, dataplane, inbound))
+        .filter_map(|policy| {
+            let spec = policy.spec.get::<MeshTrafficPermission>()?;
+            Some((Precedence::of_policy(policy)?, policy.kri("")?, spec))
+        })
+        .collect();
+    applying.sort_by(|(a, ..), (b, ..)| {
+        work.comparisons += 1;
+        a.cmp(b)
+    });
+    let mut lists = Lists::default();
+    for (_, policy, spec) in &applying {
+        lists.add(policy, spec);
+    }
+    work.entries = lists.visits;
+    let rules = reachable(lists.in_order(), &mut work.entries);
+    (Permissions { rules }, work)
+}
+
+/// Rules by what they are, each list in the order of the policies.
+#[derive(Default)]
+struct Lists {
+    deny: Vec<Rule>,
+    shadow: Vec<Rule>,
+    allow: Vec<Rule>,
+    from: Vec<Rule>,
+    visits: usize,
+}
+
+impl Lists {
+    fn add(&mut self, policy: &Kri, spec: &MeshTrafficPermission) {
+        for (i, rule) in spec.rules.iter().enumerate() {
+            self.add_rule(&view::origin(policy, i), &rule.default);
+        }
+        for (i, entry) in spec.from.iter().enumerate() {
+            self.visits += 1;
+            let effect = effect(entry);
+            self.from.extend(rule(of_target(&entry.target_ref), effect, view::origin(policy, i)));
+        }
+    }
+
+    fn add_rule(&mut self, origin: &Kri, conf: &RuleConf) {
+        let lists = [
+            (&conf.deny, Effect::Deny, &mut self.deny),
+            (&conf.allow_with_shadow_deny, Effect::AllowWithShadowDeny, &mut self.shadow),
+            (&conf.allow, Effect::Allow, &mut self.allow),
+        ];
+        for (matches, effect, list) in lists {
+            let matches = matches.as_deref().unwrap_or_default();
+            self.visits += matches.len();
+            list.extend(matches.iter().filter_map(|client| rule(of_match(client), effect, origin.clone())));
+        }
+    }
+
+    fn in_order(self) -> Vec<Rule> {
+        let Lists { deny, shadow, allow, from, .. } = self;
+        deny.into_iter().chain(shadow).chain(allow).chain(from.into_iter().rev()).collect()
+    }
+}
+
+/// `client` is `None` for clients that cannot be told apart.
+fn rule(client: Option<ClientMatch>, effect: Effect, origin: Kri) -> Option<Rule> {
+    let client = match effect {
+        Effect::Deny => client.unwrap_or(ClientMatch::Anyone),
+        Effect::Allow | Effect::AllowWithShadowDeny => client?,
+    };
+    Some(Rule { client, effect, origin })
+}
+
+fn effect(entry: &FromEntry) -> Effect {
+    match entry.default.action {
+        Some(Action::Allow) => Effect::Allow,
+        Some(Action::AllowWithShadowDeny) => Effect::AllowWithShadowDeny,
+        Some(Action::Deny | Action::Other(_)) | None => Effect::Deny,
+    }
+}
+
+fn of_target(target: &TargetRef) -> Option<ClientMatch> {
+    let mut tags = target.tags.clone().unwrap_or_default();
+    match target.kind {
+        K::Mesh => return Some(ClientMatch::Anyone),
+        K::MeshSubset => {}
+        K::MeshService | K::MeshServiceSubset => {
+            tags.insert(labels::SERVICE.to_owned(), target.name.clone()?);
+        }
+        _ => return None,
+    }
+    Some(if tags.is_empty() { ClientMatch::Anyone } else { ClientMatch::Tags(tags) })
+}
+
+fn of_match(client: &Match) -> Option<ClientMatch> {
+    let spiffe = match &client.spiffe_id {
+        None => None,
+        Some(id) => Some(match id.type_ {
+            MatchType::Exact => ClientMatch::SpiffeExact(id.value.clone()),
+            MatchType::Prefix => ClientMatch::SpiffePrefix(id.value.clone()),
+            MatchType::Other(_) => return None,
+        }),
+    };
+    match &client.sni {
+        Some(sni) => Some(ClientMatch::Sni { sni: sni.value.clone(), spiffe: spiffe.map(Box::new) }),
+        None => spiffe,
+    }
+}
+
+/// Without the rules that can never decide, because one before them matches the same clients: the fewer
+/// rules a proxy has, the less it does per connection.
+fn reachable(rules: Vec<Rule>, visits: &mut usize) -> Vec<Rule> {
+    let mut seen = HashSet::new();
+    let mut kept = Vec::with_capacity(rules.len());
+    for rule in &rules {
+        *visits += 1;
+        kept.push(seen.insert(&rule.client));
+        if rule.client == ClientMatch::Anyone {
+            break;
+        }
+    }
+    rules.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(rule, _)| rule).collect()
 }

@@ -1,0 +1,273 @@
+//! `to` of the policies that apply to a proxy: one merged conf per destination that is mentioned.
+//!
+//! An entry reaches the resources its reference names; a destination gets every entry that is about it
+//! or about something wider (its service without a port, the mesh). Whoever configures an outbound looks
+//! up the narrowest conf there is: port, then service, then mesh.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use resources::{
+    Kind, Resource, Spec,
+    kinds::target_ref::{TargetRef, TargetRefKind as K},
+    labels,
+    naming::{Kri, section},
+};
+
+use crate::{
+    merge::{self, Merged, Shape},
+    order,
+    select::{self, Place},
+    view::{Entry, PolicyView},
+};
+
+/// The conf of one destination: the mesh, a service, a port of a service, or a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceRule {
+    pub target: Kri,
+    /// One, except for kinds whose confs are grouped by a list ([`Shape::grouped`]).
+    pub merged: Vec<Merged>,
+}
+
+impl ResourceRule {
+    pub fn conf(&self) -> Option<&serde_json::Value> {
+        self.merged.first().map(|merged| &merged.conf)
+    }
+
+    /// Every entry that took part, each once.
+    pub fn origins(&self) -> Vec<&Kri> {
+        let mut seen = BTreeSet::new();
+        self.merged.iter().flat_map(|merged| &merged.origins).filter(|kri| seen.insert(*kri)).collect()
+    }
+}
+
+/// The confs of all destinations that some entry names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ResourceRules {
+    pub rules: BTreeMap<Kri, ResourceRule>,
+    mesh: Option<Kri>,
+}
+
+impl ResourceRules {
+    /// The conf for a destination: that of its port, else of the whole service, else of the mesh.
+    pub fn for_destination(&self, destination: &Kri) -> Option<&ResourceRule> {
+        self.find(&[destination])
+    }
+
+    /// The conf for a route to a destination: the route's own, else that of the destination.
+    pub fn for_route(&self, route: &Kri, destination: &Kri) -> Option<&ResourceRule> {
+        self.find(&[route, destination])
+    }
+
+    fn find(&self, wanted: &[&Kri]) -> Option<&ResourceRule> {
+        let with_and_without =
+            |kri: &&Kri| self.rules.get(*kri).or_else(|| self.rules.get(&kri.without_section()));
+        wanted
+            .iter()
+            .find_map(with_and_without)
+            .or_else(|| self.mesh.as_ref().and_then(|mesh| self.rules.get(mesh)))
+    }
+}
+
+/// What entries may refer to: the mesh, its services and its routes.
+#[derive(Debug, Clone, Default)]
+pub struct Destinations {
+    by_kri: BTreeMap<Kri, Arc<Resource>>,
+    mesh: Option<Kri>,
+}
+
+impl Destinations {
+    /// From the Mesh and its MeshServices, MeshExternalServices, MeshMultiZoneServices and MeshHTTPRoutes;
+    /// other kinds are left out.
+    pub fn new<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Destinations {
+        let mut destinations = Destinations::default();
+        for resource in resources {
+            let Some(kri) = resource.kri("") else { continue };
+            match resource.kind() {
+                Kind::Mesh => destinations.mesh = Some(kri),
+                Kind::MeshService
+                | Kind::MeshExternalService
+                | Kind::MeshMultiZoneService
+                | Kind::MeshHTTPRoute => {
+                    destinations.by_kri.insert(kri, Arc::clone(resource));
+                }
+                _ => {}
+            }
+        }
+        destinations
+    }
+
+    /// The resources, or ports of resources, that an entry of `policy` names.
+    fn resolve(&self, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
+        let kind = match target.kind {
+            K::Mesh => return self.mesh.iter().cloned().collect(),
+            K::MeshService => Kind::MeshService,
+            K::MeshExternalService => Kind::MeshExternalService,
+            K::MeshMultiZoneService => Kind::MeshMultiZoneService,
+            K::MeshHttpRoute => Kind::MeshHTTPRoute,
+            _ => return Vec::new(),
+        };
+        if let Some(legacy) = LegacyName::of(target) {
+            return self.named_in_older_words(&legacy);
+        }
+        let named: Vec<(Kri, &Resource)> = if target.labels.as_ref().is_some_and(|labels| !labels.is_empty())
+        {
+            let all = self.by_kri.iter().filter(|(_, resource)| resource.kind() == kind);
+            all.filter(|(_, resource)| select::has_labels(target, resource))
+                .map(|(kri, resource)| (kri.clone(), resource.as_ref()))
+                .collect()
+        } else {
+            let place = Place { mesh: &policy.mesh, zone: &policy.zone, namespace: &policy.namespace };
+            let kri = place.kri_of(kind, target);
+            let found = kri.and_then(|kri| self.by_kri.get(&kri).map(|resource| (kri, resource.as_ref())));
+            found.into_iter().collect()
+        };
+        match target.section_name.as_deref().filter(|section| !section.is_empty()) {
+            None => named.into_iter().map(|(kri, _)| kri).collect(),
+            Some(section) => named
+                .into_iter()
+                .filter(|(_, resource)| ports(resource).iter().any(|(name, _)| name == section))
+                .map(|(kri, _)| kri.with_section(section))
+                .collect(),
+        }
+    }
+
+    fn named_in_older_words(&self, legacy: &LegacyName<'_>) -> Vec<Kri> {
+        let services = self.by_kri.iter().filter(|(_, resource)| {
+            resource.kind() == Kind::MeshService
+                && resource.label(labels::K8S_NAMESPACE) == Some(legacy.namespace)
+                && resource.display_name() == legacy.name
+        });
+        let Some(port) = legacy.port else { return services.map(|(kri, _)| kri.clone()).collect() };
+        services
+            .filter_map(|(kri, resource)| {
+                let (name, _) = ports(resource).into_iter().find(|(_, number)| *number == port)?;
+                Some(kri.with_section(&name))
+            })
+            .collect()
+    }
+}
+
+/// `<name>_<namespace>_svc_<port>`, the `kuma.io/service` of a Kubernetes service; the port may be missing.
+struct LegacyName<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    port: Option<u32>,
+}
+
+impl LegacyName<'_> {
+    fn of(target: &TargetRef) -> Option<LegacyName<'_>> {
+        if target.kind != K::MeshService || order::has_section(target) {
+            return None;
+        }
+        let parts: Vec<&str> = target.name.as_deref()?.split('_').collect();
+        match *parts.as_slice() {
+            [name, namespace, "svc"] => Some(LegacyName { name, namespace, port: None }),
+            [name, namespace, "svc", port] => {
+                Some(LegacyName { name, namespace, port: Some(port.parse().ok()?) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Names and numbers of the ports that a reference may single out.
+fn ports(resource: &Resource) -> Vec<(String, u32)> {
+    let ports = match &resource.spec {
+        Spec::MeshService(service) => &service.ports,
+        Spec::MeshMultiZoneService(service) => &service.ports,
+        _ => return Vec::new(),
+    };
+    ports.iter().map(|port| (section::name_or_port(port.name.as_deref(), port.port), port.port)).collect()
+}
+
+/// An entry with its origin and what it names.
+struct Resolved<'a> {
+    conf: &'a serde_json::Value,
+    origin: Kri,
+    targets: BTreeSet<Kri>,
+}
+
+/// Merges the `to` entries of policies that apply to one proxy, per destination they name.
+pub fn resolve<'a>(
+    policies: impl IntoIterator<Item = &'a PolicyView>,
+    destinations: &Destinations,
+    shape: Shape,
+) -> ResourceRules {
+    // A policy at the top of which stands a route configures that route only, through its legacy form.
+    let policies: Vec<&PolicyView> =
+        policies.into_iter().filter(|policy| policy.top.kind != K::MeshHttpRoute).collect();
+    let entries: Vec<Resolved<'_>> = sorted_entries(&policies)
+        .into_iter()
+        .map(|(policy, index, entry)| Resolved {
+            conf: &entry.conf,
+            origin: policy.origin(index),
+            targets: destinations.resolve(&policy.kri, &entry.target).into_iter().collect(),
+        })
+        .collect();
+    // Which entries reach a destination is looked up, not searched: each entry names few destinations.
+    let mut naming: BTreeMap<&Kri, Vec<usize>> = BTreeMap::new();
+    for (i, entry) in entries.iter().enumerate() {
+        for target in &entry.targets {
+            naming.entry(target).or_default().push(i);
+        }
+    }
+    let mut rules = BTreeMap::new();
+    for &target in naming.keys() {
+        let mut about: Vec<usize> = Vec::new();
+        let wider = [destinations.mesh.clone(), Some(target.without_section()), Some(target.clone())];
+        let wider: BTreeSet<Kri> = wider.into_iter().flatten().collect();
+        for kri in &wider {
+            about.extend(naming.get(kri).into_iter().flatten());
+        }
+        about.sort_unstable();
+        about.dedup();
+        let confs = about.iter().map(|&i| (entries[i].origin.clone(), entries[i].conf));
+        let merged = merge::merge_grouped(confs, shape);
+        rules.insert(target.clone(), ResourceRule { target: target.clone(), merged });
+    }
+    ResourceRules { rules, mesh: destinations.mesh.clone() }
+}
+
+/// The conf for a destination that is known by its `kuma.io/service` tag only.
+///
+/// Policies that speak of routes and references by newer kinds do not reach such destinations.
+pub fn for_service<'a>(
+    policies: impl IntoIterator<Item = &'a PolicyView>,
+    service: &str,
+    shape: Shape,
+) -> Option<Merged> {
+    let policies: Vec<&PolicyView> = policies
+        .into_iter()
+        .filter(|policy| policy.top.kind != K::MeshHttpRoute)
+        .filter(|policy| policy.to.iter().all(|entry| entry.target.kind != K::MeshHttpRoute))
+        .collect();
+    let about = |target: &TargetRef| match target.kind {
+        K::Mesh => true,
+        K::MeshService => target.name.as_deref() == Some(service) && !order::has_section(target),
+        K::MeshSubset | K::MeshServiceSubset => {
+            // Nothing but the service's name is known about the destination.
+            let by_name = target.kind == K::MeshServiceSubset;
+            let named = !by_name || target.name.as_deref() == Some(service);
+            let tags = target.tags.iter().flatten();
+            named && tags.into_iter().all(|(name, value)| name == labels::SERVICE && value == service)
+        }
+        _ => false,
+    };
+    let entries = sorted_entries(&policies).into_iter().filter(|(_, _, entry)| about(&entry.target));
+    merge::merge(entries.map(|(policy, index, entry)| (policy.origin(index), &entry.conf)), shape)
+}
+
+/// The `to` entries of all policies, lowest precedence first.
+fn sorted_entries<'a>(policies: &[&'a PolicyView]) -> Vec<(&'a PolicyView, usize, &'a Entry)> {
+    let mut entries: Vec<_> = policies
+        .iter()
+        .flat_map(|&policy| policy.to.iter().enumerate().map(move |(i, entry)| (policy, i, entry)))
+        .collect();
+    entries.sort_by(|(a, _, x), (b, _, y)| {
+        order::entry_rank(&a.precedence, &x.target).cmp(&order::entry_rank(&b.precedence, &y.target))
+    });
+    entries
+}

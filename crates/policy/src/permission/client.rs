@@ -1,0 +1,153 @@
+//! Permissions asked about one client: what is decided, and why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use resources::{
+    Resource,
+    kinds::{dataplane::Dataplane, tags::ANY_VALUE},
+    labels,
+    naming::Kri,
+};
+
+use super::{ClientMatch, Effect, Permissions, Rule};
+
+/// A client as a server sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Client {
+    /// The identities in its certificate.
+    pub spiffe_ids: BTreeSet<String>,
+    /// The tags in its certificate; a proxy with several inbounds may have several values of one tag.
+    pub tags: BTreeMap<String, BTreeSet<String>>,
+    /// The server name it asks for.
+    pub sni: Option<String>,
+}
+
+impl Client {
+    /// A proxy of the mesh with the certificate that the mesh gives it: the tags of all inbounds (or of the
+    /// gateway), and an identity `spiffe://<mesh>/<service>` for each service.
+    pub fn of_dataplane(proxy: &Resource) -> Client {
+        let mut client = Client::default();
+        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return client };
+        let of_inbounds = dataplane.inbounds().iter().map(|inbound| &inbound.tags);
+        let of_gateway = dataplane.gateway().map(|gateway| &gateway.tags);
+        for (name, value) in of_inbounds.chain(of_gateway).flatten() {
+            client.tags.entry(name.clone()).or_default().insert(value.clone());
+        }
+        let services = client.tags.get(labels::SERVICE).into_iter().flatten();
+        client.spiffe_ids = services.map(|service| format!("spiffe://{}/{service}", proxy.mesh())).collect();
+        client
+    }
+
+    /// A client with one value per tag and nothing else.
+    pub fn with_tags<'a>(tags: impl IntoIterator<Item = (&'a str, &'a str)>) -> Client {
+        let mut client = Client::default();
+        for (name, value) in tags {
+            client.tags.entry(name.to_owned()).or_default().insert(value.to_owned());
+        }
+        client
+    }
+
+    /// A client with one identity and nothing else.
+    pub fn with_spiffe_id(id: &str) -> Client {
+        Client { spiffe_ids: BTreeSet::from([id.to_owned()]), ..Client::default() }
+    }
+}
+
+/// What happens to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub effect: Effect,
+    /// The rule that says so; `None` where no rule is about the client, which refuses it.
+    pub origin: Option<Kri>,
+}
+
+impl Decision {
+    /// Whether the client gets in.
+    pub fn is_allowed(&self) -> bool {
+        self.effect != Effect::Deny
+    }
+}
+
+impl ClientMatch {
+    pub fn matches(&self, client: &Client) -> bool {
+        match self {
+            ClientMatch::Anyone => true,
+            ClientMatch::Tags(tags) => tags.iter().all(|(name, value)| {
+                let present = client.tags.get(name);
+                present.is_some_and(|values| value == ANY_VALUE || values.contains(value))
+            }),
+            ClientMatch::SpiffeExact(id) => client.spiffe_ids.contains(id),
+            ClientMatch::SpiffePrefix(prefix) => client.spiffe_ids.iter().any(|id| id.starts_with(prefix)),
+            ClientMatch::Sni { sni, spiffe } => {
+                client.sni.as_ref() == Some(sni)
+                    && spiffe.as_ref().is_none_or(|spiffe| spiffe.matches(client))
+            }
+        }
+    }
+}
+
+impl Permissions {
+    /// What happens to the client, and which rule says so.
+    pub fn decide(&self, client: &Client) -> Decision {
+        match self.deciding(client) {
+            Some(rule) => Decision { effect: rule.effect, origin: Some(rule.origin.clone()) },
+            None => Decision { effect: Effect::Deny, origin: None },
+        }
+    }
+
+    /// The decision in words.
+    pub fn explain(&self, client: &Client) -> String {
+        let Some(Rule { client: matched, effect, origin }) = self.deciding(client) else {
+            let reason = match self.rules.len() {
+                0 => "no MeshTrafficPermission applies to this inbound".to_owned(),
+                1 => "the only rule of this inbound is not about this client".to_owned(),
+                n => format!("none of the {n} rules of this inbound is about this client"),
+            };
+            return format!("denied: {reason}, and whoever is not allowed is denied");
+        };
+        match effect {
+            Effect::Allow => format!("allowed: {origin} allows {matched}"),
+            Effect::Deny => format!("denied: {origin} denies {matched}"),
+            Effect::AllowWithShadowDeny => {
+                format!("allowed, but counted as denied: {origin} shadow-denies {matched}")
+            }
+        }
+    }
+
+    fn deciding(&self, client: &Client) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.client.matches(client))
+    }
+}
+
+impl fmt::Display for ClientMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientMatch::Anyone => f.write_str("anyone"),
+            ClientMatch::Tags(tags) => {
+                f.write_str("clients tagged ")?;
+                for (i, (name, value)) in tags.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{name}={value}")?;
+                }
+                Ok(())
+            }
+            ClientMatch::SpiffeExact(id) => write!(f, "{id}"),
+            ClientMatch::SpiffePrefix(prefix) => write!(f, "identities starting with {prefix}"),
+            ClientMatch::Sni { sni, spiffe: None } => write!(f, "clients asking for {sni}"),
+            ClientMatch::Sni { sni, spiffe: Some(spiffe) } => write!(f, "{spiffe} asking for {sni}"),
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Effect::Allow => "Allow",
+            Effect::Deny => "Deny",
+            Effect::AllowWithShadowDeny => "AllowWithShadowDeny",
+        })
+    }
+}

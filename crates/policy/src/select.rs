@@ -1,0 +1,265 @@
+//! Does a policy apply to this proxy, and to which of its inbounds?
+//!
+//! Three gates, in this order: is the policy in effect at all, was it written for this zone and
+//! namespace, does its top-level `targetRef` choose the proxy.
+
+use std::sync::Arc;
+
+use resources::{
+    Kind, Resource,
+    kinds::{
+        dataplane::{Dataplane, Inbound},
+        tags::{ANY_VALUE, Tags},
+        target_ref::{ProxyType, TargetRef, TargetRefKind as K},
+    },
+    labels,
+    naming::{Kri, ShortName},
+};
+
+use crate::{
+    order::Precedence,
+    view::{self, Role},
+};
+
+/// The parts of a proxy that a policy applies to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Indexes into the Dataplane's inbounds.
+    pub inbounds: Vec<usize>,
+    /// Indexes into the Dataplane's zone-proxy listeners.
+    pub listeners: Vec<usize>,
+    /// Whether the Dataplane is a delegated gateway and chosen as such; it has no inbounds.
+    pub gateway: bool,
+}
+
+impl Selection {
+    pub fn is_empty(&self) -> bool {
+        self.inbounds.is_empty() && self.listeners.is_empty() && !self.gateway
+    }
+}
+
+/// Chooses policies for proxies.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Selector<'a> {
+    /// The MeshHTTPRoutes of the mesh: a policy may select "the proxies that this route selects".
+    pub routes: &'a [Arc<Resource>],
+    /// Whether policies that only pretend to be there (`kuma.io/effect: shadow`) count.
+    pub with_shadow: bool,
+}
+
+impl Selector<'_> {
+    /// The parts of the proxy that the policy applies to; empty if it does not apply.
+    pub fn select(&self, policy: &Resource, proxy: &Resource) -> Selection {
+        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return Selection::default() };
+        let Some((owner, top)) = self.effective(policy, proxy) else { return Selection::default() };
+        let chooses = Chooses { owner, top, proxy, dataplane };
+        let inbounds = dataplane.inbounds().iter().enumerate();
+        let listeners = dataplane.listeners().iter().enumerate();
+        Selection {
+            inbounds: inbounds.filter(|(_, inbound)| chooses.inbound(inbound)).map(|(i, _)| i).collect(),
+            listeners: listeners
+                .filter(|(_, listener)| chooses.listener(&listener.section_name()))
+                .map(|(i, _)| i)
+                .collect(),
+            gateway: chooses.gateway(),
+        }
+    }
+
+    /// Whether the policy applies to this inbound of the proxy.
+    pub fn selects_inbound(&self, policy: &Resource, proxy: &Resource, inbound: &Inbound) -> bool {
+        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return false };
+        self.effective(policy, proxy)
+            .is_some_and(|(owner, top)| Chooses { owner, top, proxy, dataplane }.inbound(inbound))
+    }
+
+    /// The policies that apply to the proxy, lowest precedence first.
+    pub fn for_proxy<'p>(&self, policies: &'p [Arc<Resource>], proxy: &Resource) -> Vec<&'p Arc<Resource>> {
+        sorted(policies.iter().filter(|policy| !self.select(policy, proxy).is_empty()))
+    }
+
+    /// The policies that apply to an inbound, lowest precedence first.
+    pub fn for_inbound<'p>(
+        &self,
+        policies: &'p [Arc<Resource>],
+        proxy: &Resource,
+        inbound: &Inbound,
+    ) -> Vec<&'p Arc<Resource>> {
+        sorted(policies.iter().filter(|policy| self.selects_inbound(policy, proxy, inbound)))
+    }
+
+    /// The reference that chooses proxies, and the resource it stands in; `None` if a gate is closed.
+    fn effective<'r>(
+        &'r self,
+        policy: &'r Resource,
+        proxy: &Resource,
+    ) -> Option<(&'r Resource, Option<&'r TargetRef>)> {
+        let top = view::target_ref(&policy.spec)?;
+        let pretends = policy.label(labels::EFFECT) == Some("shadow");
+        let open = policy.mesh() == proxy.mesh()
+            && (self.with_shadow || !pretends)
+            && zone_gate(policy, proxy)
+            && namespace_gate(policy, proxy);
+        if !open {
+            return None;
+        }
+        match top {
+            Some(route) if route.kind == K::MeshHttpRoute => {
+                let route = self.routes.iter().find(|known| names(policy, route, known))?;
+                let top = view::target_ref(&route.spec)?;
+                // A route that refers to a route is refused when it is written; it selects nothing.
+                let ends = top.is_none_or(|top| top.kind != K::MeshHttpRoute);
+                ends.then_some((route.as_ref(), top))
+            }
+            top => Some((policy, top)),
+        }
+    }
+}
+
+fn sorted<'p>(policies: impl Iterator<Item = &'p Arc<Resource>>) -> Vec<&'p Arc<Resource>> {
+    let mut ranked: Vec<_> =
+        policies.filter_map(|policy| Some((Precedence::of_policy(policy)?, policy))).collect();
+    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+    ranked.into_iter().map(|(_, policy)| policy).collect()
+}
+
+/// Producers write for callers in every zone; other policies of a zone stay in it.
+fn zone_gate(policy: &Resource, proxy: &Resource) -> bool {
+    let local_proxy = proxy.label(labels::ORIGIN).is_some_and(|origin| origin != labels::ORIGIN_GLOBAL);
+    let of_a_zone = policy.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE);
+    if Role::of(&policy.labels) == Role::Producer || !local_proxy || !of_a_zone {
+        return true;
+    }
+    policy.label(labels::ZONE).is_none_or(|zone| zone.is_empty() || Some(zone) == proxy.label(labels::ZONE))
+}
+
+/// Whoever writes for their own workloads or calls reaches no further than their namespace.
+fn namespace_gate(policy: &Resource, proxy: &Resource) -> bool {
+    match Role::of(&policy.labels) {
+        Role::System | Role::Producer => true,
+        Role::Consumer | Role::WorkloadOwner => {
+            policy.label(labels::K8S_NAMESPACE) == proxy.label(labels::K8S_NAMESPACE)
+        }
+    }
+}
+
+/// A top-level reference about to choose parts of one proxy.
+struct Chooses<'a> {
+    /// The policy, or the route it refers to.
+    owner: &'a Resource,
+    top: Option<&'a TargetRef>,
+    proxy: &'a Resource,
+    dataplane: &'a Dataplane,
+}
+
+impl Chooses<'_> {
+    fn inbound(&self, inbound: &Inbound) -> bool {
+        let Some(top) = self.top else { return true };
+        match top.kind {
+            K::Mesh => self.proxy_type(top),
+            K::Dataplane => self.named(top) && section_is(top, &inbound.section_name()),
+            _ => self.proxy_type(top) && wanted_tags(top).is_some_and(|tags| tags.are_in(&inbound.tags)),
+        }
+    }
+
+    fn listener(&self, section: &str) -> bool {
+        let Some(top) = self.top else { return true };
+        match top.kind {
+            K::Mesh => self.proxy_type(top),
+            K::Dataplane => self.named(top) && section_is(top, section),
+            // Listeners of zone proxies have no tags.
+            _ => false,
+        }
+    }
+
+    fn gateway(&self) -> bool {
+        let Some(gateway) = self.dataplane.gateway() else { return false };
+        let Some(top) = self.top else { return true };
+        match top.kind {
+            K::Mesh => self.proxy_type(top),
+            K::Dataplane => self.named(top) && top.section_name.as_deref().is_none_or(str::is_empty),
+            _ => self.proxy_type(top) && wanted_tags(top).is_some_and(|tags| tags.are_in(&gateway.tags)),
+        }
+    }
+
+    fn proxy_type(&self, top: &TargetRef) -> bool {
+        let actual = if self.dataplane.gateway().is_some() { ProxyType::Gateway } else { ProxyType::Sidecar };
+        top.proxy_types.as_ref().is_none_or(|types| types.is_empty() || types.contains(&actual))
+    }
+
+    fn named(&self, top: &TargetRef) -> bool {
+        let by_name = top.name.as_ref().is_none_or(|name| name.is_empty());
+        let by_namespace = top.namespace.as_ref().is_none_or(|namespace| namespace.is_empty());
+        if by_name && by_namespace { has_labels(top, self.proxy) } else { names(self.owner, top, self.proxy) }
+    }
+}
+
+fn section_is(top: &TargetRef, section: &str) -> bool {
+    top.section_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == section)
+}
+
+/// Whether a reference by labels means the resource; one without labels means every resource.
+pub(crate) fn has_labels(reference: &TargetRef, resource: &Resource) -> bool {
+    let wanted = reference.labels.iter().flatten();
+    wanted.into_iter().all(|(name, value)| resource.label(name) == Some(value))
+}
+
+/// Whether a reference in `owner`, by name or by labels, means the resource.
+fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
+    if reference.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
+        return has_labels(reference, resource);
+    }
+    let label = |name| owner.label(name).unwrap_or_default();
+    let place =
+        Place { mesh: owner.mesh(), zone: label(labels::ZONE), namespace: label(labels::K8S_NAMESPACE) };
+    place.kri_of(resource.kind(), reference).is_some_and(|kri| resource.kri("") == Some(kri))
+}
+
+/// Where a policy lives; the names in it mean resources beside it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub mesh: &'a str,
+    pub zone: &'a str,
+    pub namespace: &'a str,
+}
+
+impl Place<'_> {
+    pub fn kri_of(&self, kind: Kind, reference: &TargetRef) -> Option<Kri> {
+        let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        Some(Kri {
+            short: ShortName::of_kind(kind)?,
+            mesh: self.mesh.to_owned(),
+            zone: self.zone.to_owned(),
+            namespace: namespace.unwrap_or(self.namespace).to_owned(),
+            name: reference.name.clone().unwrap_or_default(),
+            section: String::new(),
+        })
+    }
+}
+
+/// The tags a reference asks for.
+struct WantedTags<'a> {
+    service: Option<&'a str>,
+    tags: Option<&'a Tags>,
+}
+
+impl WantedTags<'_> {
+    fn are_in(&self, present: &Tags) -> bool {
+        let has = |name: &str, value: &str| {
+            present.get(name).is_some_and(|actual| actual == value || value == ANY_VALUE)
+        };
+        self.service.is_none_or(|service| has(labels::SERVICE, service))
+            && self.tags.into_iter().flatten().all(|(name, value)| has(name, value))
+    }
+}
+
+/// `None` for references that do not go by tags.
+fn wanted_tags(reference: &TargetRef) -> Option<WantedTags<'_>> {
+    let tags = reference.tags.as_ref();
+    match reference.kind {
+        K::MeshSubset => Some(WantedTags { service: None, tags }),
+        // Without a name it would choose every proxy.
+        K::MeshService => Some(WantedTags { service: Some(reference.name.as_deref()?), tags: None }),
+        K::MeshServiceSubset => Some(WantedTags { service: Some(reference.name.as_deref()?), tags }),
+        _ => None,
+    }
+}

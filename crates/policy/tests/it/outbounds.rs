@@ -1,0 +1,341 @@
+use std::sync::Arc;
+
+use policy::{Destinations, PolicyView, ResourceRules, Shape, outbound};
+use resources::{Kind, Resource, naming::Kri};
+use serde_json::{Value, json};
+
+use crate::support::{foreign, origins, resource, view};
+
+fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
+    view(&resource(Kind::MeshTimeout, name, with, spec))
+}
+
+fn service(name: &str, with: &[(&str, &str)]) -> Arc<Resource> {
+    let ports = json!([{"port": 80, "name": "http-port", "targetPort": 80, "appProtocol": "http"},
+                       {"port": 81, "targetPort": 81, "appProtocol": "http"}]);
+    resource(Kind::MeshService, name, with, json!({"selector": {}, "ports": ports}))
+}
+
+fn route(name: &str, with: &[(&str, &str)]) -> Arc<Resource> {
+    resource(Kind::MeshHTTPRoute, name, with, json!({"targetRef": {"kind": "Mesh"}}))
+}
+
+fn mesh() -> Arc<Resource> {
+    resource(Kind::Mesh, "default", &[], json!({}))
+}
+
+fn resolve(policies: &[PolicyView], destinations: &[Arc<Resource>]) -> ResourceRules {
+    outbound::resolve(policies, &Destinations::new(destinations), Shape::default())
+}
+
+/// Asserts all rules: destination, conf, origins.
+#[track_caller]
+fn check(found: &ResourceRules, expect: &[(&str, Value, &[&str])]) {
+    let found: Vec<(String, Value, Vec<String>)> = found
+        .rules
+        .values()
+        .map(|rule| (rule.target.to_string(), rule.conf().unwrap().clone(), origins(rule.origins())))
+        .collect();
+    let expect: Vec<(String, Value, Vec<String>)> = expect
+        .iter()
+        .map(|(kri, conf, from)| {
+            ((*kri).to_owned(), conf.clone(), from.iter().map(|o| (*o).to_owned()).collect())
+        })
+        .collect();
+    assert_eq!(found, expect);
+}
+
+fn kri(text: &str) -> Kri {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_service_inherits_from_the_mesh() {
+    let policy = timeout(
+        "t",
+        &[],
+        json!({"to": [
+            {"targetRef": {"kind": "Mesh"}, "default": {"idleTimeout": "9s"}},
+            {"targetRef": {"kind": "MeshService", "name": "backend"},
+             "default": {"connectionTimeout": "11s", "http": {"requestTimeout": "12s"}}},
+            {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "21s"}}
+        ]}),
+    );
+    let found = resolve(&[policy], &[mesh(), service("backend", &[]), service("other", &[])]);
+    check(
+        &found,
+        &[
+            ("kri_m____default_", json!({"connectionTimeout": "21s", "idleTimeout": "9s"}), &["t#0", "t#2"]),
+            (
+                "kri_msvc_default___backend_",
+                json!({"connectionTimeout": "11s", "idleTimeout": "9s", "http": {"requestTimeout": "12s"}}),
+                &["t#0", "t#2", "t#1"],
+            ),
+        ],
+    );
+    let lookup = |text: &str| found.for_destination(&kri(text)).unwrap().target.to_string();
+    assert_eq!(lookup("kri_msvc_default___backend_http-port"), "kri_msvc_default___backend_");
+    assert_eq!(lookup("kri_msvc_default___other_http-port"), "kri_m____default_");
+    assert_eq!(resolve(&[], &[mesh()]).for_destination(&kri("kri_msvc_default___other_")), None);
+}
+
+#[test]
+fn a_port_inherits_from_its_service() {
+    let target = |section: Option<&str>| match section {
+        None => json!({"kind": "MeshService", "name": "backend"}),
+        Some(section) => json!({"kind": "MeshService", "name": "backend", "sectionName": section}),
+    };
+    let policy = timeout(
+        "t",
+        &[],
+        json!({"to": [
+            {"targetRef": target(Some("http-port")),
+             "default": {"connectionTimeout": "11s", "http": {"requestTimeout": "12s"}}},
+            {"targetRef": target(None), "default": {"idleTimeout": "9s", "connectionTimeout": "1m51s"}},
+            {"targetRef": target(Some("unknown")), "default": {"idleTimeout": "1s"}},
+            {"targetRef": target(Some("81")), "default": {"idleTimeout": "2s"}}
+        ]}),
+    );
+    let found = resolve(&[policy], &[mesh(), service("backend", &[])]);
+    check(
+        &found,
+        &[
+            (
+                "kri_msvc_default___backend_",
+                json!({"connectionTimeout": "1m51s", "idleTimeout": "9s"}),
+                &["t#1"],
+            ),
+            (
+                "kri_msvc_default___backend_81",
+                json!({"connectionTimeout": "1m51s", "idleTimeout": "2s"}),
+                &["t#1", "t#3"],
+            ),
+            (
+                "kri_msvc_default___backend_http-port",
+                json!({"connectionTimeout": "11s", "idleTimeout": "9s", "http": {"requestTimeout": "12s"}}),
+                &["t#1", "t#0"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_route_inherits_from_the_mesh_but_not_from_services() {
+    let policy = timeout(
+        "t",
+        &[],
+        json!({"to": [
+            {"targetRef": {"kind": "MeshService", "name": "backend"},
+             "default": {"idleTimeout": "30s", "http": {"requestTimeout": "25s"}}},
+            {"targetRef": {"kind": "MeshHTTPRoute", "name": "http-route-1"},
+             "default": {"http": {"requestTimeout": "15s"}}},
+            {"targetRef": {"kind": "Mesh"},
+             "default": {"connectionTimeout": "10s", "http": {"requestTimeout": "5s"}}}
+        ]}),
+    );
+    let destinations =
+        [mesh(), service("backend", &[]), route("http-route-1", &[]), route("http-route-2", &[])];
+    let found = resolve(&[policy], &destinations);
+    let conf = |request: &str| json!({"connectionTimeout": "10s", "http": {"requestTimeout": request}});
+    let mut of_service = conf("25s");
+    of_service["idleTimeout"] = json!("30s");
+    check(
+        &found,
+        &[
+            ("kri_m____default_", conf("5s"), &["t#2"]),
+            ("kri_mhttpr_default___http-route-1_", conf("15s"), &["t#2", "t#1"]),
+            ("kri_msvc_default___backend_", of_service, &["t#2", "t#0"]),
+        ],
+    );
+    let backend = kri("kri_msvc_default___backend_http-port");
+    let lookup =
+        |route: &str| found.for_route(&kri(route), &backend).unwrap().target.short.as_str().to_owned();
+    assert_eq!(lookup("kri_mhttpr_default___http-route-1_rule_0"), "mhttpr");
+    assert_eq!(lookup("kri_mhttpr_default___http-route-2_"), "msvc");
+}
+
+#[test]
+fn policies_merge_in_their_order_whatever_the_reference() {
+    let by_name = json!({"kind": "MeshHTTPRoute", "name": "r"});
+    let by_labels = json!({"kind": "MeshHTTPRoute", "labels": {"app": "x"}});
+    let policy = |name, top: Value, to: &Value, conf: Value| {
+        timeout(name, &[], json!({"targetRef": top, "to": [{"targetRef": to, "default": conf}]}))
+    };
+    let policies = [
+        policy(
+            "first",
+            json!({"kind": "Mesh"}),
+            &by_name,
+            json!({"connectionTimeout": "1s", "http": {"requestTimeout": "20s"}}),
+        ),
+        policy(
+            "second",
+            json!({"kind": "Dataplane", "labels": {"a": "b"}}),
+            &by_name,
+            json!({"connectionTimeout": "2s", "idleTimeout": "30s"}),
+        ),
+        policy(
+            "third",
+            json!({"kind": "Mesh"}),
+            &by_labels,
+            json!({"connectionTimeout": "3s", "http": {"maxStreamDuration": "1m0s"}}),
+        ),
+        policy("ignored", json!({"kind": "MeshHTTPRoute", "name": "r"}), &json!({"kind": "Mesh"}), json!({})),
+    ];
+    check(
+        &resolve(&policies, &[mesh(), route("r", &[("app", "x")])]),
+        &[(
+            "kri_mhttpr_default___r_",
+            json!({"connectionTimeout": "2s", "idleTimeout": "30s",
+                   "http": {"requestTimeout": "20s", "maxStreamDuration": "1m0s"}}),
+            &["third#0", "first#0", "second#0"],
+        )],
+    );
+}
+
+#[test]
+fn kubernetes_names_of_services_still_find_them() {
+    let conf = json!({"idleTimeout": "5s"});
+    let spec = json!({"to": [
+        {"targetRef": {"kind": "MeshService", "name": "backend"}, "default": conf},
+        {"targetRef": {"kind": "MeshService", "name": "backend_ns-k8s_svc_80"}, "default": conf}
+    ]});
+    let universal = [mesh(), service("backend", &[])];
+    check(
+        &resolve(&[timeout("t", &[], spec.clone())], &universal),
+        &[("kri_msvc_default___backend_", conf.clone(), &["t#0"])],
+    );
+    let place: &[(&str, &str)] = &[("k8s.kuma.io/namespace", "ns-k8s"), ("kuma.io/zone", "east")];
+    let named = [place, &[("kuma.io/display-name", "backend")]].concat();
+    let kubernetes = [mesh(), service("backend.ns-k8s", &named)];
+    check(
+        &resolve(&[timeout("t", place, spec)], &kubernetes),
+        &[
+            ("kri_msvc_default_east_ns-k8s_backend_", conf.clone(), &["t#0"]),
+            ("kri_msvc_default_east_ns-k8s_backend_http-port", conf, &["t#0", "t#1"]),
+        ],
+    );
+}
+
+#[test]
+fn labels_choose_every_service_that_has_them_and_the_port() {
+    let target = |labels: Value, section: &str| json!({"kind": "MeshService", "labels": labels, "sectionName": section});
+    let policy = timeout(
+        "t",
+        &[],
+        json!({"to": [
+            {"targetRef": target(json!({"app": "backend"}), "http-port"),
+             "default": {"connectionTimeout": "31s", "http": {"requestTimeout": "32s"}}},
+            {"targetRef": target(json!({"app": "backend"}), "nowhere"), "default": {"idleTimeout": "1s"}},
+            {"targetRef": target(json!({"app": "backend", "env": "dev"}), "http-port"),
+             "default": {"connectionTimeout": "12s", "idleTimeout": "11s"}}
+        ]}),
+    );
+    let destinations = [
+        mesh(),
+        service("backend-dev", &[("app", "backend"), ("env", "dev")]),
+        service("backend-prod", &[("app", "backend"), ("env", "prod")]),
+    ];
+    check(
+        &resolve(&[policy], &destinations),
+        &[
+            (
+                "kri_msvc_default___backend-dev_http-port",
+                json!({"connectionTimeout": "12s", "idleTimeout": "11s", "http": {"requestTimeout": "32s"}}),
+                &["t#0", "t#2"],
+            ),
+            (
+                "kri_msvc_default___backend-prod_http-port",
+                json!({"connectionTimeout": "31s", "http": {"requestTimeout": "32s"}}),
+                &["t#0"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn external_services_inherit_from_the_mesh_for_any_kind_of_policy() {
+    let retry = foreign(
+        "MeshRetry",
+        "r",
+        &json!({"to": [
+            {"targetRef": {"kind": "Mesh"}, "default": {"http": {
+                "numRetries": 99, "backOff": {"baseInterval": "55s"}, "retryOn": ["5xx"]}}},
+            {"targetRef": {"kind": "MeshExternalService", "name": "ext"}, "default": {"http": {
+                "numRetries": 10, "backOff": {"baseInterval": "15s", "maxInterval": "20m"}}}}
+        ]}),
+    );
+    let external = resource(
+        Kind::MeshExternalService,
+        "ext",
+        &[],
+        json!({"match": {"type": "HostnameGenerator", "port": 80, "protocol": "http"}}),
+    );
+    let found = resolve(&[retry], &[mesh(), external]);
+    let rule = found.for_destination(&kri("kri_extsvc_default___ext_80")).unwrap();
+    assert_eq!(
+        rule.conf(),
+        Some(&json!({"http": {"numRetries": 10, "retryOn": ["5xx"],
+                              "backOff": {"baseInterval": "15s", "maxInterval": "20m"}}}))
+    );
+}
+
+#[track_caller]
+fn for_service(policies: &[PolicyView], service: &str, expect: &Value) {
+    let found = outbound::for_service(policies, service, Shape::default()).unwrap();
+    assert_eq!(&found.conf, expect, "{service}");
+}
+
+#[test]
+fn destinations_known_by_their_tag_inherit_from_the_mesh_too() {
+    let retry = foreign(
+        "MeshRetry",
+        "r",
+        &json!({"to": [
+            {"targetRef": {"kind": "Mesh"},
+             "default": {"tcp": {"maxConnectAttempt": 5}, "http": {"perTryTimeout": "20s"}}},
+            {"targetRef": {"kind": "MeshService", "name": "backend"},
+             "default": {"tcp": {"maxConnectAttempt": 5}, "http": {"numRetries": 10}}}
+        ]}),
+    );
+    let both = json!({"tcp": {"maxConnectAttempt": 5}, "http": {"perTryTimeout": "20s", "numRetries": 10}});
+    let of_mesh = json!({"tcp": {"maxConnectAttempt": 5}, "http": {"perTryTimeout": "20s"}});
+    for_service(std::slice::from_ref(&retry), "backend", &both);
+    for_service(&[retry], "other", &of_mesh);
+
+    let default = timeout(
+        "default",
+        &[],
+        json!({"targetRef": {"kind": "Mesh"}, "to": [{"targetRef": {"kind": "Mesh"}, "default":
+            {"idleTimeout": "20s", "connectionTimeout": "2s", "http": {"requestTimeout": "10s"}}}]}),
+    );
+    let request = |service: &str, value: &str| {
+        json!({"targetRef": {"kind": "MeshService", "name": service},
+               "default": {"http": {"requestTimeout": value}}})
+    };
+    let top = json!({"kind": "MeshService", "name": "foo"});
+    let overriding = timeout(
+        "override",
+        &[],
+        json!({"targetRef": top, "to": [request("foo", "15s"), request("bar", "20s")]}),
+    );
+    let policies = [overriding, default];
+    for (service, value) in [("foo", "15s"), ("bar", "20s"), ("baz", "10s")] {
+        let expect =
+            json!({"idleTimeout": "20s", "connectionTimeout": "2s", "http": {"requestTimeout": value}});
+        for_service(&policies, service, &expect);
+    }
+}
+
+#[test]
+fn policies_that_speak_of_routes_do_not_reach_destinations_known_by_their_tag() {
+    let policy = timeout(
+        "t",
+        &[],
+        json!({"to": [
+            {"targetRef": {"kind": "Mesh"}, "default": {"idleTimeout": "1s"}},
+            {"targetRef": {"kind": "MeshHTTPRoute", "name": "r"}, "default": {"idleTimeout": "2s"}}
+        ]}),
+    );
+    assert_eq!(outbound::for_service([&policy], "backend", Shape::default()), None);
+}

@@ -1,0 +1,223 @@
+use std::sync::Arc;
+
+use policy::{Selection, Selector};
+use resources::{Kind, Resource};
+use serde_json::{Value, json};
+
+use crate::support::{dataplane, mtp, proxy, resource};
+
+fn policy(with: &[(&str, &str)], top: Value) -> Arc<Resource> {
+    let mut spec = json!({"from": [{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]});
+    if !top.is_null() {
+        spec["targetRef"] = top;
+    }
+    resource(Kind::MeshTrafficPermission, "p", with, spec)
+}
+
+/// A sidecar with two inbounds, in zone east and namespace shop.
+fn sidecar() -> Arc<Resource> {
+    dataplane(
+        "web-1",
+        &[
+            ("app", "web"),
+            ("kuma.io/origin", "zone"),
+            ("kuma.io/zone", "east"),
+            ("k8s.kuma.io/namespace", "shop"),
+            ("kuma.io/display-name", "web-1"),
+        ],
+        json!({"address": "127.0.0.1", "inbound": [
+            {"port": 8080, "name": "http", "tags": {"kuma.io/service": "web", "version": "v1"}},
+            {"port": 9090, "tags": {"kuma.io/service": "admin", "version": "v1"}}
+        ]}),
+    )
+}
+
+const HERE: &[(&str, &str)] =
+    &[("kuma.io/origin", "zone"), ("kuma.io/zone", "east"), ("k8s.kuma.io/namespace", "shop")];
+
+#[track_caller]
+fn selects(with: &[(&str, &str)], top: Value, expect: &[usize]) {
+    let found = Selector::default().select(&policy(with, top.clone()), &sidecar());
+    assert_eq!(found, Selection { inbounds: expect.to_vec(), ..Selection::default() }, "{top}");
+}
+
+#[test]
+fn references_choose_inbounds() {
+    selects(&[], Value::Null, &[0, 1]);
+    selects(&[], json!({"kind": "Mesh"}), &[0, 1]);
+    selects(&[], json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), &[0, 1]);
+    selects(&[], json!({"kind": "Mesh", "proxyTypes": ["Gateway"]}), &[]);
+    selects(&[], json!({"kind": "Dataplane"}), &[0, 1]);
+    selects(&[], json!({"kind": "Dataplane", "labels": {"app": "web"}}), &[0, 1]);
+    selects(&[], json!({"kind": "Dataplane", "labels": {"app": "api"}}), &[]);
+    selects(&[], json!({"kind": "Dataplane", "labels": {"app": "web"}, "sectionName": "http"}), &[0]);
+    selects(&[], json!({"kind": "Dataplane", "sectionName": "9090"}), &[1]);
+    // A port that has a name goes by that name only.
+    selects(&[], json!({"kind": "Dataplane", "sectionName": "8080"}), &[]);
+    selects(&[], json!({"kind": "MeshSubset"}), &[0, 1]);
+    selects(&[], json!({"kind": "MeshSubset", "tags": {"version": "v1"}}), &[0, 1]);
+    selects(&[], json!({"kind": "MeshSubset", "tags": {"version": "v1", "kuma.io/service": "web"}}), &[0]);
+    selects(&[], json!({"kind": "MeshSubset", "tags": {"version": "v1"}, "proxyTypes": ["Gateway"]}), &[]);
+    selects(&[], json!({"kind": "MeshService", "name": "admin"}), &[1]);
+    selects(&[], json!({"kind": "MeshService", "labels": {"app": "web"}}), &[]);
+    selects(&[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "v1"}}), &[0]);
+    selects(&[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "*"}}), &[0]);
+    selects(&[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "v2"}}), &[]);
+    selects(&[], json!({"kind": "MeshGateway", "name": "edge"}), &[]);
+}
+
+#[test]
+fn names_mean_dataplanes_beside_the_policy() {
+    selects(HERE, json!({"kind": "Dataplane", "name": "web-1"}), &[0, 1]);
+    selects(HERE, json!({"kind": "Dataplane", "name": "web-1", "namespace": "shop"}), &[0, 1]);
+    selects(HERE, json!({"kind": "Dataplane", "name": "web-1", "namespace": "other"}), &[]);
+    selects(HERE, json!({"kind": "Dataplane", "name": "web-2"}), &[]);
+    selects(&[], json!({"kind": "Dataplane", "name": "web-1"}), &[]);
+}
+
+#[test]
+fn policies_of_other_zones_and_namespaces_do_not_apply() {
+    let mesh = || json!({"kind": "Mesh"});
+    let role = |role, namespace| {
+        [
+            ("kuma.io/policy-role", role),
+            ("k8s.kuma.io/namespace", namespace),
+            ("kuma.io/origin", "zone"),
+            ("kuma.io/zone", "west"),
+        ]
+    };
+    selects(&[("kuma.io/origin", "zone"), ("kuma.io/zone", "east")], mesh(), &[0, 1]);
+    selects(&[("kuma.io/origin", "zone")], mesh(), &[0, 1]);
+    selects(&[("kuma.io/origin", "zone"), ("kuma.io/zone", "west")], mesh(), &[]);
+    selects(&[("kuma.io/origin", "global"), ("kuma.io/zone", "west")], mesh(), &[0, 1]);
+    selects(&role("producer", "other"), mesh(), &[0, 1]);
+    selects(&role("system", "other"), mesh(), &[]);
+    for owner in ["consumer", "workload-owner"] {
+        selects(&role(owner, "shop")[..2], mesh(), &[0, 1]);
+        selects(&role(owner, "other")[..2], mesh(), &[]);
+    }
+}
+
+#[test]
+fn shadow_policies_count_only_when_asked_for() {
+    let shadow = policy(&[("kuma.io/effect", "shadow")], Value::Null);
+    assert!(Selector::default().select(&shadow, &sidecar()).is_empty());
+    assert!(!Selector { with_shadow: true, ..Selector::default() }.select(&shadow, &sidecar()).is_empty());
+}
+
+#[test]
+fn delegated_gateways_and_zone_proxy_listeners_are_selected_as_such() {
+    let gateway = dataplane(
+        "edge",
+        &[],
+        json!({"address": "127.0.0.1", "gateway": {"tags": {"kuma.io/service": "edge"}}}),
+    );
+    for (top, expect) in [
+        (Value::Null, true),
+        (json!({"kind": "Mesh", "proxyTypes": ["Gateway"]}), true),
+        (json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), false),
+        (json!({"kind": "Dataplane"}), true),
+        (json!({"kind": "Dataplane", "sectionName": "http"}), false),
+        (json!({"kind": "MeshSubset", "tags": {"kuma.io/service": "edge"}}), true),
+        (json!({"kind": "MeshService", "name": "web"}), false),
+    ] {
+        let found = Selector::default().select(&policy(&[], top.clone()), &gateway);
+        assert_eq!(found, Selection { gateway: expect, ..Selection::default() }, "{top}");
+    }
+    let zone_proxy = dataplane(
+        "zone-proxy",
+        &[],
+        json!({"address": "127.0.0.1", "listeners": [
+            {"type": "ZoneIngress", "port": 10001, "name": "in"}, {"type": "ZoneEgress", "port": 10002}
+        ]}),
+    );
+    for (top, expect) in [
+        (Value::Null, vec![0, 1]),
+        (json!({"kind": "Dataplane", "sectionName": "10002"}), vec![1]),
+        (json!({"kind": "MeshSubset"}), vec![]),
+    ] {
+        let found = Selector::default().select(&policy(&[], top.clone()), &zone_proxy);
+        assert_eq!(found, Selection { listeners: expect, ..Selection::default() }, "{top}");
+    }
+}
+
+#[test]
+fn a_policy_on_a_route_selects_the_proxies_of_the_route() {
+    let route = resource(
+        Kind::MeshHTTPRoute,
+        "http-route-1",
+        &[],
+        json!({"targetRef": {"kind": "MeshService", "name": "web-api"}}),
+    );
+    let timeout = |route| {
+        resource(Kind::MeshTimeout, "t", &[], json!({"targetRef": {"kind": "MeshHTTPRoute", "name": route}}))
+    };
+    let (routes, api) = ([route], proxy("api-1", &[&[("kuma.io/service", "web-api")]]));
+    let selector = Selector { routes: &routes, ..Selector::default() };
+    assert_eq!(selector.select(&timeout("http-route-1"), &api).inbounds, [0]);
+    assert!(selector.select(&timeout("unknown"), &api).is_empty());
+    assert!(
+        selector.select(&timeout("http-route-1"), &proxy("w", &[&[("kuma.io/service", "web")]])).is_empty()
+    );
+}
+
+fn named(name: &str, with: &[(&str, &str)], top: Value) -> Arc<Resource> {
+    let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]);
+    resource(Kind::MeshTrafficPermission, name, with, json!({"targetRef": top, "from": from}))
+}
+
+fn names(policies: Vec<&Arc<Resource>>) -> Vec<&str> {
+    policies.into_iter().map(|policy| policy.name()).collect()
+}
+
+#[test]
+fn policies_of_a_proxy_come_in_order_of_precedence() {
+    let policies = [
+        named("mtp-1", &[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "v1"}})),
+        named("mtp-2", &[], json!({"kind": "Mesh"})),
+        named("mtp-3", &[], json!({"kind": "MeshService", "name": "web"})),
+        named("mtp-4", &[], json!({"kind": "MeshSubset", "tags": {"version": "v1"}})),
+    ];
+    let web = proxy(
+        "web-1",
+        &[&[("kuma.io/service", "web"), ("version", "v1")], &[("kuma.io/service", "web"), ("version", "v3")]],
+    );
+    let selector = Selector::default();
+    assert_eq!(names(selector.for_proxy(&policies, &web)), ["mtp-2", "mtp-4", "mtp-3", "mtp-1"]);
+    let second = crate::support::inbound(&web, 1);
+    assert_eq!(names(selector.for_inbound(&policies, &web, second)), ["mtp-2", "mtp-3"]);
+}
+
+#[test]
+fn tags_of_several_inbounds_do_not_add_up() {
+    let subset = json!({"kind": "MeshSubset", "tags": {"version": "v1", "env": "dev", "team": "mesh"}});
+    let apart = proxy("a", &[&[("version", "v1")], &[("env", "dev")], &[("team", "mesh")]]);
+    assert!(Selector::default().select(&named("p", &[], subset), &apart).is_empty());
+}
+
+#[test]
+fn references_to_dataplanes_are_ordered_from_labels_to_name_with_section() {
+    let policies = [
+        named("a", HERE, json!({"kind": "Dataplane", "name": "web-1", "sectionName": "http"})),
+        named("b", HERE, json!({"kind": "Dataplane", "name": "web-1"})),
+        named("c", HERE, json!({"kind": "Dataplane", "labels": {"app": "web"}, "sectionName": "http"})),
+        named("d", HERE, json!({"kind": "Dataplane", "labels": {"app": "web"}})),
+    ];
+    assert_eq!(names(Selector::default().for_proxy(&policies, &sidecar())), ["d", "c", "b", "a"]);
+}
+
+#[test]
+fn of_two_policies_for_the_mesh_the_alphabetically_first_comes_last() {
+    let policies = [mtp("default-demo-app", json!({})), mtp("default-demo-app-b", json!({}))];
+    assert_eq!(
+        names(Selector::default().for_proxy(&policies, &sidecar())),
+        ["default-demo-app-b", "default-demo-app"]
+    );
+}
+
+#[test]
+fn policies_of_another_mesh_do_not_apply() {
+    let mut other = Resource::clone(&policy(&[], Value::Null));
+    other.key.mesh = "other".into();
+    assert!(Selector::default().select(&other, &sidecar()).is_empty());
+}

@@ -1,0 +1,80 @@
+//! Resources for tests, written the way users write them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use policy::PolicyView;
+use resources::{
+    Key, Kind, Labels, Resource, Spec,
+    kinds::dataplane::{Dataplane, Inbound},
+    naming::{Kri, ShortName},
+};
+use serde_json::{Value, json};
+
+pub fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A resource of mesh `default`; panics on fields that the kind does not have.
+#[track_caller]
+pub fn resource(kind: Kind, name: &str, with: &[(&str, &str)], spec: Value) -> Arc<Resource> {
+    let mut unknown = Vec::new();
+    let spec = Spec::from_json(kind, spec, &mut unknown).unwrap();
+    assert_eq!(unknown, Vec::<String>::new(), "{kind} {name}");
+    Arc::new(Resource {
+        key: Key::new(kind, "default", name),
+        labels: labels(with),
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 1,
+        owner: None,
+        spec,
+        status: None,
+    })
+}
+
+pub fn mtp(name: &str, spec: Value) -> Arc<Resource> {
+    resource(Kind::MeshTrafficPermission, name, &[], spec)
+}
+
+/// A proxy with one inbound per set of tags, on ports 8080, 8081, …
+pub fn proxy(name: &str, inbounds: &[&[(&str, &str)]]) -> Arc<Resource> {
+    let inbounds: Vec<Value> = inbounds
+        .iter()
+        .enumerate()
+        .map(|(i, tags)| json!({"port": 8080 + i, "tags": labels(tags)}))
+        .collect();
+    dataplane(name, &[], json!({"address": "127.0.0.1", "inbound": inbounds}))
+}
+
+pub fn dataplane(name: &str, with: &[(&str, &str)], networking: Value) -> Arc<Resource> {
+    resource(Kind::Dataplane, name, with, json!({ "networking": networking }))
+}
+
+pub fn inbound(proxy: &Resource, index: usize) -> &Inbound {
+    &proxy.spec.get::<Dataplane>().unwrap().inbounds()[index]
+}
+
+pub fn view(policy: &Resource) -> PolicyView {
+    PolicyView::of(policy).unwrap()
+}
+
+/// A policy of a kind this control plane may not serve.
+pub fn foreign(kind: &str, name: &str, spec: &Value) -> PolicyView {
+    let kri = Kri {
+        short: ShortName::of_type(kind).unwrap(),
+        mesh: "default".to_owned(),
+        zone: String::new(),
+        namespace: String::new(),
+        name: name.to_owned(),
+        section: String::new(),
+    };
+    PolicyView::read(kri, name, &Labels::new(), spec)
+}
+
+/// `name#index` for each origin.
+pub fn origins<'a>(kris: impl IntoIterator<Item = &'a Kri>) -> Vec<String> {
+    kris.into_iter()
+        .map(|kri| format!("{}#{}", kri.name, kri.section.strip_prefix("rule_").unwrap()))
+        .collect()
+}
