@@ -2,20 +2,45 @@
 //!
 //! `for_proxy` is a pure function of a snapshot and of what is known about the proxy. Names are
 //! chosen here, once per proxy ([`names`]), and travel with what they name: nothing downstream looks
-//! anything up by string.
+//! anything up by string. What cannot be planned becomes one of the plan's `problems`, and the rest of
+//! the proxy works.
+//!
+//! Every part of a plan can be hashed, so that what is made of it is found again by its content.
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+mod external;
+mod inbound;
 pub mod names;
+mod outbound;
+mod system;
+mod timeouts;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
-use topology::{ClientTls, DestinationId, Endpoints, External, Protocol};
+use resources::{Resource, Spec, kinds::dataplane::Networking, naming::Direction};
+use topology::{ClientTls, DestinationId, Endpoints, MeshSnapshot, Protocol};
 
-pub use names::{InboundNames, OutboundNames};
+pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use timeouts::Timeouts;
+
+/// Why there is no plan at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "cannot plan proxy {name:?}: there is no Dataplane of that name in mesh {mesh:?}; \
+         create it or start kuma-dp with --dataplane-file"
+    )]
+    NoDataplane { mesh: Arc<str>, name: Arc<str> },
+    #[error(
+        "cannot plan proxy {name:?}: its Dataplane in mesh {mesh:?} has no networking; add networking.address"
+    )]
+    NoNetworking { mesh: Arc<str>, name: Arc<str> },
+}
 
 /// What the proxy told about itself when it connected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyTraits {
     pub mesh: Arc<str>,
     pub name: Arc<str>,
@@ -28,34 +53,32 @@ pub struct ProxyTraits {
     /// Where Envoy's own admin interface listens: a pipe, or a loopback port.
     pub admin_target: AdminTarget,
     pub readiness_port: u16,
+    /// The file of certificate authorities on the proxy's machine, if it has one.
+    pub system_ca_path: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AdminTarget {
     Pipe(String),
     Port(IpAddr, u16),
 }
 
 /// Everything the proxy must do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyPlan {
+    pub mesh: Arc<str>,
     pub inbounds: Vec<Inbound>,
     pub outbounds: Vec<Outbound>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
-}
-
-/// Names under which the proxy asks for its certificate and for the mesh's authorities.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretNames {
-    pub identity: String,
-    pub authorities: String,
+    /// What the Dataplane asks for and cannot have, each with its reason.
+    pub problems: Vec<String>,
 }
 
 /// Accept traffic for the application.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Inbound {
     pub names: InboundNames,
     pub address: IpAddr,
@@ -67,15 +90,18 @@ pub struct Inbound {
     /// Off under transparent proxying, where traffic arrives at one port and is handed over.
     pub bind: bool,
     pub reuse_port: bool,
+    /// Whether addresses of IPv6 count as internal too.
+    pub ipv6: bool,
     /// Reach the application from the loopback source 127.0.0.6 / ::6 (transparent proxying).
     pub from_loopback_source: bool,
+    /// What tools find out about the listener: its tags, or its unified name when it has none.
     pub tags: BTreeMap<String, String>,
     /// `None` while mTLS is off: nobody can be told apart, so nobody is asked.
     pub permissions: Option<policy::Permissions>,
     pub timeouts: Timeouts,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerTls {
     Off,
     Strict,
@@ -83,48 +109,124 @@ pub enum ServerTls {
 }
 
 /// Offer the application a destination at an address of its own.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Outbound {
     pub destination: DestinationId,
     pub names: OutboundNames,
     pub address: IpAddr,
     pub port: u16,
+    /// Further addresses of the same listener.
+    pub also_at: Vec<(IpAddr, u16)>,
     pub bind: bool,
+    pub reuse_port: bool,
+    pub ipv6: bool,
     pub protocol: Protocol,
     pub tls: ClientTls,
     pub external: Option<External>,
     pub endpoints: Arc<Endpoints>,
+    /// What tools find out about the listener: its tags, or its unified name.
     pub tags: BTreeMap<String, String>,
     pub timeouts: Timeouts,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Passthrough {
-    pub name: String,
+    pub names: PassthroughNames,
     pub address: IpAddr,
     pub port: u16,
-    pub direction: resources::naming::Direction,
+    pub direction: Direction,
+    /// Whether the mesh lets traffic out; when not, it is accepted and ends here.
     pub allowed: bool,
+    pub reuse_port: bool,
 }
 
 /// Offer Envoy's admin interface to the control plane.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Admin {
-    pub name: String,
-    pub readiness_name: String,
+    pub names: AdminNames,
     pub address: IpAddr,
     pub port: u16,
     pub target: AdminTarget,
+    /// 0 when the proxy has no readiness reporter; Envoy's own answer is offered then.
     pub readiness_port: u16,
+    pub reuse_port: bool,
+    /// Filled in by the caller, who holds the keys; without it only readiness is offered.
+    pub tls: Option<Arc<AdminTls>>,
 }
 
-/// How long things may take. Zero means forever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    pub connect: std::time::Duration,
-    pub idle: std::time::Duration,
-    pub request: std::time::Duration,
-    pub stream_idle: std::time::Duration,
-    pub max_stream: std::time::Duration,
+/// How the admin interface proves itself, and to whom it answers; all in PEM.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct AdminTls {
+    pub certificate: String,
+    pub key: String,
+    /// Signs the certificate of the control plane.
+    pub authority: String,
+}
+
+impl fmt::Debug for AdminTls {
+    /// Keys do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminTls").finish_non_exhaustive()
+    }
+}
+
+/// What planning looks at, gathered once.
+struct Context<'a> {
+    snapshot: &'a MeshSnapshot,
+    mesh: Option<&'a resources::kinds::mesh::Mesh>,
+    traits: &'a ProxyTraits,
+    dataplane: &'a Resource,
+    networking: &'a Networking,
+    names: Names,
+}
+
+/// Plans the proxy of the Dataplane named in `traits`.
+pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyPlan, Error> {
+    let missing = || (traits.mesh.clone(), traits.name.clone());
+    let found = snapshot.dataplanes.get(&traits.name).map(|dataplane| (dataplane, &dataplane.spec));
+    let Some((dataplane, Spec::Dataplane(spec))) = found else {
+        let (mesh, name) = missing();
+        return Err(Error::NoDataplane { mesh, name });
+    };
+    let Some(networking) = &spec.networking else {
+        let (mesh, name) = missing();
+        return Err(Error::NoNetworking { mesh, name });
+    };
+    let mesh = match &snapshot.mesh.spec {
+        Spec::Mesh(mesh) => Some(&**mesh),
+        _ => None,
+    };
+    let names = Names::chosen(traits.unified_naming);
+    let context = Context { snapshot, mesh, traits, dataplane, networking, names };
+    let mut problems = Vec::new();
+    let inbounds = inbound::plan(&context, &mut problems);
+    let outbounds = outbound::plan(&context, &inbounds, &mut problems);
+    Ok(ProxyPlan {
+        mesh: snapshot.name.clone(),
+        outbounds,
+        passthrough: system::passthrough(&context, &mut problems),
+        admin: system::admin(&context, &mut problems),
+        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        inbounds,
+        problems,
+    })
+}
+
+/// A port number, or a problem that says whose it is.
+fn port_of(value: u32, whose: &str, problems: &mut Vec<String>) -> Option<u16> {
+    let port = u16::try_from(value).ok().filter(|port| *port != 0);
+    if port.is_none() {
+        problems.push(format!("{whose}: port {value} is not in the range 1 to 65535"));
+    }
+    port
+}
+
+/// An IP address, or a problem that says whose it is.
+fn ip_of(value: &str, whose: &str, problems: &mut Vec<String>) -> Option<IpAddr> {
+    let ip = value.parse().ok();
+    if ip.is_none() {
+        problems.push(format!("{whose}: address {value:?} is not an IP address"));
+    }
+    ip
 }

@@ -1,4 +1,21 @@
 //! What things are called, chosen once per proxy.
+//!
+//! A proxy that asked for unified names gets resources and statistics of the same name: `self_…` for
+//! what belongs to the proxy, the KRI of the destination for what it calls, `system_…` for what is
+//! internal. Every other proxy gets the names from before. Destinations selected by tags have no KRI, so
+//! they keep the older names with either choice and one proxy may see both.
+
+use std::net::IpAddr;
+
+use resources::naming::{Direction, IpVersion, SectionName, SelfName, legacy, system};
+use topology::{Destination, DestinationId, Protocol};
+
+/// How a proxy's resources are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Names {
+    Legacy,
+    Unified,
+}
 
 /// The names of everything that belongs to one inbound.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,5 +44,194 @@ pub struct OutboundNames {
     pub cluster_stats: Option<String>,
     pub route_configuration: String,
     pub virtual_host: String,
+    /// The route that is there when no policy gives another; the same in both schemes.
+    pub default_route: String,
     pub filter_stats: String,
+}
+
+/// The names of what lets through one IP version in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PassthroughNames {
+    pub listener: String,
+    pub listener_stats: Option<String>,
+    pub cluster: String,
+    pub cluster_stats: Option<String>,
+    pub filter_stats: String,
+}
+
+/// The names of what the proxy offers to its control plane and to probes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AdminNames {
+    pub listener: String,
+    pub listener_stats: Option<String>,
+    pub cluster: String,
+    pub cluster_stats: Option<String>,
+    pub readiness_cluster: String,
+    pub readiness_cluster_stats: Option<String>,
+    pub filter_stats: String,
+}
+
+/// Names under which the proxy asks for its certificate and for the mesh's authorities.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SecretNames {
+    pub identity: String,
+    pub authorities: String,
+}
+
+/// What the names of an inbound are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct InboundFacts<'a> {
+    pub section: &'a SectionName,
+    pub address: IpAddr,
+    pub port: u16,
+    pub service_port: u16,
+    /// The `kuma.io/service` tag.
+    pub service: Option<&'a str>,
+}
+
+impl Names {
+    pub fn chosen(unified: bool) -> Names {
+        if unified { Names::Unified } else { Names::Legacy }
+    }
+
+    pub fn inbound(self, facts: InboundFacts<'_>) -> InboundNames {
+        match self {
+            Names::Unified => {
+                let name = SelfName::Inbound(facts.section.clone()).to_string();
+                InboundNames {
+                    listener: name.clone(),
+                    listener_stats: Some(name.clone()),
+                    cluster: name.clone(),
+                    cluster_stats: None,
+                    route_configuration: name.clone(),
+                    virtual_host: name.clone(),
+                    permission_stats: format!("{name}."),
+                    filter_stats: name,
+                }
+            }
+            Names::Legacy => {
+                let listener = legacy::inbound_listener(&facts.address.to_string(), facts.port.into());
+                let cluster = legacy::inbound_cluster(facts.service_port.into());
+                let (route_configuration, virtual_host) = match facts.service {
+                    Some(service) => (format!("inbound:{service}"), service.to_owned()),
+                    None => (listener.clone(), listener.clone()),
+                };
+                InboundNames {
+                    permission_stats: format!("{}.", legacy::sanitize_stat(&listener)),
+                    filter_stats: legacy::sanitize_stat(&cluster),
+                    cluster_stats: other_in_stats(&cluster),
+                    listener,
+                    listener_stats: None,
+                    cluster,
+                    route_configuration,
+                    virtual_host,
+                }
+            }
+        }
+    }
+
+    /// The names of a destination that is offered at an address.
+    pub fn outbound(self, destination: &Destination, address: IpAddr, port: u16) -> OutboundNames {
+        let default_route = legacy::route_of_matches(r#"[{"path":{"value":"/","type":"PathPrefix"}}]"#);
+        let listener = legacy::outbound_listener(&address.to_string(), port.into());
+        match (&destination.id, self) {
+            (DestinationId::Port(kri), Names::Unified) => {
+                let name = kri.to_string();
+                OutboundNames {
+                    listener: name.clone(),
+                    listener_stats: Some(name.clone()),
+                    cluster: name.clone(),
+                    cluster_stats: None,
+                    route_configuration: name.clone(),
+                    virtual_host: name.clone(),
+                    default_route,
+                    filter_stats: name,
+                }
+            }
+            (DestinationId::Port(kri), Names::Legacy) => {
+                let cluster = legacy::destination(kri, destination.port);
+                OutboundNames {
+                    listener,
+                    listener_stats: None,
+                    cluster_stats: other_in_stats(&cluster),
+                    route_configuration: kri.to_string(),
+                    virtual_host: cluster.clone(),
+                    default_route,
+                    filter_stats: filter_stats(&cluster, destination.protocol),
+                    cluster,
+                }
+            }
+            (DestinationId::Tags(tags), _) => {
+                let cluster = legacy::subset_cluster(tags, &Default::default());
+                let service = tags.get(resources::labels::SERVICE).cloned().unwrap_or_default();
+                OutboundNames {
+                    listener,
+                    listener_stats: None,
+                    cluster_stats: other_in_stats(&cluster),
+                    route_configuration: format!("outbound:{service}"),
+                    default_route,
+                    filter_stats: filter_stats(&service, destination.protocol),
+                    virtual_host: service,
+                    cluster,
+                }
+            }
+        }
+    }
+
+    pub fn passthrough(self, ip: IpVersion, direction: Direction) -> PassthroughNames {
+        let name = match self {
+            Names::Unified => SelfName::Passthrough(ip, direction).to_string(),
+            Names::Legacy => legacy::passthrough(ip, direction),
+        };
+        PassthroughNames {
+            listener: name.clone(),
+            listener_stats: self.listener_stats(&name),
+            cluster: name.clone(),
+            cluster_stats: other_in_stats(&name),
+            filter_stats: legacy::sanitize_stat(&name),
+        }
+    }
+
+    pub fn admin(self) -> AdminNames {
+        let (name, readiness) = match self {
+            Names::Unified => (system::ENVOY_ADMIN, system::READINESS),
+            Names::Legacy => ("kuma:envoy:admin", "kuma:readiness"),
+        };
+        AdminNames {
+            listener: name.to_owned(),
+            listener_stats: self.listener_stats(name),
+            cluster: name.to_owned(),
+            cluster_stats: other_in_stats(name),
+            readiness_cluster: readiness.to_owned(),
+            readiness_cluster_stats: other_in_stats(readiness),
+            filter_stats: legacy::sanitize_stat(name),
+        }
+    }
+
+    pub fn secrets(self, mesh: &str) -> SecretNames {
+        match self {
+            Names::Unified => SecretNames { identity: system::identity(mesh), authorities: system::ca(mesh) },
+            Names::Legacy => SecretNames {
+                identity: format!("identity_cert:secret:{mesh}"),
+                authorities: format!("mesh_ca:secret:{mesh}"),
+            },
+        }
+    }
+
+    fn listener_stats(self, name: &str) -> Option<String> {
+        (self == Names::Unified).then(|| name.to_owned())
+    }
+}
+
+/// The name an older cluster has in statistics, if its own does not fit there.
+fn other_in_stats(cluster: &str) -> Option<String> {
+    Some(legacy::sanitize_stat(cluster)).filter(|stats| stats != cluster)
+}
+
+/// Only the HTTP filter's prefix was ever made to fit.
+fn filter_stats(name: &str, protocol: Protocol) -> String {
+    match protocol {
+        Protocol::Http | Protocol::Http2 | Protocol::Grpc => legacy::sanitize_stat(name),
+        Protocol::Kafka | Protocol::Tcp => name.to_owned(),
+    }
 }

@@ -1,0 +1,161 @@
+//! Destinations outside the mesh: how their TLS is verified, with everything the proxy needs to do it.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use resources::kinds::mesh_external_service::{
+    self as service, DataSource, SanMatchType, Verification, VerificationMode,
+};
+use topology::{Destination, Endpoints};
+
+use crate::ProxyTraits;
+
+/// What lies outside the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct External {
+    pub tls: Option<ExternalTls>,
+}
+
+/// TLS that the proxy originates on behalf of the application.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ExternalTls {
+    /// The server name to ask for; `None` for the name of whichever endpoint is called.
+    pub server_name: Option<String>,
+    /// The certificate must have one of these; empty when that is not checked.
+    pub names: Vec<San>,
+    pub authorities: ExternalAuthorities,
+    /// Certificate and key of the proxy, in PEM.
+    pub client: Option<(String, String)>,
+    pub min: Option<TlsVersion>,
+    pub max: Option<TlsVersion>,
+    pub allow_renegotiation: bool,
+}
+
+impl std::fmt::Debug for ExternalTls {
+    /// The client's key does not belong into logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ExternalTls { server_name, names, authorities, .. } = self;
+        let mut shown = f.debug_struct("ExternalTls");
+        shown.field("server_name", server_name).field("names", names).field("authorities", authorities);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Who must have signed the certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ExternalAuthorities {
+    Anyone,
+    Pem(String),
+    /// A file on the proxy's machine.
+    File(String),
+}
+
+/// A name the certificate may have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum San {
+    Dns(String),
+    DnsPrefix(String),
+    Ip(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TlsVersion {
+    Tls10,
+    Tls11,
+    Tls12,
+    Tls13,
+}
+
+/// `None` for destinations in the mesh; the error is the reason why this one cannot be offered.
+pub(crate) fn plan(
+    destination: &Destination,
+    endpoints: &Endpoints,
+    traits: &ProxyTraits,
+) -> Result<Option<External>, String> {
+    let Some(external) = &destination.external else { return Ok(None) };
+    let tls = match &external.tls {
+        Some(tls) if tls.enabled => Some(originate(tls, endpoints, traits)?),
+        _ => None,
+    };
+    Ok(Some(External { tls }))
+}
+
+fn originate(tls: &service::Tls, endpoints: &Endpoints, traits: &ProxyTraits) -> Result<ExternalTls, String> {
+    let secured = Verification::default();
+    let verification = tls.verification.as_ref().unwrap_or(&secured);
+    let skips_authority = matches!(verification.mode, VerificationMode::SkipCa | VerificationMode::SkipAll);
+    let skips_names = skips_authority || matches!(verification.mode, VerificationMode::SkipSan);
+    let authorities = match (&verification.ca_cert, &traits.system_ca_path) {
+        _ if skips_authority => ExternalAuthorities::Anyone,
+        (Some(given), _) => ExternalAuthorities::Pem(pem("caCert", given)?),
+        (None, Some(path)) => ExternalAuthorities::File(path.clone()),
+        (None, None) => {
+            return Err(
+                "its certificate cannot be verified: the proxy found no authorities on its machine; \
+                        give tls.verification.caCert"
+                    .to_owned(),
+            );
+        }
+    };
+    let client = match (&verification.client_cert, &verification.client_key) {
+        (Some(certificate), Some(key)) => Some((pem("clientCert", certificate)?, pem("clientKey", key)?)),
+        _ => None,
+    };
+    let version = tls.version.as_ref();
+    Ok(ExternalTls {
+        server_name: verification.server_name.clone(),
+        names: if skips_names { Vec::new() } else { names(verification, endpoints) },
+        authorities,
+        client,
+        min: version.and_then(|v| v.min.as_ref()).and_then(tls_version),
+        max: version.and_then(|v| v.max.as_ref()).and_then(tls_version),
+        allow_renegotiation: tls.allow_renegotiation,
+    })
+}
+
+/// What the user lists, else the server name, else the addresses that are called.
+fn names(verification: &Verification, endpoints: &Endpoints) -> Vec<San> {
+    let listed = verification.subject_alt_names.as_deref().unwrap_or_default();
+    if !listed.is_empty() {
+        let name = |listed: &service::SanMatch| match listed.type_ {
+            SanMatchType::Prefix => San::DnsPrefix(listed.value.clone()),
+            SanMatchType::Exact | SanMatchType::Other(_) => exact(&listed.value),
+        };
+        return listed.iter().map(name).collect();
+    }
+    match &verification.server_name {
+        Some(name) => vec![exact(name)],
+        None => endpoints.0.iter().map(|endpoint| exact(&endpoint.address)).collect(),
+    }
+}
+
+fn exact(name: &str) -> San {
+    match name.parse::<std::net::IpAddr>() {
+        Ok(ip) => San::Ip(ip.to_string()),
+        Err(_) => San::Dns(name.to_owned()),
+    }
+}
+
+fn tls_version(version: &service::TlsVersion) -> Option<TlsVersion> {
+    match version {
+        service::TlsVersion::Tls10 => Some(TlsVersion::Tls10),
+        service::TlsVersion::Tls11 => Some(TlsVersion::Tls11),
+        service::TlsVersion::Tls12 => Some(TlsVersion::Tls12),
+        service::TlsVersion::Tls13 => Some(TlsVersion::Tls13),
+        service::TlsVersion::Auto | service::TlsVersion::Other(_) => None,
+    }
+}
+
+fn pem(field: &str, source: &DataSource) -> Result<String, String> {
+    let path = format!("tls.verification.{field}");
+    match (&source.inline, &source.inline_string, &source.secret) {
+        (Some(encoded), ..) => {
+            let bytes =
+                BASE64.decode(encoded).map_err(|error| format!("{path}.inline is not base64: {error}"))?;
+            String::from_utf8(bytes).map_err(|_| format!("{path}.inline is not text in PEM form"))
+        }
+        (_, Some(text), _) => Ok(text.clone()),
+        (.., Some(secret)) => Err(format!(
+            "{path} refers to secret {secret:?}, which proxies that call without an egress cannot be given; use inline"
+        )),
+        _ => Err(format!("{path} is empty; give inline or inlineString")),
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the proxy accepts traffic for its application.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use resources::{
+    Kind,
+    kinds::{
+        dataplane::{self, InboundState},
+        protocol::Protocol as Named,
+    },
+    labels,
+    naming::{SectionName, SelfName},
+};
+use topology::{MtlsMode, Protocol};
+
+use crate::{Context, Inbound, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
+
+/// The tag tools read a listener's unified name from when it has no tags.
+pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
+
+pub(crate) fn plan(context: &Context<'_>, problems: &mut Vec<String>) -> Vec<Inbound> {
+    let mut planned: Vec<Inbound> = Vec::new();
+    let mut taken = BTreeSet::new();
+    let mut listeners = BTreeSet::new();
+    for spec in &context.networking.inbound {
+        if spec.state == InboundState::Ignored {
+            continue;
+        }
+        let whose = format!("inbound {}", spec.section_name());
+        let Some(inbound) = one(context, spec, &whose, problems) else { continue };
+        if !taken.insert((inbound.address, inbound.port)) {
+            problems.push(format!(
+                "{whose}: another inbound already listens at {}:{}; the first one is used",
+                inbound.address, inbound.port
+            ));
+            continue;
+        }
+        if !listeners.insert(inbound.names.listener.clone()) {
+            problems.push(format!(
+                "{whose}: another inbound is already called {}; give one of them another name",
+                inbound.names.listener
+            ));
+            continue;
+        }
+        let same_cluster = planned.iter().find(|other| other.names.cluster == inbound.names.cluster);
+        if let Some(other) = same_cluster.filter(|other| other.workload != inbound.workload) {
+            problems.push(format!(
+                "{whose}: shares the cluster {} with an inbound whose application is at {}; its traffic goes there too",
+                inbound.names.cluster, other.workload.0
+            ));
+        }
+        planned.push(inbound);
+    }
+    planned
+}
+
+fn one(
+    context: &Context<'_>,
+    spec: &dataplane::Inbound,
+    whose: &str,
+    problems: &mut Vec<String>,
+) -> Option<Inbound> {
+    let address = ip_of(spec.address_in(context.networking), whose, problems)?;
+    let port = port_of(spec.port, whose, problems)?;
+    let service_address = ip_of(spec.service_address_in(context.networking), whose, problems)?;
+    let service_port = port_of(spec.service_port(), whose, problems)?;
+    let section: SectionName = match spec.section_name().parse() {
+        Ok(section) => section,
+        Err(error) => {
+            problems.push(format!("{whose}: {error}"));
+            return None;
+        }
+    };
+    let protocol = protocol_of(spec, whose, problems);
+    let service = spec.tags.get(labels::SERVICE).map(String::as_str);
+    let redirected = context.networking.transparent_proxying.is_some();
+    let tags = if spec.tags.is_empty() {
+        BTreeMap::from([(UNIFIED_NAME.to_owned(), SelfName::Inbound(section.clone()).to_string())])
+    } else {
+        spec.tags.clone()
+    };
+    Some(Inbound {
+        names: context.names.inbound(InboundFacts {
+            section: &section,
+            address,
+            port,
+            service_port,
+            service,
+        }),
+        address,
+        port,
+        workload: (service_address, service_port),
+        protocol,
+        tls: server_tls(context),
+        bind: !redirected,
+        reuse_port: context.traits.reuse_port,
+        ipv6: context.traits.ipv6,
+        from_loopback_source: redirected && !service_address.is_loopback(),
+        tags,
+        permissions: permissions(context, spec),
+        timeouts: Timeouts::of_inbound(protocol),
+    })
+}
+
+fn server_tls(context: &Context<'_>) -> ServerTls {
+    match context.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
+        None => ServerTls::Off,
+        Some(MtlsMode::Strict) => ServerTls::Strict,
+        Some(MtlsMode::Permissive) => ServerTls::Permissive,
+    }
+}
+
+/// Once clients can be told apart, somebody must have allowed them.
+fn permissions(context: &Context<'_>, spec: &dataplane::Inbound) -> Option<policy::Permissions> {
+    context.snapshot.mtls.as_ref()?;
+    let of_kind = |kind| context.snapshot.policies.get(&kind).map_or(&[][..], Vec::as_slice);
+    let selector = policy::Selector { routes: of_kind(Kind::MeshHTTPRoute), ..policy::Selector::default() };
+    let policies = of_kind(Kind::MeshTrafficPermission);
+    Some(policy::permission::resolve(policies, context.dataplane, spec, &selector))
+}
+
+fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<String>) -> Protocol {
+    let word = match spec.protocol.as_str() {
+        "" => spec.tags.get(labels::PROTOCOL).map_or("", String::as_str),
+        word => word,
+    };
+    match Named::from(word) {
+        Named::Http => Protocol::Http,
+        Named::Http2 => Protocol::Http2,
+        Named::Grpc => Protocol::Grpc,
+        Named::Kafka => Protocol::Kafka,
+        Named::Tcp => Protocol::Tcp,
+        Named::Other(unknown) => {
+            if !unknown.is_empty() {
+                problems.push(format!(
+                    "{whose}: protocol {unknown:?} is none of grpc, http, http2, kafka, tcp; it is proxied as tcp"
+                ));
+            }
+            Protocol::Tcp
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What the proxy offers its application to call.
+//!
+//! Without transparent proxying that is what the Dataplane lists. With it, every destination that has a
+//! virtual address is offered there, unless the Dataplane says which ones it needs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use resources::{
+    Key, Kind,
+    kinds::{
+        dataplane::{self, ReachableBackendRef, TransparentProxying},
+        mesh::{Mesh, MeshServicesMode},
+    },
+    labels,
+};
+use topology::{Destination, DestinationId};
+
+use crate::{Context, Inbound, Outbound, Timeouts, external, inbound::UNIFIED_NAME, ip_of, port_of};
+
+pub(crate) fn plan(context: &Context<'_>, inbounds: &[Inbound], problems: &mut Vec<String>) -> Vec<Outbound> {
+    let mut planned = Planned {
+        context,
+        outbounds: Vec::new(),
+        listeners: BTreeMap::new(),
+        taken: BTreeSet::new(),
+        problems,
+    };
+    // An address the application answers at is not one it calls.
+    planned.taken.extend(inbounds.iter().map(|inbound| (inbound.address, inbound.port)));
+    let mut listed = BTreeSet::new();
+    for spec in &context.networking.outbound {
+        if let Some(destination) = planned.listed(spec) {
+            listed.insert(destination);
+        }
+    }
+    if let Some(redirect) = &context.networking.transparent_proxying {
+        let reachable = Reachable::of(context, redirect, &listed, planned.problems);
+        for destination in context.snapshot.destinations.values() {
+            if reachable.has(destination) {
+                planned.redirected(destination);
+            }
+        }
+    }
+    planned.outbounds
+}
+
+struct Planned<'a, 'p> {
+    context: &'a Context<'a>,
+    outbounds: Vec<Outbound>,
+    /// Where in `outbounds` a listener of this name is.
+    listeners: BTreeMap<String, usize>,
+    taken: BTreeSet<(IpAddr, u16)>,
+    problems: &'p mut Vec<String>,
+}
+
+impl Planned<'_, '_> {
+    /// An outbound the Dataplane lists; says which port of a resource it leads to.
+    fn listed(&mut self, spec: &dataplane::Outbound) -> Option<DestinationId> {
+        let whose = format!("outbound {}:{}", spec.address(), spec.port);
+        let address = ip_of(spec.address(), &whose, self.problems)?;
+        let port = port_of(spec.port, &whose, self.problems)?;
+        let (found, asked) = match &spec.backend_ref {
+            Some(reference) => {
+                let asked = format!("{} {:?} port {}", reference.kind, reference.name, reference.port);
+                (self.context.snapshot.backend(reference), asked)
+            }
+            None => {
+                let id = DestinationId::Tags(Arc::new(spec.tags.clone()));
+                (self.context.snapshot.destinations.get(&id), format!("tags {:?}", spec.tags))
+            }
+        };
+        let Some(destination) = found else {
+            self.problems.push(format!("{whose}: there is no destination with {asked} in the mesh"));
+            return None;
+        };
+        if !self.taken.insert((address, port)) {
+            self.problems.push(format!("{whose}: the address is in use by an inbound or another outbound"));
+            return None;
+        }
+        self.add(destination, address, port, &spec.tags, &whose);
+        matches!(destination.id, DestinationId::Port(_)).then(|| destination.id.clone())
+    }
+
+    /// A destination at each of its virtual addresses.
+    fn redirected(&mut self, destination: &Arc<Destination>) {
+        for &address in &destination.vips {
+            let whose = format!("virtual address {address}:{}", destination.port);
+            let Some(port) = port_of(destination.port, &whose, self.problems) else { continue };
+            if address.is_ipv6() && !self.context.traits.ipv6 {
+                continue;
+            }
+            // Headless services have the addresses of their instances, this one's among them.
+            if self.taken.insert((address, port)) {
+                self.add(destination, address, port, &BTreeMap::new(), &whose);
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        destination: &Arc<Destination>,
+        address: IpAddr,
+        port: u16,
+        tags: &BTreeMap<String, String>,
+        whose: &str,
+    ) {
+        let (context, snapshot) = (self.context, self.context.snapshot);
+        let endpoints = snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
+        let external = match external::plan(destination, &endpoints, context.traits) {
+            Ok(external) => external,
+            Err(reason) => {
+                self.problems.push(format!("{whose}: {reason}"));
+                return;
+            }
+        };
+        let names = context.names.outbound(destination, address, port);
+        // Unified names do not hold the address, so a destination offered at two is one listener at both.
+        let same = self.listeners.get(&names.listener).and_then(|&index| self.outbounds.get_mut(index));
+        if let Some(other) = same {
+            other.also_at.push((address, port));
+            return;
+        }
+        self.listeners.insert(names.listener.clone(), self.outbounds.len());
+        self.outbounds.push(Outbound {
+            names,
+            destination: destination.id.clone(),
+            address,
+            port,
+            also_at: Vec::new(),
+            bind: context.networking.transparent_proxying.is_none(),
+            reuse_port: context.traits.reuse_port,
+            ipv6: context.traits.ipv6,
+            protocol: destination.protocol,
+            tls: destination.tls.clone(),
+            external,
+            endpoints,
+            tags: shown_tags(&destination.id, tags),
+            timeouts: Timeouts::of_outbound(),
+        });
+    }
+}
+
+fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    match id {
+        DestinationId::Port(kri) => BTreeMap::from([(UNIFIED_NAME.to_owned(), kri.to_string())]),
+        DestinationId::Tags(selected) => {
+            let tags = if tags.is_empty() { selected } else { tags };
+            tags.iter()
+                .filter(|(name, _)| *name != labels::MESH)
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect()
+        }
+    }
+}
+
+/// Which destinations are offered at their virtual addresses.
+struct Reachable<'a> {
+    /// `None` for all.
+    backends: Option<BTreeSet<DestinationId>>,
+    /// Empty for all.
+    services: &'a [String],
+    by_tags: bool,
+}
+
+impl<'a> Reachable<'a> {
+    fn of(
+        context: &Context<'a>,
+        redirect: &'a TransparentProxying,
+        listed: &BTreeSet<DestinationId>,
+        problems: &mut Vec<String>,
+    ) -> Reachable<'a> {
+        let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
+        let backends = match &redirect.reachable_backends {
+            Some(reachable) => {
+                Some(reachable.refs.iter().flat_map(|r| resolve(context, r, problems)).collect())
+            }
+            None if !listed.is_empty() => Some(listed.clone()),
+            None if !redirect.reachable_services.is_empty()
+                || mode == MeshServicesMode::ReachableBackends =>
+            {
+                Some(BTreeSet::new())
+            }
+            None => None,
+        };
+        Reachable {
+            backends,
+            services: &redirect.reachable_services,
+            by_tags: mode != MeshServicesMode::Exclusive,
+        }
+    }
+
+    fn has(&self, destination: &Destination) -> bool {
+        match &destination.id {
+            DestinationId::Port(_) => self.backends.as_ref().is_none_or(|all| all.contains(&destination.id)),
+            DestinationId::Tags(tags) => {
+                let service = tags.get(labels::SERVICE);
+                self.by_tags
+                    && (self.services.is_empty() || service.is_some_and(|s| self.services.contains(s)))
+            }
+        }
+    }
+}
+
+fn resolve(
+    context: &Context<'_>,
+    reference: &ReachableBackendRef,
+    problems: &mut Vec<String>,
+) -> Vec<DestinationId> {
+    let snapshot = context.snapshot;
+    let Some(kind) = Kind::by_name(&reference.kind) else {
+        problems.push(format!("reachableBackends: {:?} is not a kind of service", reference.kind));
+        return Vec::new();
+    };
+    let wanted = |id: &&DestinationId| {
+        let port = snapshot.destinations.get(*id).map(|destination| destination.port);
+        reference.port.is_none() || port == reference.port
+    };
+    let found: Vec<DestinationId> = if reference.labels.is_empty() {
+        let namespace = match reference.namespace.as_str() {
+            "" => context.dataplane.label(labels::K8S_NAMESPACE),
+            given => Some(given),
+        };
+        let stored = match namespace {
+            Some(namespace) => format!("{}.{namespace}", reference.name),
+            None => reference.name.clone(),
+        };
+        let ports = snapshot.services.get(&Key::new(kind, &snapshot.name, &stored));
+        ports.into_iter().flat_map(|ports| ports.iter()).filter(wanted).cloned().collect()
+    } else {
+        snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()
+    };
+    if found.is_empty() {
+        problems.push(format!(
+            "reachableBackends: there is no {} {:?} with that port in the mesh",
+            reference.kind, reference.name
+        ));
+    }
+    found
+}

@@ -1,0 +1,65 @@
+//! What the proxy does for nobody in particular: passthrough and its own admin interface.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use resources::{
+    kinds::{dataplane::IpFamilyMode, mesh::Mesh},
+    naming::{Direction, IpVersion},
+};
+
+use crate::{Admin, AdminTarget, Context, Passthrough, ip_of, port_of};
+
+const REDIRECT_INBOUND: u32 = 15006;
+const REDIRECT_OUTBOUND: u32 = 15001;
+
+pub(crate) fn passthrough(context: &Context<'_>, problems: &mut Vec<String>) -> Vec<Passthrough> {
+    let Some(redirect) = &context.networking.transparent_proxying else { return Vec::new() };
+    let or = |port: u32, default: u32| if port == 0 { default } else { port };
+    let directions = [
+        (Direction::Outbound, or(redirect.redirect_port_outbound, REDIRECT_OUTBOUND)),
+        (Direction::Inbound, or(redirect.redirect_port_inbound, REDIRECT_INBOUND)),
+    ];
+    let v6 = context.traits.ipv6 && redirect.ip_family_mode != IpFamilyMode::IPv4;
+    let versions = [
+        Some((IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED))),
+        v6.then_some((IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
+    ];
+    let lets_out = context.mesh.is_none_or(Mesh::passthrough);
+    let mut planned = Vec::new();
+    for (direction, port) in directions {
+        let Some(port) = port_of(port, "transparentProxying", problems) else { continue };
+        for (version, address) in versions.into_iter().flatten() {
+            planned.push(Passthrough {
+                names: context.names.passthrough(version, direction),
+                address,
+                port,
+                direction,
+                allowed: direction == Direction::Inbound || lets_out,
+                reuse_port: context.traits.reuse_port,
+            });
+        }
+    }
+    planned
+}
+
+pub(crate) fn admin(context: &Context<'_>, problems: &mut Vec<String>) -> Option<Admin> {
+    let traits = context.traits;
+    if traits.admin_port == 0 {
+        return None;
+    }
+    let address = ip_of(&context.networking.address, "networking", problems)?;
+    // Two listeners cannot have one address: Envoy's own interface is there already, for whoever
+    // shares the proxy's machine.
+    if traits.admin_target == AdminTarget::Port(address, traits.admin_port) {
+        return None;
+    }
+    Some(Admin {
+        names: context.names.admin(),
+        address,
+        port: traits.admin_port,
+        target: traits.admin_target.clone(),
+        readiness_port: traits.readiness_port,
+        reuse_port: traits.reuse_port,
+        tls: None,
+    })
+}

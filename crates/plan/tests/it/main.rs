@@ -1,0 +1,9 @@
+//! Plans as seen from outside: what a proxy is told to do in a mesh written as users write it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod external;
+mod inbounds;
+mod names;
+mod outbounds;
+mod support;
+mod transparent;

@@ -1,0 +1,106 @@
+//! Meshes for tests, written the way users write them.
+
+use std::sync::Arc;
+
+use plan::{AdminTarget, ProxyPlan, ProxyTraits};
+use resources::{Key, Kind, Resource, Status, format};
+use topology::{MeshSnapshot, State};
+
+/// A mesh whose proxies prove who they are.
+pub const SECURED: &str = r#"
+type: Mesh
+name: default
+meshServices: { mode: Exclusive }
+mtls:
+  enabledBackend: ca
+  backends: [{ name: ca, type: builtin }]
+"#;
+
+pub const PLAIN: &str = r#"
+type: Mesh
+name: default
+meshServices: { mode: Exclusive }
+"#;
+
+/// A service that runs on the proxy `backend`.
+pub const BACKEND: &str = r#"
+type: MeshService
+mesh: default
+name: backend
+labels: { kuma.io/zone: east, team: shop }
+spec:
+  selector: { dataplaneTags: { kuma.io/service: backend } }
+  ports:
+    - { name: http, port: 80, targetPort: 8080, appProtocol: http }
+    - { port: 9000, targetPort: 9000 }
+status:
+  vips: [{ ip: 241.0.0.1 }]
+  tls: { status: Ready }
+---
+type: Dataplane
+mesh: default
+name: backend
+networking:
+  address: 127.0.0.3
+  inbound:
+    - { name: http, port: 8080, servicePort: 18080, serviceAddress: 127.0.0.1, tags: { kuma.io/service: backend, kuma.io/protocol: http, version: v1 } }
+    - { port: 9000, servicePort: 19000, serviceAddress: 127.0.0.1, tags: { kuma.io/service: backend, kuma.io/protocol: tcp } }
+"#;
+
+/// The mesh `default` made of these documents; VIPs come from the `status` of services.
+#[track_caller]
+pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
+    let mut changes = Vec::new();
+    for document in format::yaml::documents(&documents.join("\n---\n")).unwrap() {
+        let mut value = document.value;
+        let status = value.as_object_mut().unwrap().remove("status");
+        let parsed = format::parse(value).unwrap();
+        assert_eq!(parsed.unknown_fields, Vec::<String>::new());
+        let draft = parsed.draft;
+        let resource = Resource {
+            status: status.map(|status| Status::from_json(draft.kind(), status).unwrap()),
+            key: draft.key,
+            labels: draft.labels,
+            created: jiff::Timestamp::UNIX_EPOCH,
+            modified: jiff::Timestamp::UNIX_EPOCH,
+            version: 1,
+            owner: None,
+            spec: draft.spec,
+        };
+        changes.push((resource.key.clone(), Some(Arc::new(resource))));
+    }
+    assert!(changes.iter().any(|(key, _)| *key == Key::global(Kind::Mesh, "default")));
+    let mut state = State::default();
+    state.apply(&changes);
+    state.mesh("default").unwrap().clone()
+}
+
+pub fn traits(name: &str) -> ProxyTraits {
+    ProxyTraits {
+        mesh: "default".into(),
+        name: name.into(),
+        unified_naming: false,
+        reuse_port: true,
+        ipv6: true,
+        admin_port: 9901,
+        admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
+        readiness_port: 9902,
+        system_ca_path: None,
+    }
+}
+
+pub fn unified(name: &str) -> ProxyTraits {
+    ProxyTraits { unified_naming: true, ..traits(name) }
+}
+
+/// The plan of the proxy `web`, which is the last document.
+#[track_caller]
+pub fn plan(documents: &[&str], traits: &ProxyTraits) -> ProxyPlan {
+    plan::for_proxy(&mesh(documents), traits).unwrap()
+}
+
+/// The proxy `web` at 127.0.0.2 with this networking besides.
+pub fn web(networking: &str) -> String {
+    let indented: String = networking.lines().map(|line| format!("  {line}\n")).collect();
+    format!("type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.2\n{indented}")
+}

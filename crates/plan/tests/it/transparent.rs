@@ -1,0 +1,103 @@
+//! Transparent proxying: traffic that is redirected to the proxy without the application knowing.
+
+use crate::support::{BACKEND, PLAIN, plan, traits, web};
+
+const OTHER: &str = r#"
+type: MeshService
+mesh: default
+name: other
+spec:
+  ports: [{ port: 80 }]
+status:
+  vips: [{ ip: 241.0.0.2 }]
+"#;
+
+#[track_caller]
+fn check(mesh: &str, transparent: &str, offered: &[&str], problems: &[&str]) {
+    let web = web(transparent);
+    let plan = plan(&[mesh, BACKEND, OTHER, &web], &traits("web"));
+    assert!(plan.outbounds.iter().all(|outbound| !outbound.bind));
+    let addresses: Vec<_> = plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
+    assert_eq!(
+        (addresses.as_slice(), plan.problems.as_slice()),
+        (
+            offered.iter().map(|&a| a.to_owned()).collect::<Vec<_>>().as_slice(),
+            problems.iter().map(|&p| p.to_owned()).collect::<Vec<_>>().as_slice(),
+        )
+    );
+}
+
+#[test]
+fn destinations_are_offered_at_their_virtual_addresses_unless_the_dataplane_chooses() {
+    let all = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"];
+    check(PLAIN, "transparentProxying: { redirectPortInbound: 15006 }", &all, &[]);
+    check(PLAIN, "transparentProxying: { reachableBackends: { refs: [] } }", &[], &[]);
+    check(
+        PLAIN,
+        "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: backend, port: 80 }] } }",
+        &["241.0.0.1:80"],
+        &[],
+    );
+    check(
+        PLAIN,
+        "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, labels: { team: shop } }] } }",
+        &["241.0.0.1:9000", "241.0.0.1:80"],
+        &[],
+    );
+    check(
+        PLAIN,
+        "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: nobody }] } }",
+        &[],
+        &[r#"reachableBackends: there is no MeshService "nobody" with that port in the mesh"#],
+    );
+    check(PLAIN, "transparentProxying: { reachableServices: [backend] }", &[], &[]);
+    let chosen = PLAIN.replace("Exclusive", "ReachableBackends");
+    check(&chosen, "transparentProxying: { redirectPortInbound: 15006 }", &[], &[]);
+}
+
+#[test]
+fn an_address_of_the_proxy_itself_is_not_offered() {
+    let headless = OTHER.replace("241.0.0.2", "127.0.0.2");
+    let web = web("transparentProxying: {}\ninbound: [{ port: 80 }]");
+    let plan = plan(&[PLAIN, &headless, &web], &traits("web"));
+    assert_eq!((plan.outbounds.len(), plan.inbounds.len()), (0, 1));
+}
+
+#[test]
+fn redirected_inbounds_do_not_bind_and_reach_the_application_from_an_address_of_their_own() {
+    let web = web(
+        "transparentProxying: {}\ninbound: [{ port: 80, address: 10.0.0.1 }, { port: 81, serviceAddress: 127.0.0.1 }]",
+    );
+    let plan = plan(&[PLAIN, &web], &traits("web"));
+    let of: Vec<_> = plan.inbounds.iter().map(|i| (i.bind, i.from_loopback_source)).collect();
+    assert_eq!(of, [(false, true), (false, false)]);
+}
+
+#[track_caller]
+fn check_passthrough(mesh: &str, transparent: &str, ipv6: bool, expected: &[(&str, bool)]) {
+    let plan = plan(&[mesh, &web(transparent)], &plan::ProxyTraits { ipv6, ..traits("web") });
+    let found: Vec<_> =
+        plan.passthrough.iter().map(|p| (format!("{}:{}", p.address, p.port), p.allowed)).collect();
+    let expected: Vec<_> = expected.iter().map(|&(address, allowed)| (address.to_owned(), allowed)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_is_not_for_the_mesh_is_let_through_unless_the_mesh_forbids_it() {
+    let both = [("0.0.0.0:15001", true), (":::15001", true), ("0.0.0.0:15006", true), (":::15006", true)];
+    check_passthrough(PLAIN, "transparentProxying: {}", true, &both);
+    let v4 = [("0.0.0.0:15001", true), ("0.0.0.0:15006", true)];
+    check_passthrough(PLAIN, "transparentProxying: {}", false, &v4);
+    check_passthrough(PLAIN, "transparentProxying: { ipFamilyMode: IPv4 }", true, &v4);
+    let elsewhere = [("0.0.0.0:25001", true), ("0.0.0.0:25006", true)];
+    let ports = "transparentProxying: { redirectPortInbound: 25006, redirectPortOutbound: 25001 }";
+    check_passthrough(PLAIN, ports, false, &elsewhere);
+    let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
+    check_passthrough(
+        &closed,
+        "transparentProxying: {}",
+        false,
+        &[("0.0.0.0:15001", false), ("0.0.0.0:15006", true)],
+    );
+    check_passthrough(PLAIN, "inbound: [{ port: 80 }]", true, &[]);
+}
