@@ -1,8 +1,9 @@
-//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `envoy`, `bench`.
+//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `demo`, `envoy`, `bench`.
 //!
 //! A command installs what it needs or says what is missing; Rust is all that is assumed.
 
 mod bench;
+mod demo;
 mod envoy;
 mod prerequisites;
 mod run;
@@ -28,6 +29,8 @@ enum Command {
     Tidy,
     /// Write the generated files again: reference pages, OpenAPI document, configuration defaults.
     Gen,
+    /// Show a mesh at work: a control plane, two services, real Envoys, mutual TLS.
+    Demo(demo::Options),
     /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
     Envoy,
     /// Measure, and write docs/reference/benchmarks.md.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Test => test::all(),
         Command::Tidy => tidy::check(),
         Command::Gen => test::generate(),
+        Command::Demo(options) => demo::run(&options),
         Command::Envoy => envoy::print(),
         Command::Bench { what } => bench::run(what),
     };

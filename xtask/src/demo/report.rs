@@ -1,0 +1,52 @@
+//! What the demo says.
+
+use std::{fs, path::Path, time::Duration};
+
+use super::{mesh::Plan, ports};
+use crate::run;
+
+const LAST_LINES: usize = 15;
+
+#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+pub fn say(line: &str) {
+    eprintln!("── {line}");
+}
+
+/// The end of a log.
+pub fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// What runs where, and what to do next.
+#[allow(clippy::print_stdout, reason = "what the command is for")]
+pub fn summary(home: &Path, plan: &Plan, programs: &Path, took: Duration) {
+    println!(
+        "\nReady after {:.1} s. A page that counts (web) keeps its counter in a store (kv):",
+        took.as_secs_f32()
+    );
+    println!("\n  browser ─▶ web ─▶ Envoy ══ mutual TLS ══▶ Envoy ─▶ kv\n");
+    println!("  {:<9}{:<14}{:<18}{:<18}NAMES IN ENVOY", "SERVICE", "PROXY", "INBOUND", "APPLICATION");
+    for proxy in plan.proxies() {
+        let names = if proxy.unified_names { "unified" } else { "legacy" };
+        let ready = if ports::answers_ok(proxy.readiness, "/ready") { "ready" } else { "not ready" };
+        let (inbound, application) = (proxy.inbound.to_string(), proxy.application.to_string());
+        println!("  {:<9}{:<14}{inbound:<18}{application:<18}{names}", proxy.service, ready);
+    }
+    let relative = |path: &Path| path.strip_prefix(run::root()).unwrap_or(path).display().to_string();
+    let (home, programs) = (relative(home), relative(programs));
+    let kumactl = format!("{programs}/kumactl --config-file {home}/kumactl.yaml");
+    let counter = format!("http://{}/api/counter", plan.web);
+    println!("\n  page            http://{}", plan.web);
+    println!("  control plane   http://{}", plan.api);
+    println!("  files and logs  {home}\n");
+    println!("Try next, in the folder of the repository:\n");
+    println!("  # The services the mesh knows, made from the proxies that joined");
+    println!("  {kumactl} get meshservices");
+    println!("  # A store that takes a second to answer");
+    println!("  time curl -H 'x-kv-set-response-delay-ms: 1000' {counter}");
+    println!("  # Take the permission away, see 403 once open connections are drained, give it back");
+    println!("  {kumactl} delete meshtrafficpermission web-to-kv; sleep 2; curl -i {counter}; \\");
+    println!("    {kumactl} apply -f {home}/permission.yaml\n");
+}
