@@ -15,6 +15,7 @@ mod build;
 pub mod destination;
 pub mod endpoint;
 pub mod matching;
+pub mod services;
 pub mod snapshot;
 pub mod state;
 

@@ -1,6 +1,6 @@
 //! Folding changes into snapshots.
 
-mod index;
+pub(crate) mod index;
 mod mesh;
 
 use std::{

@@ -1,0 +1,172 @@
+//! Who is told about a change, and what the change costs.
+
+use std::sync::Arc;
+
+use resources::{Kind, Resource};
+use serde_json::json;
+use topology::{Affected, Change, State};
+
+use crate::fixtures::{
+    calling, dataplane, gone, insight, mesh, present, resource, service, serving, spelled, state, with_status,
+};
+
+/// Two hundred services of one Dataplane each, and somebody who calls the first by tags.
+fn large() -> State {
+    let services = (0..200).map(|i| service(&format!("s-{i}")));
+    let dataplanes = (0..200).map(|i| serving(&format!("dp-{i}"), &format!("10.0.1.{i}"), &format!("s-{i}")));
+    let caller = calling("caller", &[json!({ "kuma.io/service": "s-0" })]);
+    state([mesh("STRICT"), caller].into_iter().chain(services).chain(dataplanes))
+}
+
+/// What the change affects, in words, and how many destinations it made the state compute.
+fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
+    let before = state.destinations_built();
+    let updates = state.apply(&[change]);
+    let mut words = Vec::new();
+    for update in updates {
+        let Affected { everyone, proxies, destinations, appeared, endpoints } = update.affected;
+        words.extend(everyone.then(|| "everyone".to_owned()));
+        words.extend(proxies.iter().map(|name| format!("proxy {name}")));
+        words.extend(destinations.iter().map(|id| format!("destination {}", spelled(id))));
+        words.extend(appeared.then(|| "appeared".to_owned()));
+        words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
+    }
+    (words, state.destinations_built() - before)
+}
+
+fn check(change: Resource, expect: &[&str], cost: u64) {
+    let (words, built) = effect(&mut large(), present(change));
+    assert_eq!(words, expect);
+    assert_eq!(built, cost, "destinations computed");
+}
+
+#[test]
+fn another_instance_concerns_the_endpoints_of_its_service_only() {
+    check(serving("dp-x", "10.0.2.1", "s-7"), &["proxy dp-x", "endpoints kri_msvc_default___s-7_80"], 1);
+    check(
+        serving("dp-x", "10.0.2.1", "s-0"),
+        &["proxy dp-x", "endpoints kri_msvc_default___s-0_80", "endpoints s-0"],
+        2,
+    );
+}
+
+#[test]
+fn an_instance_that_moves_to_another_service_concerns_both() {
+    let both = ["proxy dp-7", "endpoints kri_msvc_default___s-7_80", "endpoints kri_msvc_default___s-8_80"];
+    check(serving("dp-7", "10.0.1.7", "s-8"), &both, 2);
+}
+
+#[test]
+fn an_instance_that_leaves_concerns_the_endpoints_of_its_service_only() {
+    let (words, built) = effect(&mut large(), gone(&serving("dp-7", "", "s-7")));
+    assert_eq!(words, ["proxy dp-7", "endpoints kri_msvc_default___s-7_80"]);
+    assert_eq!(built, 1);
+}
+
+#[test]
+fn what_others_cannot_see_of_a_dataplane_concerns_its_proxy_only() {
+    let with_admin = json!({
+        "networking": {
+            "address": "10.0.1.7",
+            "admin": { "port": 9901 },
+            "inbound": [{ "port": 80, "tags": { "kuma.io/service": "s-7" } }]
+        }
+    });
+    check(resource(Kind::Dataplane, "dp-7", &[], with_admin), &["proxy dp-7"], 0);
+}
+
+#[test]
+fn writes_that_say_nothing_to_proxies_concern_nobody() {
+    let rewritten = Resource { version: 99, ..serving("dp-7", "10.0.1.7", "s-7") };
+    check(rewritten, &[], 0);
+    check(Resource { version: 99, ..mesh("STRICT") }, &[], 0);
+    check(insight("dp-7", "ca-1"), &[], 0);
+    check(resource(Kind::Zone, "east", &[], json!({})), &[], 0);
+    let counted = json!({ "dataplaneProxies": { "total": 1 }, "tls": { "status": "Ready" } });
+    check(with_status(service("s-7"), counted), &[], 1);
+    let dying = [("kuma.io/deletion-grace-period-started-at".to_owned(), "now".to_owned())].into();
+    check(Resource { labels: dying, ..service("s-7") }, &[], 1);
+}
+
+#[test]
+fn an_address_or_label_of_a_service_concerns_that_destination() {
+    let vip = with_status(service("s-7"), json!({ "vips": [{ "ip": "241.0.0.1" }] }));
+    check(vip, &["destination kri_msvc_default___s-7_80"], 1);
+    let labels = [("team".to_owned(), "shop".to_owned())].into();
+    let labelled = Resource { labels, ..service("s-7") };
+    check(labelled, &["destination kri_msvc_default___s-7_80", "appeared"], 1);
+}
+
+#[test]
+fn a_service_that_comes_concerns_whoever_waits_for_it() {
+    check(service("fresh"), &["destination kri_msvc_default___fresh_80", "appeared"], 1);
+}
+
+#[test]
+fn tags_that_somebody_starts_to_call_concern_the_caller() {
+    let caller = calling("caller", &[json!({ "kuma.io/service": "s-1" })]);
+    check(caller, &["proxy caller", "destination s-0", "destination s-1"], 1);
+}
+
+#[test]
+fn the_mesh_and_its_policies_concern_everyone_but_only_mtls_changes_destinations() {
+    let passthrough = json!({ "networking": { "outbound": { "passthrough": false } } });
+    let mut plain = large();
+    effect(&mut plain, present(mesh("")));
+    let (words, built) = effect(&mut plain, present(resource(Kind::Mesh, "default", &[], passthrough)));
+    assert_eq!((words, built), (vec!["everyone".to_owned()], 0));
+    let policy = resource(Kind::MeshTimeout, "p", &[], json!({}));
+    check(policy, &["everyone"], 0);
+    let (words, built) = effect(&mut large(), present(mesh("")));
+    assert_eq!((words.len(), built), (1 + 201, 201));
+}
+
+#[test]
+fn a_mesh_is_published_when_it_exists_and_withdrawn_when_it_is_gone() {
+    let mut state = State::default();
+    let other = Resource {
+        key: resources::Key::new(Kind::Dataplane, "other", "dp"),
+        ..dataplane("dp", "10.0.0.1", json!([]))
+    };
+    assert!(state.apply(&[present(serving("dp", "10.0.0.1", "web")), present(other)]).is_empty());
+    let updates = state.apply(&[present(mesh(""))]);
+    assert_eq!(updates.len(), 1, "the other mesh does not exist");
+    assert!(updates[0].affected.everyone);
+    assert_eq!(updates[0].snapshot.as_ref().unwrap().dataplanes.len(), 1);
+
+    let updates = state.apply(&[gone(&mesh(""))]);
+    assert!(updates[0].affected.everyone && updates[0].snapshot.is_none());
+    assert!(state.mesh("default").is_none());
+}
+
+#[test]
+fn snapshots_share_what_did_not_change() {
+    let mut state = large();
+    let before = state.mesh("default").unwrap().clone();
+    effect(&mut state, present(serving("dp-7", "10.0.3.1", "s-7")));
+    let after = state.mesh("default").unwrap().clone();
+    for (id, endpoints) in &before.endpoints {
+        let same = Arc::ptr_eq(endpoints, &after.endpoints[id]);
+        assert_eq!(same, spelled(id) != "kri_msvc_default___s-7_80", "{}", spelled(id));
+        assert!(Arc::ptr_eq(&before.destinations[id], &after.destinations[id]));
+    }
+}
+
+#[test]
+fn of_two_services_with_one_identifier_the_first_by_name_is_reached() {
+    let twin = Resource {
+        labels: [("kuma.io/display-name".to_owned(), "web".to_owned())].into(),
+        ..service("another")
+    };
+    let owner = |state: &State| {
+        let snapshot = state.mesh("default").unwrap();
+        let only = snapshot.destinations.values().next().unwrap();
+        only.service.as_ref().unwrap().name.to_string()
+    };
+    let mut state = state([mesh(""), service("web")]);
+    assert_eq!(owner(&state), "web");
+    state.apply(&[present(twin.clone())]);
+    assert_eq!(owner(&state), "another");
+    state.apply(&[gone(&twin)]);
+    assert_eq!(owner(&state), "web");
+}

@@ -1,0 +1,112 @@
+//! Resources in one line.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use resources::{Key, Kind, Labels, Resource, Spec, Status};
+use serde_json::{Value, json};
+use topology::{Change, Destination, DestinationId, MeshSnapshot, State};
+
+pub fn resource(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
+    let mut spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
+    spec.apply_defaults();
+    Resource {
+        key: Key::new(kind, "default", name),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 1,
+        owner: None,
+        spec,
+        status: None,
+    }
+}
+
+pub fn with_status(resource: Resource, status: Value) -> Resource {
+    let status = Some(Status::from_json(resource.kind(), status).unwrap());
+    Resource { status, ..resource }
+}
+
+/// A mesh with MeshServices; `mtls` is `STRICT`, `PERMISSIVE` or empty for none.
+pub fn mesh(mtls: &str) -> Resource {
+    let mut spec = json!({ "meshServices": { "mode": "Everywhere" } });
+    if !mtls.is_empty() {
+        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": mtls });
+        spec["mtls"] = json!({ "enabledBackend": "ca-1", "backends": [backend] });
+    }
+    resource(Kind::Mesh, "default", &[], spec)
+}
+
+pub fn dataplane(name: &str, address: &str, inbounds: Value) -> Resource {
+    let networking = json!({ "address": address, "inbound": inbounds });
+    resource(Kind::Dataplane, name, &[], json!({ "networking": networking }))
+}
+
+/// A Dataplane with one inbound at port 80.
+pub fn serving(name: &str, address: &str, service: &str) -> Resource {
+    dataplane(name, address, json!([{ "port": 80, "tags": { "kuma.io/service": service } }]))
+}
+
+/// A Dataplane that serves nothing and calls destinations by tags.
+pub fn calling(name: &str, tags: &[Value]) -> Resource {
+    let outbounds: Vec<Value> =
+        tags.iter().enumerate().map(|(i, tags)| json!({ "port": 10_000 + i, "tags": tags })).collect();
+    let networking = json!({ "address": "10.9.9.9", "outbound": outbounds });
+    resource(Kind::Dataplane, name, &[], json!({ "networking": networking }))
+}
+
+pub fn insight(name: &str, issued_backend: &str) -> Resource {
+    let spec = json!({
+        "subscriptions": [{ "connectTime": "2024-05-01T10:00:00Z" }],
+        "mTLS": { "issuedBackend": issued_backend }
+    });
+    resource(Kind::DataplaneInsight, name, &[], spec)
+}
+
+/// A MeshService of Dataplanes with the tag, at port 80.
+pub fn service(name: &str) -> Resource {
+    let spec = json!({
+        "selector": { "dataplaneTags": { "kuma.io/service": name } },
+        "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }],
+        "identities": [{ "type": "ServiceTag", "value": name }]
+    });
+    resource(Kind::MeshService, name, &[], spec)
+}
+
+pub fn present(resource: Resource) -> Change {
+    (resource.key.clone(), Some(Arc::new(resource)))
+}
+
+pub fn gone(resource: &Resource) -> Change {
+    (resource.key.clone(), None)
+}
+
+pub fn state(resources: impl IntoIterator<Item = Resource>) -> State {
+    let mut state = State::default();
+    let changes: Vec<Change> = resources.into_iter().map(present).collect();
+    state.apply(&changes);
+    state
+}
+
+pub fn snapshot(resources: impl IntoIterator<Item = Resource>) -> Arc<MeshSnapshot> {
+    state(resources).mesh("default").unwrap().clone()
+}
+
+/// The identifier as text: the KRI, or the tags.
+pub fn spelled(id: &DestinationId) -> String {
+    match id {
+        DestinationId::Port(kri) => kri.to_string(),
+        DestinationId::Tags(tags) => resources::naming::sni::from_tags(tags),
+    }
+}
+
+pub fn destination(snapshot: &MeshSnapshot, id: &str) -> Arc<Destination> {
+    let found = snapshot.destinations.values().find(|destination| spelled(&destination.id) == id);
+    found.unwrap_or_else(|| panic!("no destination {id} in {:?}", snapshot.destinations)).clone()
+}
+
+/// `address:port` of every endpoint.
+pub fn endpoints(snapshot: &MeshSnapshot, id: &str) -> Vec<String> {
+    let id = &destination(snapshot, id).id;
+    snapshot.endpoints[id].0.iter().map(|e| format!("{}:{}", e.address, e.port)).collect()
+}

@@ -1,0 +1,319 @@
+//! MeshServices that come from Dataplanes, and their virtual addresses.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use resources::{
+    Kind, Resource, Status,
+    kinds::{mesh_service::MeshService, mesh_service::MeshServiceStatus},
+};
+use serde_json::{Value, json};
+use topology::services::{Desired, MeshView, ServiceChange, Vips, desired};
+
+use crate::fixtures::{dataplane, mesh, resource, service, serving, with_status};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A store of one mesh, and the control plane that looks after its services.
+pub struct World {
+    pub mesh: Resource,
+    pub dataplanes: Vec<Arc<Resource>>,
+    pub insights: Vec<Arc<Resource>>,
+    pub services: Vec<Arc<Resource>>,
+    pub external: Vec<Arc<Resource>>,
+    pub now: Timestamp,
+    vips: Vips,
+}
+
+impl World {
+    pub fn of(mesh: Resource, dataplanes: impl IntoIterator<Item = Resource>) -> World {
+        World {
+            mesh,
+            dataplanes: dataplanes.into_iter().map(Arc::new).collect(),
+            insights: Vec::new(),
+            services: Vec::new(),
+            external: Vec::new(),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            vips: Vips::default(),
+        }
+    }
+
+    pub fn desired(&mut self) -> Desired {
+        let view = MeshView {
+            zone: "east",
+            mesh: &self.mesh,
+            dataplanes: &self.dataplanes,
+            insights: &self.insights,
+            services: &self.services,
+            external_services: &self.external,
+            deletion_grace_period: HOUR,
+        };
+        desired(&view, &mut self.vips, self.now)
+    }
+
+    /// Writes what is desired, and checks that then nothing is left to do.
+    pub fn settle(&mut self) -> Desired {
+        let first = self.desired();
+        self.write(&first.changes);
+        let second = self.desired();
+        assert_eq!(second.changes, [], "asking again after the writes");
+        first
+    }
+
+    pub fn write(&mut self, changes: &[ServiceChange]) {
+        for change in changes {
+            let of_kind = match change.key().kind {
+                Kind::MeshService => &mut self.services,
+                _ => &mut self.external,
+            };
+            let stored = of_kind.iter().position(|r| r.key == *change.key());
+            match (change, stored) {
+                (ServiceChange::Create(resource), None) => of_kind.push(Arc::new(resource.clone())),
+                (ServiceChange::Update { resource, expected }, Some(at)) => {
+                    assert_eq!(of_kind[at].version, *expected);
+                    of_kind[at] = Arc::new(Resource { version: expected + 1, ..resource.clone() });
+                }
+                (ServiceChange::Delete { expected, .. }, Some(at)) => {
+                    assert_eq!(of_kind[at].version, *expected);
+                    of_kind.remove(at);
+                }
+                (change, stored) => panic!("{change:?} of {stored:?}"),
+            }
+        }
+    }
+
+    pub fn service(&self, name: &str) -> &Arc<Resource> {
+        self.services.iter().find(|service| service.name() == name).unwrap()
+    }
+
+    pub fn spec(&self, name: &str) -> &MeshService {
+        self.service(name).spec.get::<MeshService>().unwrap()
+    }
+
+    pub fn status(&self, name: &str) -> MeshServiceStatus {
+        match &self.service(name).status {
+            Some(Status::MeshService(status)) => MeshServiceStatus::clone(status),
+            other => panic!("status of {name}: {other:?}"),
+        }
+    }
+
+    fn vips(&self) -> Vec<(String, String)> {
+        let of = |r: &Arc<Resource>| (r.name().to_owned(), self.status(r.name()).vips[0].ip.clone());
+        self.services.iter().map(of).collect()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.services.iter().map(|service| service.name()).collect()
+    }
+
+    fn ports(&self, name: &str) -> Vec<u32> {
+        self.spec(name).ports.iter().map(|port| port.port).collect()
+    }
+}
+
+fn with_ports(name: &str, ports: &[u32]) -> Resource {
+    let inbound = |port: &u32| json!({ "port": port, "tags": { "kuma.io/service": "backend" } });
+    dataplane(name, "10.0.0.1", Value::Array(ports.iter().map(inbound).collect()))
+}
+
+#[test]
+fn a_service_tag_becomes_a_mesh_service() {
+    let inbounds = json!([
+        { "port": 80, "name": "web", "tags": { "kuma.io/service": "backend", "kuma.io/protocol": "http" } },
+        { "port": 81, "tags": { "kuma.io/service": "backend" }, "protocol": "grpc" },
+        { "port": 82, "tags": { "kuma.io/service": "other", "kuma.io/protocol": "mqtt" } },
+    ]);
+    let mut world = World::of(mesh(""), [dataplane("dp", "10.0.0.1", inbounds)]);
+    world.settle();
+    assert_eq!(world.names(), ["backend", "other"]);
+    let backend = world.service("backend");
+    assert_eq!(
+        serde_json::to_value(&backend.labels).unwrap(),
+        json!({
+            "kuma.io/display-name": "backend",
+            "kuma.io/env": "universal",
+            "kuma.io/managed-by": "meshservice-generator",
+            "kuma.io/mesh": "default",
+            "kuma.io/origin": "zone",
+            "kuma.io/zone": "east"
+        })
+    );
+    let sni = |sni: &str| json!([{ "value": sni }]);
+    assert_eq!(
+        backend.spec.to_json(),
+        json!({
+            "state": "Available",
+            "selector": { "dataplaneTags": { "kuma.io/service": "backend" } },
+            "ports": [
+                {
+                    "name": "web", "port": 80, "targetPort": 80, "appProtocol": "http",
+                    "snis": sni("a601e0c00295a9fbe.backend.80.default.ms")
+                },
+                {
+                    "name": "81", "port": 81, "targetPort": 81, "appProtocol": "grpc",
+                    "snis": sni("a601e0c00295a9fbe.backend.81.default.ms")
+                }
+            ],
+            "identities": [
+                { "type": "ServiceTag", "value": "backend" },
+                { "type": "ServiceTag", "value": "other" }
+            ]
+        })
+    );
+    assert_eq!(backend.owner, Some(world.mesh.key.clone()));
+    assert_eq!(world.spec("other").ports[0].app_protocol.as_str(), "tcp");
+}
+
+#[test]
+fn tags_that_are_no_names_make_no_services() {
+    let names = ["backend_kuma-demo_svc_80", "1st", "Web", "a.b", ""];
+    let dataplanes = names.iter().enumerate().map(|(i, name)| serving(&format!("dp-{i}"), "10.0.0.1", name));
+    let mut world = World::of(mesh(""), dataplanes);
+    assert_eq!(world.settle().changes, []);
+}
+
+#[test]
+fn a_mesh_without_mesh_services_generates_none_and_removes_those_it_had() {
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "backend")]);
+    world.services.push(Arc::new(service("by-hand")));
+    world.settle();
+    assert_eq!(world.names(), ["by-hand", "backend"]);
+    world.mesh = resource(Kind::Mesh, "default", &[], json!({}));
+    world.settle();
+    assert_eq!(world.names(), ["by-hand"]);
+}
+
+#[test]
+fn on_a_conflict_the_ports_that_exist_win_while_one_dataplane_agrees() {
+    let mut world = World::of(mesh(""), [with_ports("dp-2", &[80]), with_ports("dp-1", &[81])]);
+    let conflicts = world.settle().conflicts;
+    assert_eq!(world.ports("backend"), [81], "the first by name");
+    let names: Vec<_> = conflicts[0].dataplanes.iter().map(|name| &**name).collect();
+    assert_eq!((conflicts[0].service.as_str(), names), ("backend", vec!["dp-2"]));
+
+    world.dataplanes.push(Arc::new(with_ports("dp-0", &[79])));
+    world.settle();
+    assert_eq!(world.ports("backend"), [81], "dp-1 still agrees");
+
+    world.dataplanes.retain(|dataplane| dataplane.name() != "dp-1");
+    world.settle();
+    assert_eq!(world.ports("backend"), [79], "nobody agrees any more");
+}
+
+#[test]
+fn ports_keep_their_server_names() {
+    let mut world = World::of(mesh(""), [with_ports("dp", &[80])]);
+    world.settle();
+    let mut kept = Resource::clone(world.service("backend"));
+    let mut spec = world.spec("backend").clone();
+    spec.ports[0].snis[0].value = "chosen.by.user".into();
+    kept.spec = spec.into();
+    world.services = vec![Arc::new(kept)];
+    world.dataplanes = vec![Arc::new(with_ports("dp", &[80, 81]))];
+    world.settle();
+    let snis: Vec<_> = world.spec("backend").ports.iter().map(|port| port.snis[0].value.as_str()).collect();
+    assert_eq!(snis, ["chosen.by.user", "a601e0c00295a9fbe.backend.81.default.ms"]);
+}
+
+#[test]
+fn a_service_without_dataplanes_is_deleted_after_the_grace_period() {
+    let started_at = "kuma.io/deletion-grace-period-started-at";
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "backend")]);
+    assert_eq!(world.settle().look_again, None);
+    let start = world.now;
+    let dataplanes = std::mem::take(&mut world.dataplanes);
+    assert_eq!(world.settle().look_again, Some(start + HOUR));
+    assert_eq!(world.service("backend").label(started_at), Some("2026-01-01T00:00:00Z"));
+
+    world.now = start + HOUR / 2;
+    let later = world.settle();
+    assert_eq!((later.changes.len(), later.look_again), (0, Some(start + HOUR)));
+
+    world.dataplanes = dataplanes;
+    assert_eq!(world.settle().look_again, None);
+    assert_eq!(world.service("backend").label(started_at), None, "it came back in time");
+
+    world.dataplanes.clear();
+    world.settle();
+    world.now += HOUR;
+    world.settle();
+    assert_eq!(world.names(), Vec::<&str>::new());
+}
+
+#[test]
+fn a_grace_period_nobody_can_read_starts_again() {
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "backend")]);
+    world.settle();
+    world.dataplanes.clear();
+    let mut unreadable = Resource::clone(world.service("backend"));
+    unreadable.labels.insert("kuma.io/deletion-grace-period-started-at".into(), "yesterday".into());
+    world.services = vec![Arc::new(unreadable)];
+    assert_eq!(world.settle().look_again, Some(world.now + HOUR));
+}
+
+#[test]
+fn services_of_users_and_of_other_zones_are_neither_changed_nor_deleted() {
+    let synced = Resource {
+        labels: [("kuma.io/managed-by", "meshservice-generator"), ("kuma.io/origin", "global")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        ..service("backend-x")
+    };
+    let mut world = World::of(mesh(""), [with_ports("dp", &[81])]);
+    world.services = vec![Arc::new(service("backend")), Arc::new(synced.clone())];
+    world.settle();
+    assert_eq!(world.ports("backend"), [80]);
+    assert_eq!(world.service("backend-x").labels, synced.labels);
+    assert_eq!(world.service("backend-x").spec, synced.spec);
+}
+
+#[test]
+fn virtual_addresses_start_with_the_network_address_and_are_not_given_twice() {
+    let mut world = World::of(mesh(""), []);
+    world.services = vec![Arc::new(service("backend"))];
+    world.external =
+        vec![Arc::new(resource(Kind::MeshExternalService, "ext", &[], json!({ "match": { "port": 1 } })))];
+    world.settle();
+    assert_eq!(world.vips(), [("backend".to_owned(), "241.0.0.0".to_owned())]);
+    let Some(Status::MeshExternalService(status)) = &world.external[0].status else { panic!("no status") };
+    assert_eq!(status.vip.ip, "242.0.0.0");
+
+    world.services = vec![Arc::new(service("backend"))];
+    world.settle();
+    assert_eq!(world.vips()[0].1, "241.0.0.1", "deleted and created again");
+}
+
+#[test]
+fn addresses_in_use_are_kept_and_left_out() {
+    let taken =
+        |name: &str, ip: &str| Arc::new(with_status(service(name), json!({ "vips": [{ "ip": ip }] })));
+    let mut world = World::of(mesh(""), []);
+    world.services = vec![taken("a", "241.0.0.1"), taken("b", "10.0.0.1")];
+    world.services.extend(["c", "d"].map(|name| Arc::new(service(name))));
+    world.settle();
+    let vips: Vec<String> = world.vips().into_iter().map(|(_, vip)| vip).collect();
+    assert_eq!(vips, ["241.0.0.1", "10.0.0.1", "241.0.0.0", "241.0.0.2"]);
+}
+
+#[test]
+fn two_control_planes_end_at_the_same_resources() {
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "a"), serving("dp-2", "10.0.0.2", "b")]);
+    let mut first = world.desired().changes;
+    assert_eq!(
+        first,
+        World::of(mesh(""), world.dataplanes.iter().map(|d| Resource::clone(d))).desired().changes
+    );
+
+    // Each wrote one of the services, and both gave away the same address.
+    for change in &mut first {
+        let ServiceChange::Create(resource) = change else { panic!("{change:?}") };
+        let Some(Status::MeshService(status)) = &mut resource.status else { panic!("no status") };
+        Arc::make_mut(status).vips[0].ip = "241.0.0.0".into();
+    }
+    world.write(&first);
+    world.settle();
+    assert_eq!(
+        world.vips(),
+        [("a".to_owned(), "241.0.0.0".to_owned()), ("b".to_owned(), "241.0.0.2".to_owned())]
+    );
+}

@@ -1,0 +1,231 @@
+//! After any sequence of changes the state is what it would be, had it seen only the last resources.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use proptest::prelude::*;
+use resources::{
+    Key, Kind, Resource, Status,
+    kinds::{mesh_service::MeshService, tags},
+};
+use serde_json::{Value, json};
+use topology::{
+    Affected, Change, DestinationId, MeshSnapshot, State,
+    matching::{self, Selector},
+};
+
+use crate::fixtures::{insight, mesh, resource};
+
+/// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
+type Write = (u8, u8, Option<[u8; 4]>);
+
+fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
+    let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
+    // Dataplanes and services are what matters most, so most writes are theirs.
+    let write = (0u8..12, 0u8..4, content);
+    prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
+}
+
+fn changes(batch: &[Write]) -> Vec<Change> {
+    let mut changes: BTreeMap<Key, Option<Arc<Resource>>> = BTreeMap::new();
+    for &(kind, name, content) in batch {
+        let mut built = build(kind, name, content.unwrap_or_default());
+        built.version = u64::from(content.map_or(0, |c| c[3]));
+        changes.insert(built.key.clone(), content.map(|_| Arc::new(built)));
+    }
+    changes.into_iter().collect()
+}
+
+fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
+    match kind {
+        0 => mesh(["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]),
+        1..=5 => dataplane(name, content),
+        6 => insight(&format!("dp-{name}"), if content[0] < 2 { "ca-1" } else { "" }),
+        7..=9 => service(name, content),
+        10 => external(name, content),
+        _ => {
+            let interval = json!({ "idleTimeout": format!("{}s", content[0]) });
+            let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": interval }] });
+            resource(Kind::MeshTimeout, &format!("p-{name}"), &[], spec)
+        }
+    }
+}
+
+fn tags(seed: u8) -> Value {
+    match seed {
+        0 => json!({ "kuma.io/service": "a" }),
+        1 => json!({ "kuma.io/service": "b", "version": "1" }),
+        2 => json!({ "kuma.io/service": "b", "kuma.io/protocol": "http" }),
+        _ => json!({ "version": "1" }),
+    }
+}
+
+fn dataplane(name: u8, [first, second, outbound, extra]: [u8; 4]) -> Resource {
+    let state = ["Ready", "NotReady", "Ignored", "Ready"][usize::from(extra)];
+    let mut networking = json!({
+        "address": format!("10.0.0.{}", name / 2),
+        "inbound": [
+            { "port": 80, "name": "web", "tags": tags(first) },
+            { "port": 81, "tags": tags(second), "state": state },
+        ],
+        "outbound": [{ "port": 1, "tags": tags(outbound) }, { "port": 2, "tags": tags(0) }]
+    });
+    if extra == 3 && first == 3 {
+        networking["gateway"] = json!({ "tags": tags(0) });
+    }
+    let labels: &[(&str, &str)] = if outbound % 2 == 1 { &[("team", "x")] } else { &[] };
+    resource(Kind::Dataplane, &format!("dp-{name}"), labels, json!({ "networking": networking }))
+}
+
+fn service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
+    let selector = match selector {
+        0 => json!({ "dataplaneTags": { "kuma.io/service": "a" } }),
+        1 => json!({ "dataplaneTags": { "version": "*" } }),
+        2 => json!({ "dataplaneRef": { "name": format!("dp-{label}") } }),
+        _ => json!({ "dataplaneLabels": { "matchLabels": { "team": "x" } } }),
+    };
+    let ports = match port {
+        0 => json!([]),
+        1 => json!([{ "port": 80, "targetPort": 80, "appProtocol": "http" }]),
+        2 => json!([{ "port": 80, "targetPort": "web" }, { "port": 81, "targetPort": 81 }]),
+        _ => {
+            json!([{ "port": 80, "name": "x", "targetPort": 80 }, { "port": 81, "name": "x", "targetPort": 81 }])
+        }
+    };
+    let labels: &[(&str, &str)] = match label {
+        0 => &[],
+        1 => &[("kuma.io/display-name", "s-0")],
+        2 => &[("kuma.io/origin", "global"), ("kuma.io/zone", "west")],
+        _ => &[("team", "x")],
+    };
+    let spec = json!({ "selector": selector, "ports": ports });
+    let mut built = resource(Kind::MeshService, &format!("s-{name}"), labels, spec);
+    if status > 1 {
+        let status = json!({ "vips": [{ "ip": format!("241.0.0.{status}") }], "tls": { "status": "Ready" } });
+        built.status = Some(Status::from_json(Kind::MeshService, status).unwrap());
+    }
+    built
+}
+
+fn external(name: u8, [endpoint, zone, ..]: [u8; 4]) -> Resource {
+    let spec = json!({
+        "match": { "port": 443 },
+        "endpoints": [{ "address": format!("host-{endpoint}.example"), "port": 443 }]
+    });
+    let labels: &[(&str, &str)] = if zone == 3 { &[("kuma.io/zone", "west")] } else { &[] };
+    resource(Kind::MeshExternalService, &format!("e-{name}"), labels, spec)
+}
+
+fn differing<K: Ord + Clone, V>(
+    before: &imbl::OrdMap<K, V>,
+    after: &imbl::OrdMap<K, V>,
+    same: impl Fn(&V, &V) -> bool,
+) -> BTreeSet<K> {
+    let keys: BTreeSet<&K> = before.keys().chain(after.keys()).collect();
+    let changed = |key: &&K| match (before.get(*key), after.get(*key)) {
+        (Some(a), Some(b)) => !same(a, b),
+        _ => true,
+    };
+    keys.into_iter().filter(changed).cloned().collect()
+}
+
+/// Outside `everyone` the answer is exact: whoever is named sees a difference, whoever does, is named.
+fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Affected) {
+    if affected.everyone {
+        return;
+    }
+    assert_eq!(before.mesh.spec, after.mesh.spec);
+    let looks_same = |a: &Arc<Resource>, b: &Arc<Resource>| a.labels == b.labels && a.spec == b.spec;
+    assert_eq!(affected.proxies, differing(&before.dataplanes, &after.dataplanes, looks_same));
+    let destinations = differing(&before.destinations, &after.destinations, |a, b| a == b);
+    assert_eq!(affected.destinations, destinations);
+    let endpoints = differing(&before.endpoints, &after.endpoints, |a, b| a == b);
+    assert_eq!(affected.endpoints, &endpoints - &destinations);
+    assert!(affected.appeared || before.services == after.services);
+}
+
+/// Who serves what, found without any index: everybody is asked about everything.
+fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Option<Arc<Resource>>>) {
+    for (id, destination) in &snapshot.destinations {
+        let expect: BTreeSet<(String, u32)> = match (id, &destination.service) {
+            (DestinationId::Tags(wanted), _) => snapshot
+                .dataplanes
+                .values()
+                .flat_map(|d| matching::inbounds(d).iter().map(move |i| (d, i)))
+                .filter(|(_, i)| matching::is_ready(i) && tags::matches(wanted, &i.tags))
+                .map(|(d, i)| (address(d), i.port))
+                .collect(),
+            (_, Some(key)) if key.kind == Kind::MeshService => {
+                let service = services[key].as_ref().unwrap();
+                let spec = service.spec.get::<MeshService>().unwrap();
+                let port = spec.ports.iter().find(|port| port.port == destination.port).unwrap();
+                let target = port.target_port.as_ref().unwrap();
+                let selector = Selector::of_service(service, spec);
+                let serving = |d: &Arc<Resource>| {
+                    let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
+                    ports.map(|port| (address(d), port)).collect::<Vec<_>>()
+                };
+                snapshot.dataplanes.values().flat_map(serving).collect()
+            }
+            _ => continue,
+        };
+        let found = snapshot.endpoints[id].0.iter().map(|e| (e.address.clone(), e.port));
+        assert_eq!(found.collect::<BTreeSet<_>>(), expect, "{id:?}");
+    }
+}
+
+fn address(dataplane: &Resource) -> String {
+    let spec = dataplane.spec.get::<resources::kinds::dataplane::Dataplane>().unwrap();
+    spec.networking.as_ref().unwrap().address.clone()
+}
+
+fn follow(batches: &[Vec<Write>]) {
+    let mut state = State::in_zone("east");
+    let mut last: BTreeMap<Key, Option<Arc<Resource>>> = BTreeMap::new();
+    let first = changes(&[(0, 0, Some([0; 4]))]);
+    for changes in std::iter::once(first).chain(batches.iter().map(|batch| changes(batch))) {
+        let before = state.mesh("default").cloned();
+        let updates = state.apply(&changes);
+        last.extend(changes);
+        let after = state.mesh("default").cloned();
+
+        let mut scratch = State::in_zone("east");
+        let present: Vec<Change> =
+            last.iter().filter(|(_, v)| v.is_some()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        scratch.apply(&present);
+        assert_eq!(after.as_ref(), scratch.mesh("default"));
+
+        assert_eq!(updates.is_empty(), before == after, "an update when, and only when, something differs");
+        if let (Some(before), Some(after)) = (&before, &after) {
+            let affected = updates.first().map(|update| update.affected.clone()).unwrap_or_default();
+            affected_is_exact(before, after, &affected);
+            endpoints_are_complete(after, &last);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_changes_ends_where_its_last_resources_do(batches in writes()) {
+        follow(&batches);
+    }
+}
+
+#[test]
+fn the_order_of_changes_does_not_matter() {
+    let batch: Vec<Write> =
+        (0..12).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
+    let mut forwards = changes(&batch);
+    let mut state = State::default();
+    state.apply(&forwards);
+    forwards.reverse();
+    let mut reversed = State::default();
+    for change in &forwards {
+        reversed.apply(std::slice::from_ref(change));
+    }
+    assert_eq!(state.mesh("default"), reversed.mesh("default"));
+}

@@ -1,0 +1,10 @@
+//! The topology as its users see it: resources in, snapshots and changes of services out.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod affected;
+mod destinations;
+mod fixtures;
+mod generation;
+mod incremental;
+mod matching;
+mod observation;
