@@ -3,7 +3,6 @@
 mod plan;
 mod send;
 mod sources;
-mod template;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

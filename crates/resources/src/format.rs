@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::{Draft, Kind, Path, Spec, kind::ShapeError};
 
 pub mod kubernetes;
+pub mod template;
 pub mod universal;
 pub mod yaml;
 

@@ -79,17 +79,34 @@ pub fn init(level: Level, format: Format) -> Result<(), Error> {
         .map_err(|error| Error::Logs(error.to_string()))
 }
 
+/// As [`init`], for a process that speaks for another one: events of `target` are heard from `heard` on.
+pub fn init_with(level: Level, format: Format, target: &str, heard: Level) -> Result<(), Error> {
+    let filter = format!("{},{target}={heard}", directives(level));
+    tracing::subscriber::set_global_default(filtered(&filter, format, io::stderr))
+        .map_err(|error| Error::Logs(error.to_string()))
+}
+
 /// The subscriber itself, for whoever wants the lines somewhere else.
 pub fn subscriber<W>(level: Level, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // Libraries below us are heard from when something is wrong, and in full when tracing.
-    let filter = match level {
+    filtered(&directives(level), format, writer)
+}
+
+/// Libraries below us are heard from when something is wrong, and in full when tracing.
+fn directives(level: Level) -> String {
+    match level {
         Level::Off => "off".to_owned(),
         Level::Trace => "trace".to_owned(),
         level => format!("{level},hyper=warn,hyper_util=warn,h2=warn,rustls=error,tokio_postgres=warn"),
-    };
+    }
+}
+
+fn filtered<W>(filter: &str, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_ansi(false)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use resources::{
     Draft, Key, Kind,
-    format::{self, yaml},
+    format::{self, template, yaml},
 };
 use serde_json::Value;
 
-use super::{send::body, sources::Text, template};
+use super::{send::body, sources::Text};
 use crate::failure::{Failure, Result};
 
 /// A resource of the input that passed every check that needs no control plane.
@@ -72,15 +72,7 @@ fn documents(
     let found = match std::str::from_utf8(&text.bytes) {
         Ok(utf8) => {
             let rendered = template::render(utf8, vars).map_err(|missing| {
-                missing
-                    .into_iter()
-                    .map(|m| {
-                        format!(
-                            "{}:{}:{}: no value for {{{{ {} }}}}; pass -v {}=…",
-                            text.name, m.line, m.column, m.name, m.name
-                        )
-                    })
-                    .collect::<Vec<_>>()
+                missing.into_iter().map(|missing| format!("{}:{missing}", text.name)).collect::<Vec<_>>()
             })?;
             yaml::documents(&rendered)
         }

@@ -1,7 +1,7 @@
-//! `{{ key }}` in the input, replaced by the values of `-v key=value`.
+//! `{{ key }}` in a text, replaced by the values a user gave for it (`-v key=value`).
 //!
-//! Without `-v` nothing is touched, because resources contain templates of their own: those name
-//! fields (`{{ .DisplayName }}`) or call functions and are left alone with `-v`, too.
+//! Without values nothing is touched, because resources contain templates of their own: those name
+//! fields (`{{ .DisplayName }}`) or call functions and are left alone with values, too.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ pub struct Missing {
     pub column: usize,
 }
 
+/// The text with every variable replaced, or all variables without a value.
 pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec<Missing>> {
     if vars.is_empty() {
         return Ok(text.to_owned());
@@ -47,6 +48,13 @@ fn placeholder(opened: &str) -> Option<(&str, usize)> {
     let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     plain.then_some((name, open.len() + end + close.len()))
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Missing { name, line, column } = self;
+        write!(f, "{line}:{column}: no value for {{{{ {name} }}}}; pass -v {name}=…")
+    }
 }
 
 fn locate(text: &str, offset: usize, name: &str) -> Missing {
