@@ -213,16 +213,17 @@ impl MeshState {
         *counter += offered.as_ref().map_or(0, |offered| offered.len() as u64);
         self.list_ports(subject, offered.as_deref(), affected);
 
+        let exists = offered.is_some();
         let mut now: BTreeMap<DestinationId, Served> = BTreeMap::new();
-        for Built { destination, endpoints } in offered.iter().flatten() {
+        for Built { destination, endpoints } in offered.into_iter().flatten() {
             // Of two ports with one name the first counts.
-            now.entry(destination.id.clone())
-                .or_insert_with(|| (Arc::new(destination.clone()), Arc::new(endpoints.clone())));
+            let id = destination.id.clone();
+            now.entry(id).or_insert_with(|| (Arc::new(destination), Arc::new(endpoints)));
         }
         let ids: BTreeSet<DestinationId> = now.keys().cloned().collect();
-        let before = match offered {
-            Some(_) => self.built.insert(subject.clone(), now),
-            None => self.built.remove(subject),
+        let before = match exists {
+            true => self.built.insert(subject.clone(), now),
+            false => self.built.remove(subject),
         };
         let before: BTreeSet<DestinationId> = before.unwrap_or_default().into_keys().collect();
         for id in before.difference(&ids) {
