@@ -30,7 +30,8 @@ pub fn all() -> anyhow::Result<()> {
 
 /// Each crate's tests compare the committed file with what the code says; `UPDATE=1` writes it.
 pub fn generate() -> anyhow::Result<()> {
-    let packages = ["--package", "api", "--package", "kuma-cp", "--package", "kumactl"];
+    let packages =
+        ["--package", "api", "--package", "kuma-cp", "--package", "kuma-dp", "--package", "kumactl"];
     run::step(
         "generated files",
         run::cargo().arg("test").args(packages).args(["--", "up_to_date"]).env("UPDATE", "1"),

@@ -1,0 +1,180 @@
+//! Asking the control plane how Envoy is to be started.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, anyhow};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::StatusCode;
+use runtime::Backoff;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    control_plane::{Client, NoAnswer, system_bundle},
+    envoy::Envoy,
+    failure::{Failure, Result},
+    http_client::Answer,
+    proxy::Identity,
+    settings::Settings,
+};
+
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the control plane is told about this proxy.
+pub fn request(
+    settings: &Settings,
+    identity: &Identity,
+    envoy: &Envoy,
+    work_dir: &Path,
+    ca_pem: &str,
+) -> Result<Value> {
+    let proxy = &settings.proxy;
+    let mut request = json!({
+        "mesh": identity.mesh,
+        "name": identity.name,
+        "proxyType": proxy.proxy_type.name(),
+        "version": {
+            "kumaDp": {"version": env!("CARGO_PKG_VERSION"), "gitTag": "", "gitCommit": "", "buildDate": ""},
+            "envoy": {
+                "version": envoy.version.number.to_string(),
+                "build": envoy.version.build,
+                "kumaDpCompatible": true,
+            },
+        },
+        "caCert": ca_pem,
+        "dynamicMetadata": {},
+        "operatingSystem": std::env::consts::OS,
+        "features": settings.features.names(),
+        "resources": {"maxHeapSizeBytes": memory_limit(settings.envoy.max_memory_bytes)},
+        "workdir": work_dir,
+        "metricsResources": {
+            "certPath": settings.envoy.metrics_cert_path.as_deref().unwrap_or(Path::new("")),
+            "keyPath": settings.envoy.metrics_key_path.as_deref().unwrap_or(Path::new("")),
+        },
+        "systemCaPath": system_bundle().unwrap_or_default(),
+        "ipv6Enabled": settings.features.ipv6_enabled,
+    });
+    if proxy.readiness_port != 0 {
+        request["readinessPort"] = proxy.readiness_port.into();
+    }
+    if let Some(resource) = &identity.resource {
+        request["dataplaneResource"] = resource.as_str().into();
+    }
+    if let Some(token) = proxy.token()? {
+        request["dataplaneToken"] = token.into();
+    }
+    if let Some(file) = proxy.token_file() {
+        let absolute = std::path::absolute(file).context("cannot tell where the token file is")?;
+        request["dataplaneTokenPath"] = absolute.display().to_string().into();
+    }
+    Ok(request)
+}
+
+/// Envoy gets nine tenths of what the container may use; the agent lives in the rest.
+fn memory_limit(configured: u64) -> u64 {
+    if configured > 0 {
+        return configured;
+    }
+    let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limits =
+        files.iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
+    // The older interface says "no limit" with a number near the largest there is.
+    limits.filter(|limit| *limit < 1 << 60).min().map_or(0, |limit| limit / 10 * 9)
+}
+
+/// Asks until there is an answer; what cannot get better by asking again is a failure.
+pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<String> {
+    let control_plane = &settings.control_plane;
+    let deadline = Instant::now() + control_plane.retry_max_duration;
+    let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
+    let mut said = String::new();
+    loop {
+        let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
+        let reason = match judge(client, answer) {
+            Verdict::Bootstrap(bootstrap) => return Ok(bootstrap),
+            Verdict::Never(failure) => return Err(failure),
+            Verdict::Later(reason) => reason,
+        };
+        let delay = backoff.next_delay();
+        if Instant::now() + delay > deadline {
+            let tried = control_plane.retry_max_duration;
+            return Err(Failure::failed(format!("gave up after {tried:?}: {reason}")));
+        }
+        // Once is enough for a reason; an agent may wait for minutes.
+        if reason != said {
+            tracing::warn!(control_plane = %client.url(), reason, "no configuration yet; still trying");
+            said = reason;
+        } else {
+            tracing::debug!(reason = said, "still no configuration");
+        }
+        tokio::time::sleep(delay).await;
+    }
+}
+
+enum Verdict {
+    Bootstrap(String),
+    Later(String),
+    Never(Failure),
+}
+
+fn judge(client: &Client, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
+    let url = client.url();
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(NoAnswer::Away(error)) => {
+            return Verdict::Later(format!("the control plane at {url} cannot be reached: {error:#}"));
+        }
+        Err(NoAnswer::Untrusted(error)) => {
+            return Verdict::Never(Failure::failed(format!(
+                "the certificate of the control plane at {url} is not trusted: {error}\n\
+                 hint: --ca-cert-file must be the CA certificate of this very control plane, and \
+                 --cp-address a host that its certificate is made for"
+            )));
+        }
+    };
+    let text = answer.text();
+    match answer.status {
+        StatusCode::OK => match decode(&answer) {
+            Ok(bootstrap) => Verdict::Bootstrap(bootstrap),
+            Err(error) => Verdict::Never(Failure::failed(format!(
+                "{url} does not answer like a control plane: {error:#}\n\
+                 hint: --cp-address must be the server for data plane proxies, port 5678 by default"
+            ))),
+        },
+        StatusCode::NOT_FOUND => Verdict::Later(
+            "the control plane does not know this proxy; create its Dataplane or pass --dataplane-file"
+                .to_owned(),
+        ),
+        status if status.is_client_error() => Verdict::Never(Failure::failed(format!(
+            "the control plane refused this proxy ({status}): {text}{}",
+            hint(status, &text)
+        ))),
+        status => Verdict::Later(format!("the control plane at {url} answered {status}: {text}")),
+    }
+}
+
+fn hint(status: StatusCode, text: &str) -> &'static str {
+    let about_token = text.to_lowercase().contains("token");
+    match status {
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+            if about_token =>
+        {
+            "\nhint: make a token with `kumactl generate dataplane-token --name NAME --mesh MESH` and pass it \
+             with --dataplane-token-file"
+        }
+        StatusCode::BAD_REQUEST => {
+            "\nhint: --cp-address must be a host that the control plane's certificate is made for, and \
+             --ca-cert-file a CA certificate that vouches for it"
+        }
+        _ => "",
+    }
+}
+
+/// The bootstrap configuration, YAML, in the answer.
+fn decode(answer: &Answer) -> anyhow::Result<String> {
+    let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
+    let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
+    let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
+    String::from_utf8(bytes).context("`bootstrap` is not text")
+}

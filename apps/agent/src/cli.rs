@@ -1,0 +1,84 @@
+//! The command line of `kuma-dp`.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    envoy::Envoy,
+    exec::ExecEnvoy,
+    failure::{EXIT_CODES, Result},
+    reference, run,
+    settings::Settings,
+    wait::Wait,
+};
+
+/// Runs Envoy beside an application as a part of the mesh
+#[derive(Debug, Parser)]
+#[command(name = "kuma-dp", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a proxy: ask the control plane for its configuration, start Envoy and look after it
+    #[command(args_override_self = true)]
+    Run(Box<Settings>),
+    Wait(Wait),
+    Version(Version),
+    #[command(hide = true)]
+    ExecEnvoy(ExecEnvoy),
+    /// Print the reference page of the documentation
+    #[command(hide = true)]
+    Reference,
+}
+
+/// Print the version
+#[derive(Debug, Args)]
+struct Version {
+    /// Also look for Envoy and print its version
+    #[arg(short = 'a', long)]
+    detailed: bool,
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn execute(self) -> Result<()> {
+        match self.command {
+            Command::Run(settings) => block_on(run::run(*settings)),
+            Command::Wait(wait) => block_on(wait.execute()),
+            Command::Version(version) => version.execute(),
+            Command::ExecEnvoy(exec) => exec.execute(),
+            Command::Reference => print(&reference::page()),
+        }
+    }
+}
+
+impl Version {
+    fn execute(&self) -> Result<()> {
+        print(concat!("kuma-dp ", env!("CARGO_PKG_VERSION"), "\n"))?;
+        if self.detailed {
+            let envoy = Envoy::find(None)?;
+            print(&format!("envoy {} ({})\n", envoy.version.number, envoy.path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        // `kuma-dp version | true` is not a failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other.context("cannot write to standard output")?),
+    }
+}
+
+/// One thread is enough for an agent, and it must be the one that lives as long as the process: the
+/// kernel kills Envoy when the thread that started it ends.
+fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the event loop")?.block_on(task)
+}

@@ -1,0 +1,103 @@
+//! The connection to the control plane: whom to trust, and what can go wrong on the way.
+
+mod trust;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::Full;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    failure::{Failure, Result},
+    http_client::{Answer, exchange},
+    settings,
+};
+
+pub use trust::system_bundle;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// Nobody answered; somebody may later.
+    Away(anyhow::Error),
+    /// Somebody answered who cannot prove to be the control plane.
+    Untrusted(rustls::Error),
+}
+
+/// Sends requests to the control plane.
+pub struct Client {
+    url: http::Uri,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// What the control plane is checked against, for Envoy to do the same; empty when nothing is.
+    pub ca_pem: String,
+}
+
+impl Client {
+    pub fn new(settings: &settings::ControlPlane) -> Result<Client> {
+        let url = settings.url.clone();
+        let ca = settings.ca()?;
+        let tls = if url.scheme_str() == Some("https") {
+            let name = ServerName::try_from(host(&url).to_owned())
+                .map_err(|_| Failure::invalid(format!("{url} has no valid host name")))?;
+            let config = trust::client_config(ca.as_ref(), settings.skip_verify)?;
+            Some((TlsConnector::from(Arc::new(config)), name))
+        } else {
+            None
+        };
+        Ok(Client { url, tls, ca_pem: ca.map(|(pem, _)| pem).unwrap_or_default() })
+    }
+
+    pub fn url(&self) -> &http::Uri {
+        &self.url
+    }
+
+    /// Posts a JSON text and gives the answer, whatever its status.
+    pub async fn post_json(
+        &self,
+        path: &str,
+        body: String,
+        limit: Duration,
+    ) -> std::result::Result<Answer, NoAnswer> {
+        match tokio::time::timeout(limit, self.try_post(path, body)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(NoAnswer::Away(anyhow::anyhow!("no answer within {limit:?}"))),
+        }
+    }
+
+    async fn try_post(&self, path: &str, body: String) -> std::result::Result<Answer, NoAnswer> {
+        let host = host(&self.url);
+        let https = self.tls.is_some();
+        let port = self.url.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let base = self.url.path().trim_end_matches('/');
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{base}{path}"))
+            .header(header::HOST, self.url.authority().map_or(host, http::uri::Authority::as_str))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .context("cannot build the request")
+            .map_err(NoAnswer::Away)?;
+        let stream = TcpStream::connect((host, port)).await.map_err(|error| NoAnswer::Away(error.into()))?;
+        let Some((connector, name)) = &self.tls else {
+            return exchange(stream, request).await.map_err(NoAnswer::Away);
+        };
+        let stream = connector.connect(name.clone(), stream).await.map_err(|error| {
+            match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(refused @ rustls::Error::InvalidCertificate(_)) => NoAnswer::Untrusted(refused.clone()),
+                _ => NoAnswer::Away(anyhow::Error::from(error).context("the TLS handshake failed")),
+            }
+        })?;
+        exchange(stream, request).await.map_err(NoAnswer::Away)
+    }
+}
+
+/// The host without the brackets an IPv6 address wears in a URL.
+fn host(url: &http::Uri) -> &str {
+    url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+}

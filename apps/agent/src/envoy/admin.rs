@@ -1,0 +1,119 @@
+//! Envoy's admin interface: whether it is ready, how many connections are open, how to drain it.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::Full;
+use resources::format::yaml;
+use serde_json::Value;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::http_client::{Answer, exchange};
+
+/// Envoy answers from its main thread; when that is busy for longer, it is not well.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the admin interface listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admin {
+    Socket(PathBuf),
+    Port(String, u16),
+}
+
+impl Admin {
+    /// Reads the place out of a bootstrap configuration.
+    pub fn of_bootstrap(text: &str) -> anyhow::Result<Admin> {
+        let document = yaml::documents(text)?.pop().map_or(Value::Null, |document| document.value);
+        let address = &document["admin"]["address"];
+        if let Some(path) = address["pipe"]["path"].as_str() {
+            return Ok(Admin::Socket(path.into()));
+        }
+        let socket = either(address, "socket_address", "socketAddress");
+        let port =
+            either(socket, "port_value", "portValue").as_u64().and_then(|port| u16::try_from(port).ok());
+        match (socket["address"].as_str(), port) {
+            (Some(host), Some(port)) => Ok(Admin::Port(host.to_owned(), port)),
+            _ => Err(anyhow!("the configuration has no admin address")),
+        }
+    }
+
+    /// Whether Envoy has its first configuration and serves it.
+    pub async fn is_ready(&self) -> bool {
+        self.ask(Method::GET, "/ready").await.is_ok_and(|answer| answer.status == StatusCode::OK)
+    }
+
+    /// Tells whoever checks Envoy's health, and every connection, to go elsewhere.
+    pub async fn drain(&self) -> anyhow::Result<()> {
+        for path in ["/healthcheck/fail", "/drain_listeners?graceful"] {
+            let answer = self.ask(Method::POST, path).await?;
+            if answer.status != StatusCode::OK {
+                return Err(anyhow!("Envoy answered {} to {path}", answer.status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections that are open on listeners, the admin interface apart.
+    pub async fn open_connections(&self) -> anyhow::Result<u64> {
+        let answer = self.ask(Method::GET, "/stats?filter=downstream_cx_active").await?;
+        Ok(count_connections(&answer.text()))
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Answer> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "envoy")
+            .body(Full::new(Bytes::new()))?;
+        let exchanged = async {
+            match self {
+                Admin::Socket(path) => exchange(UnixStream::connect(path).await?, request).await,
+                Admin::Port(host, port) => {
+                    exchange(TcpStream::connect((host.as_str(), *port)).await?, request).await
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, exchanged).await.context("Envoy does not answer")?
+    }
+}
+
+fn either<'a>(value: &'a Value, one: &str, other: &str) -> &'a Value {
+    value.get(one).unwrap_or(&value[other])
+}
+
+fn count_connections(stats: &str) -> u64 {
+    let listeners = stats.lines().filter_map(|line| line.split_once(": ")).filter(|(name, _)| {
+        name.starts_with("listener.") && !name.starts_with("listener.admin.") && !name.contains(".worker_")
+    });
+    listeners.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_admin_address_is_read_from_the_bootstrap() {
+        let check =
+            |text: &str, expect: Option<Admin>| assert_eq!(Admin::of_bootstrap(text).ok(), expect, "{text}");
+        check("admin: {address: {pipe: {path: /w/a.sock}}}", Some(Admin::Socket("/w/a.sock".into())));
+        let port = Some(Admin::Port("127.0.0.1".to_owned(), 9901));
+        check("admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}", port.clone());
+        check(
+            r#"{"admin": {"address": {"socketAddress": {"address": "127.0.0.1", "portValue": 9901}}}}"#,
+            port,
+        );
+        check("admin: {}", None);
+        check("", None);
+    }
+
+    #[test]
+    fn connections_of_workloads_are_counted_once() {
+        let stats = "http.web.downstream_cx_active: 3\nlistener.127.0.0.2_80.downstream_cx_active: 2\n\
+                     listener.127.0.0.2_80.worker_0.downstream_cx_active: 2\n\
+                     listener.admin.downstream_cx_active: 1\nlistener.self_inbound_dp_http.downstream_cx_active: 1";
+        assert_eq!(count_connections(stats), 3);
+    }
+}

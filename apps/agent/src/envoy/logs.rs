@@ -1,0 +1,159 @@
+//! What Envoy says on its standard error, passed on with its level and listened to.
+
+use clap::ValueEnum;
+use runtime::logs::Level;
+
+/// The target under which Envoy's lines appear in the agent's log.
+pub const TARGET: &str = "envoy";
+
+/// How Envoy is told to write a line, so that [`parse`] can read it.
+pub const FORMAT: &str = "[%l][%n] %v";
+
+/// How much Envoy logs, in Envoy's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum EnvoyLevel {
+    Trace,
+    Debug,
+    Info,
+    #[value(alias = "warn")]
+    Warning,
+    Error,
+    Critical,
+    Off,
+}
+
+impl EnvoyLevel {
+    const ALL: [(EnvoyLevel, &'static str); 7] = [
+        (EnvoyLevel::Trace, "trace"),
+        (EnvoyLevel::Debug, "debug"),
+        (EnvoyLevel::Info, "info"),
+        (EnvoyLevel::Warning, "warning"),
+        (EnvoyLevel::Error, "error"),
+        (EnvoyLevel::Critical, "critical"),
+        (EnvoyLevel::Off, "off"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        EnvoyLevel::ALL[self as usize].1
+    }
+
+    /// As much as the agent itself.
+    pub fn like(level: Level) -> EnvoyLevel {
+        match level {
+            Level::Off => EnvoyLevel::Off,
+            Level::Error => EnvoyLevel::Error,
+            Level::Warn => EnvoyLevel::Warning,
+            Level::Info => EnvoyLevel::Info,
+            Level::Debug => EnvoyLevel::Debug,
+            Level::Trace => EnvoyLevel::Trace,
+        }
+    }
+
+    /// The agent's level that lets all of it through.
+    pub fn heard_at(self) -> Level {
+        match self {
+            EnvoyLevel::Trace => Level::Trace,
+            EnvoyLevel::Debug => Level::Debug,
+            EnvoyLevel::Info => Level::Info,
+            EnvoyLevel::Warning => Level::Warn,
+            EnvoyLevel::Error | EnvoyLevel::Critical => Level::Error,
+            EnvoyLevel::Off => Level::Off,
+        }
+    }
+}
+
+/// A line of Envoy's log.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    pub level: EnvoyLevel,
+    pub component: &'a str,
+    pub message: &'a str,
+}
+
+/// Reads a line; one that Envoy's logger did not write counts as a warning.
+pub fn parse(text: &str) -> Line<'_> {
+    structured(text).unwrap_or(Line { level: EnvoyLevel::Warning, component: "", message: text })
+}
+
+fn structured(text: &str) -> Option<Line<'_>> {
+    let (level, rest) = text.strip_prefix('[')?.split_once("][")?;
+    let (component, message) = rest.split_once("] ")?;
+    let mut level = EnvoyLevel::ALL.iter().find(|(_, name)| *name == level)?.0;
+    // A hundred indented lines list everything that is compiled into Envoy, at every start.
+    if level == EnvoyLevel::Info && component == "main" && message.starts_with("  ") {
+        level = EnvoyLevel::Debug;
+    }
+    Some(Line { level, component, message })
+}
+
+impl Line<'_> {
+    /// Writes the line into the agent's log.
+    pub fn pass_on(&self) {
+        let Line { component, message, .. } = self;
+        match self.level {
+            EnvoyLevel::Trace => tracing::trace!(target: TARGET, component, "{message}"),
+            EnvoyLevel::Debug => tracing::debug!(target: TARGET, component, "{message}"),
+            EnvoyLevel::Info => tracing::info!(target: TARGET, component, "{message}"),
+            EnvoyLevel::Warning => tracing::warn!(target: TARGET, component, "{message}"),
+            EnvoyLevel::Error => tracing::error!(target: TARGET, component, "{message}"),
+            EnvoyLevel::Critical | EnvoyLevel::Off => {
+                tracing::error!(target: TARGET, component, critical = true, "{message}");
+            }
+        }
+    }
+
+    /// What the control plane said when it refused the proxy's identity: gRPC status 16
+    /// (unauthenticated) or 7 (permission denied), or those words with any status.
+    pub fn refused_identity(&self) -> Option<&str> {
+        let closed = self.message.split_once("gRPC config stream")?.1;
+        let (_, status) = closed.split_once(" closed")?.1.split_once(": ")?;
+        let (code, reason) = status.split_once(',')?;
+        let refused = matches!(code.trim(), "16" | "7") || reason.contains("authentication failed");
+        refused.then_some(reason.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_its_level_and_component_and_a_strange_line_is_a_warning() {
+        let check = |text: &str, level, component, message| {
+            assert_eq!(parse(text), Line { level, component, message });
+        };
+        check(
+            "[info][main] starting main dispatch loop",
+            EnvoyLevel::Info,
+            "main",
+            "starting main dispatch loop",
+        );
+        check("[critical][backtrace] Caught [x] y", EnvoyLevel::Critical, "backtrace", "Caught [x] y");
+        check(
+            "[info][main]   envoy.tls_handshakers: x",
+            EnvoyLevel::Debug,
+            "main",
+            "  envoy.tls_handshakers: x",
+        );
+        for strange in ["Segmentation fault", "[loud][x] y", "[info] y", "[", ""] {
+            check(strange, EnvoyLevel::Warning, "", strange);
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_identity_is_taken_for_one() {
+        let check = |message: &str, expect: Option<&str>| {
+            let line = Line { level: EnvoyLevel::Warning, component: "config", message };
+            assert_eq!(line.refused_identity(), expect, "{message}");
+        };
+        let stream = "DeltaAggregatedResources gRPC config stream to ads_cluster";
+        check(&format!("{stream} closed: 16, token expired"), Some("token expired"));
+        check(&format!("{stream} closed since 12s ago: 7, not yours: x"), Some("not yours: x"));
+        check(
+            &format!("{stream} closed: 2, authentication failed: nope"),
+            Some("authentication failed: nope"),
+        );
+        check(&format!("{stream} closed: 14, upstream connect error: 16, x"), None);
+        check("gRPC config for type.googleapis.com/x rejected: 16, x", None);
+    }
+}

@@ -1,0 +1,37 @@
+//! `kuma-dp`, the agent: asks the control plane how Envoy is to be started, starts it, looks after it.
+//!
+//! [`cli`] is the way in, [`settings`] the one table of everything that can be set. [`run`] is the
+//! flow: the proxy's definition is checked here first ([`proxy`]), the control plane gives a bootstrap
+//! configuration ([`bootstrap`]), [`supervise`] keeps an Envoy alive on it until a signal comes.
+//!
+//! Invariant: no Envoy outlives its agent, however the agent ends ([`exec`]).
+
+mod bootstrap;
+mod cli;
+mod control_plane;
+mod envoy;
+mod exec;
+mod failure;
+mod http_client;
+mod proxy;
+mod readiness;
+mod reference;
+mod run;
+mod settings;
+mod supervise;
+mod wait;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Logging may not have started yet, so this goes where logs go without being one.
+            let _ = writeln!(std::io::stderr(), "kuma-dp: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

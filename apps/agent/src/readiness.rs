@@ -1,0 +1,103 @@
+//! What the agent answers about itself: `/ready` for whoever routes traffic, `/metrics` for Prometheus.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
+use prometheus_client::metrics::counter::Counter;
+use runtime::{
+    Shutdown,
+    listen::{Limits, Listener},
+    metrics::{self, Metrics},
+};
+
+use crate::{
+    envoy::admin::Admin,
+    failure::{Failure, Result},
+};
+
+/// What is known about the proxy, shared by whoever learns it and whoever is asked.
+#[derive(Debug, Clone)]
+pub struct Health(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    admin: OnceLock<Admin>,
+    terminating: AtomicBool,
+    metrics: Metrics,
+    restarts: Counter,
+}
+
+impl Health {
+    pub fn new() -> Health {
+        let metrics = Metrics::default();
+        let restarts = metrics.register(
+            "kuma_dp_envoy_restarts",
+            "How often Envoy ended on its own and was started again",
+            Counter::default(),
+        );
+        Health(Arc::new(Inner {
+            admin: OnceLock::new(),
+            terminating: AtomicBool::new(false),
+            metrics,
+            restarts,
+        }))
+    }
+
+    /// From now on Envoy can be asked.
+    pub fn ask_envoy_at(&self, admin: Admin) {
+        let _ = self.0.admin.set(admin);
+    }
+
+    pub fn terminate(&self) {
+        self.0.terminating.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a restart and says how many there were.
+    pub fn restarted(&self) -> u64 {
+        self.0.restarts.inc() + 1
+    }
+
+    /// Listens on 127.0.0.1.
+    pub async fn serve(&self, port: u16, shutdown: &Shutdown) -> Result<()> {
+        let listener =
+            Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map_err(|error| {
+                Failure::failed(format!(
+                    "{error}; every proxy of a machine needs its own KUMA_READINESS_PORT"
+                ))
+            })?;
+        tracing::info!(address = %listener.addr(), "readiness is answered at /ready");
+        let router = Router::new()
+            .route("/ready", get(ready))
+            .route("/metrics", get(measured))
+            .with_state(self.clone());
+        listener.serve(router, None, Limits::default(), shutdown);
+        Ok(())
+    }
+}
+
+async fn ready(State(Health(health)): State<Health>) -> (StatusCode, &'static str) {
+    if health.terminating.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "TERMINATING\n");
+    }
+    match health.admin.get() {
+        Some(admin) if admin.is_ready().await => (StatusCode::OK, "READY\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "NOT READY\n"),
+    }
+}
+
+async fn measured(
+    State(Health(health)): State<Health>,
+) -> ([(axum::http::HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], health.metrics.encode())
+}

@@ -1,0 +1,300 @@
+//! Everything `kuma-dp run` can be told: each setting is one field here, with its flag, its
+//! environment variable, its default and a sentence. Help and reference page come from these fields.
+
+mod ignored;
+mod values;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use clap::{ArgAction, Args, ValueEnum};
+use runtime::logs::{Format, Level};
+
+pub use self::ignored::{Ignored, unknown_variables};
+use self::values::{boolean, pair};
+pub use self::values::{duration, url};
+use crate::{
+    envoy::logs::EnvoyLevel,
+    failure::{Failure, Result},
+};
+
+/// What a proxy is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProxyType {
+    Dataplane,
+    Ingress,
+    Egress,
+}
+
+/// How Envoy is told about changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Transport {
+    /// Everything of a type with every change
+    Grpc,
+    /// Only what changed
+    DeltaGrpc,
+}
+
+#[derive(Debug, Args)]
+pub struct Settings {
+    #[command(flatten)]
+    pub control_plane: ControlPlane,
+    #[command(flatten)]
+    pub proxy: Proxy,
+    #[command(flatten)]
+    pub envoy: Envoy,
+    #[command(flatten)]
+    pub features: Features,
+    #[command(flatten)]
+    pub logs: Logs,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Control plane")]
+pub struct ControlPlane {
+    /// Address of the control plane's server for data plane proxies
+    #[arg(long = "cp-address", value_name = "URL", env = "KUMA_CONTROL_PLANE_URL", value_parser = url,
+          default_value = "https://localhost:5678")]
+    pub url: http::Uri,
+    /// File with the CA certificate that vouches for the control plane, PEM
+    #[arg(long, value_name = "FILE", env = "KUMA_CONTROL_PLANE_CA_CERT_FILE")]
+    ca_cert_file: Option<PathBuf>,
+    /// The CA certificate itself, PEM; the file is preferred when both are given
+    #[arg(long, value_name = "PEM", env = "KUMA_CONTROL_PLANE_CA_CERT")]
+    ca_cert: Option<String>,
+    /// Talk to the control plane without checking who it is; for trying things out only
+    #[arg(long, value_name = "BOOL", env = "KUMA_CONTROL_PLANE_TLS_SKIP_VERIFY", value_parser = boolean,
+          default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub skip_verify: bool,
+    /// How long to wait between two attempts to reach the control plane
+    #[arg(long = "cp-retry-backoff", value_name = "DURATION", env = "KUMA_CONTROL_PLANE_RETRY_BACKOFF",
+          value_parser = duration, default_value = "3s")]
+    pub retry_backoff: Duration,
+    /// How long to keep trying before giving up
+    #[arg(long = "cp-retry-max-duration", value_name = "DURATION",
+          env = "KUMA_CONTROL_PLANE_RETRY_MAX_DURATION", value_parser = duration, default_value = "5m")]
+    pub retry_max_duration: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Proxy")]
+pub struct Proxy {
+    /// Name of the proxy; read from the definition when one is given
+    #[arg(long, value_name = "NAME", env = "KUMA_DATAPLANE_NAME")]
+    name: Option<String>,
+    /// Mesh of the proxy; read from the definition when one is given [otherwise: default]
+    #[arg(long, value_name = "MESH", env = "KUMA_DATAPLANE_MESH")]
+    mesh: Option<String>,
+    /// What the proxy is for
+    #[arg(long, value_name = "TYPE", env = "KUMA_DATAPLANE_PROXY_TYPE", default_value = "dataplane")]
+    pub proxy_type: ProxyType,
+    /// File with the definition of the proxy, YAML or JSON; `-` is standard input
+    #[arg(short = 'd', long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_RESOURCE_PATH")]
+    dataplane_file: Option<PathBuf>,
+    /// The definition of the proxy itself, YAML or JSON
+    #[arg(long, value_name = "TEXT", env = "KUMA_DATAPLANE_RUNTIME_RESOURCE")]
+    dataplane: Option<String>,
+    /// A value for `{{ key }}` in the definition, as key=value; may be repeated
+    #[arg(short = 'v', long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub dataplane_var: Vec<(String, String)>,
+    /// File with the token that proves the proxy's identity to the control plane
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_TOKEN_PATH")]
+    dataplane_token_file: Option<PathBuf>,
+    /// The token itself; a file is safer, because arguments can be seen by others
+    #[arg(long, value_name = "TOKEN", env = "KUMA_DATAPLANE_RUNTIME_TOKEN", hide_env_values = true)]
+    dataplane_token: Option<String>,
+    /// How long open connections get to end when the proxy stops
+    #[arg(long, value_name = "DURATION", env = "KUMA_DATAPLANE_DRAIN_TIME", value_parser = duration,
+          default_value = "30s")]
+    pub drain_time: Duration,
+    /// Port on 127.0.0.1 that answers `/ready` and `/metrics`; 0 opens none
+    #[arg(long, value_name = "PORT", env = "KUMA_READINESS_PORT", default_value_t = 9902)]
+    pub readiness_port: u16,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Envoy")]
+pub struct Envoy {
+    /// Envoy's program; otherwise $ENVOY_BIN, then `envoy` in $PATH
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_BINARY_PATH")]
+    binary_path: Option<PathBuf>,
+    /// Directory for the configuration and the sockets; otherwise a temporary one
+    #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_WORK_DIR")]
+    work_dir: Option<PathBuf>,
+    /// Number of Envoy's worker threads; 0 is one per processor Envoy may use
+    #[arg(long, value_name = "NUMBER", env = "KUMA_DATAPLANE_RUNTIME_CONCURRENCY", default_value_t = 0)]
+    pub concurrency: u32,
+    /// How much Envoy logs; otherwise as much as the agent
+    #[arg(long, value_name = "LEVEL", env = "KUMA_DATAPLANE_RUNTIME_ENVOY_LOG_LEVEL")]
+    pub envoy_log_level: Option<EnvoyLevel>,
+    /// How much parts of Envoy log, as component:level,…
+    #[arg(long, value_name = "LIST", env = "KUMA_DATAPLANE_RUNTIME_ENVOY_COMPONENT_LOG_LEVEL")]
+    pub envoy_component_log_level: Option<String>,
+    /// Bytes of memory Envoy may take; 0 is the limit of the container, if there is one
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "KUMA_DATAPLANE_RESOURCES_MAX_MEMORY_BYTES",
+        default_value_t = 0
+    )]
+    pub max_memory_bytes: u64,
+    /// Certificate for the listener that serves metrics, PEM
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_CERT_PATH")]
+    pub metrics_cert_path: Option<PathBuf>,
+    /// Key of that certificate, PEM
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_KEY_PATH")]
+    pub metrics_key_path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What the control plane is asked for")]
+pub struct Features {
+    /// Bind outbounds to the address of the proxy as well
+    #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", value_parser = boolean,
+          default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub bind_outbounds: bool,
+    /// How Envoy is told about changes
+    #[arg(
+        long,
+        value_name = "VARIANT",
+        default_value = "DELTA_GRPC",
+        env = "KUMA_DATAPLANE_RUNTIME_ENVOY_XDS_TRANSPORT_PROTOCOL_VARIANT"
+    )]
+    pub envoy_xds_transport_protocol_variant: Transport,
+    /// Name Envoy's resources and statistics by the resources of the mesh they come from
+    #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false",
+          env = "KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED",
+          default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    unified_proxy_resources_and_stats_naming: bool,
+    /// Another name of the setting above; either turns it on
+    #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false",
+          env = "KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED",
+          default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    unified_resource_naming: bool,
+    /// Whether the machine has IPv6
+    #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_IPV6_ENABLED", value_parser = boolean,
+          default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub ipv6_enabled: bool,
+    /// Accept traffic on the ports of inbounds only
+    #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_STRICT_INBOUND_PORTS_ENABLED",
+          value_parser = boolean, default_value = "true", default_missing_value = "true",
+          num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub strict_inbound_ports: bool,
+    /// Let every worker of Envoy listen on a socket of its own
+    #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_REUSE_PORT_ENABLED",
+          value_parser = boolean, default_value = "true", default_missing_value = "true",
+          num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub reuse_port: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
+pub struct Logs {
+    /// How much the agent logs: off, error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", env = "KUMA_DATAPLANE_LOG_LEVEL", default_value_t = Level::Info)]
+    pub log_level: Level,
+    /// How a log line looks: text or json
+    #[arg(long, value_name = "FORMAT", env = "KUMA_DATAPLANE_LOG_FORMAT", default_value_t = Format::Text)]
+    pub log_format: Format,
+}
+
+impl ControlPlane {
+    /// The CA certificate, PEM, and where it comes from.
+    pub fn ca(&self) -> Result<Option<(String, String)>> {
+        if let Some(file) = self.ca_cert_file.as_ref().filter(|file| !file.as_os_str().is_empty()) {
+            let shown = file.display();
+            let pem = std::fs::read_to_string(file).map_err(|error| {
+                Failure::invalid(format!("cannot read the control plane's CA certificate {shown}: {error}"))
+            })?;
+            return Ok(Some((pem, shown.to_string())));
+        }
+        Ok(given(&self.ca_cert).map(|pem| (pem.to_owned(), "KUMA_CONTROL_PLANE_CA_CERT".to_owned())))
+    }
+}
+
+impl Proxy {
+    pub fn name(&self) -> Option<&str> {
+        given(&self.name)
+    }
+
+    pub fn mesh(&self) -> Option<&str> {
+        given(&self.mesh)
+    }
+
+    /// The definition's text and what to call it in messages.
+    pub fn definition(&self) -> Result<Option<(Vec<u8>, String)>> {
+        if let Some(text) = given(&self.dataplane) {
+            return Ok(Some((text.as_bytes().to_vec(), "the definition".to_owned())));
+        }
+        let Some(file) = self.dataplane_file.as_ref().filter(|file| !file.as_os_str().is_empty()) else {
+            return Ok(None);
+        };
+        if file.as_os_str() == "-" {
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut std::io::stdin(), &mut text)
+                .context("cannot read the definition from standard input")?;
+            return Ok(Some((text, "standard input".to_owned())));
+        }
+        let shown = file.display().to_string();
+        let text = std::fs::read(file)
+            .map_err(|error| Failure::invalid(format!("cannot read the definition {shown}: {error}")))?;
+        Ok(Some((text, shown)))
+    }
+
+    pub fn token_file(&self) -> Option<&PathBuf> {
+        self.dataplane_token_file.as_ref().filter(|file| !file.as_os_str().is_empty())
+    }
+
+    /// The token; a file is read each time, because whoever rotates tokens writes files.
+    pub fn token(&self) -> Result<Option<String>> {
+        if let Some(token) = given(&self.dataplane_token) {
+            return Ok(Some(token.trim().to_owned()));
+        }
+        let Some(file) = self.token_file() else { return Ok(None) };
+        let shown = file.display();
+        let token = std::fs::read_to_string(file).map_err(|error| {
+            Failure::invalid(format!(
+                "cannot read the token {shown}: {error}; `kumactl generate dataplane-token` makes one"
+            ))
+        })?;
+        Ok(Some(token.trim().to_owned()))
+    }
+}
+
+impl Envoy {
+    pub fn binary(&self) -> Option<&PathBuf> {
+        self.binary_path.as_ref().filter(|path| !path.as_os_str().is_empty())
+    }
+
+    pub fn work_dir(&self) -> Option<&PathBuf> {
+        self.work_dir.as_ref().filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+impl Features {
+    /// What the control plane is told this proxy can do. Only what this agent really does is named.
+    pub fn names(&self) -> Vec<&'static str> {
+        let unified = self.unified_proxy_resources_and_stats_naming || self.unified_resource_naming;
+        let delta = self.envoy_xds_transport_protocol_variant == Transport::DeltaGrpc;
+        [
+            (delta, "feature-delta-grpc"),
+            (self.strict_inbound_ports, "feature-strict-inbound-ports"),
+            (self.reuse_port, "feature-reuse-port"),
+            (self.bind_outbounds, "feature-bind-outbounds"),
+            // Control planes know this one by either name.
+            (unified, "feature-unified-proxy-resources-and-stats-naming"),
+            (unified, "feature-unified-resource-naming"),
+        ]
+        .into_iter()
+        .filter_map(|(on, name)| on.then_some(name))
+        .collect()
+    }
+}
+
+/// An empty variable is as good as none.
+fn given(value: &Option<String>) -> Option<&str> {
+    value.as_deref().filter(|value| !value.is_empty())
+}

@@ -1,0 +1,100 @@
+//! What Kuma's agent can be told and this one does not do: worth one warning, never an error.
+
+use std::collections::BTreeSet;
+
+use clap::{Args, Command};
+
+/// Accepted so that scripts written for Kuma run; each is named in a warning.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Accepted and ignored, with a warning")]
+pub struct Ignored {
+    /// DNS inside the agent
+    #[arg(long, value_name = "BOOL", env = "KUMA_DNS_ENABLED", default_missing_value = "true",
+          num_args = 0..=1, require_equals = true)]
+    dns_enabled: Option<String>,
+    /// Port of the DNS server inside the agent
+    #[arg(long, value_name = "PORT", env = "KUMA_DNS_PROXY_PORT")]
+    dns_proxy_port: Option<String>,
+    /// Port of CoreDNS
+    #[arg(long, value_name = "PORT", env = "KUMA_DNS_CORE_DNS_PORT")]
+    dns_coredns_port: Option<String>,
+    /// Port of Envoy's DNS filter
+    #[arg(long, value_name = "PORT", env = "KUMA_DNS_ENVOY_DNS_PORT")]
+    dns_envoy_port: Option<String>,
+    /// Program of CoreDNS
+    #[arg(long, value_name = "FILE", env = "KUMA_DNS_CORE_DNS_BINARY_PATH")]
+    dns_coredns_path: Option<String>,
+    /// Template of the configuration of CoreDNS
+    #[arg(long, value_name = "FILE", env = "KUMA_DNS_CORE_DNS_CONFIG_TEMPLATE_PATH")]
+    dns_coredns_config_template_path: Option<String>,
+    /// Directory of the configuration of the DNS server
+    #[arg(long, value_name = "DIR", env = "KUMA_DNS_CONFIG_DIR")]
+    dns_server_config_dir: Option<String>,
+    /// Port of the metrics of CoreDNS
+    #[arg(long, value_name = "PORT", env = "KUMA_DNS_PROMETHEUS_PORT")]
+    dns_prometheus_port: Option<String>,
+    /// Redirection of all traffic of the machine
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true)]
+    transparent_proxy: Option<String>,
+    /// Configuration of that redirection
+    #[arg(long, value_name = "TEXT")]
+    transparent_proxy_config: Option<String>,
+}
+
+impl Ignored {
+    /// The flags somebody gave, in the order of the declaration.
+    pub fn given(&self) -> Vec<&'static str> {
+        let on = |value: &Option<String>| {
+            value.as_deref().is_some_and(|value| !matches!(value, "" | "0" | "f" | "F" | "false" | "False"))
+        };
+        [
+            (&self.dns_enabled, "--dns-enabled"),
+            (&self.dns_proxy_port, "--dns-proxy-port"),
+            (&self.dns_coredns_port, "--dns-coredns-port"),
+            (&self.dns_envoy_port, "--dns-envoy-port"),
+            (&self.dns_coredns_path, "--dns-coredns-path"),
+            (&self.dns_coredns_config_template_path, "--dns-coredns-config-template-path"),
+            (&self.dns_server_config_dir, "--dns-server-config-dir"),
+            (&self.dns_prometheus_port, "--dns-prometheus-port"),
+            (&self.transparent_proxy, "--transparent-proxy"),
+            (&self.transparent_proxy_config, "--transparent-proxy-config"),
+        ]
+        .into_iter()
+        .filter_map(|(value, flag)| on(value).then_some(flag))
+        .collect()
+    }
+}
+
+/// Variables that look like ours and set nothing.
+pub fn unknown_variables(run: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
+    let known: BTreeSet<&str> = run.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+    let ours = ["KUMA_DATAPLANE_", "KUMA_CONTROL_PLANE_", "KUMA_DNS_"];
+    // Kubernetes announces a service named kuma-control-plane with variables of these beginnings.
+    let announced = ["KUMA_CONTROL_PLANE_SERVICE_", "KUMA_CONTROL_PLANE_PORT"];
+    let begins = |name: &str, with: &[&str]| with.iter().any(|prefix| name.starts_with(prefix));
+    let mut unknown: Vec<String> = names
+        .filter(|name| begins(name, &ours) && !begins(name, &announced) && !known.contains(name.as_str()))
+        .collect();
+    unknown.sort();
+    unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_sets_nothing_is_found() {
+        let run = super::super::Settings::augment_args(Command::new("run"));
+        let names = [
+            "KUMA_DATAPLANE_NAME",
+            "KUMA_DATAPLANE_NMAE",
+            "KUMA_CONTROL_PLANE_SERVICE_HOST",
+            "KUMA_CONTROL_PLANE_PORT_5678_TCP",
+            "KUMA_API_SERVER_HTTP_PORT",
+            "HOME",
+        ];
+        assert_eq!(unknown_variables(&run, names.into_iter().map(str::to_owned)), ["KUMA_DATAPLANE_NMAE"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Keeps an Envoy running until a signal comes, then lets its connections end before it does.
+
+use std::{process::ExitStatus, time::Duration};
+
+use anyhow::Context;
+use runtime::Backoff;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep},
+};
+
+use crate::{
+    envoy::{
+        admin::Admin,
+        process::{Process, Recipe, Refusals},
+    },
+    failure::{Failure, Result},
+    readiness::Health,
+};
+
+/// How often Envoy is asked whether it is ready yet, or idle yet.
+const GLANCE: Duration = Duration::from_millis(100);
+/// So many refusals in a row are no accident of a control plane that is starting.
+const REFUSALS: u32 = 3;
+/// An Envoy that ended so often without ever being ready will not get ready.
+const FALSE_STARTS: u32 = 5;
+/// No connection for so long means that nobody needs this Envoy any more.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// SIGTERM and SIGINT, which mean the same here.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn listen() -> Result<Signals> {
+        let failed = "cannot install signal handlers";
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context(failed)?,
+            interrupt: signal(SignalKind::interrupt()).context(failed)?,
+        })
+    }
+
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Why watching one Envoy came to an end.
+enum Outcome {
+    Asked,
+    Ended(ExitStatus),
+    Refused(String),
+}
+
+/// What is needed to look after an Envoy.
+#[derive(Debug)]
+pub struct Supervisor {
+    pub recipe: Recipe,
+    pub admin: Admin,
+    pub health: Health,
+    pub signals: Signals,
+}
+
+impl Supervisor {
+    /// Returns when a signal asked for the end, or with what makes going on pointless.
+    pub async fn run(mut self) -> Result<()> {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        let mut false_starts = 0;
+        loop {
+            let (mut process, refusals) = Process::start(&self.recipe)?;
+            tracing::info!(pid = process.id(), version = %self.recipe.envoy.version.number, "Envoy started");
+            let mut was_ready = false;
+            match self.watch(&mut process, refusals, &mut was_ready).await? {
+                Outcome::Asked => {
+                    self.health.terminate();
+                    // It may have become ready since the last look.
+                    if was_ready || self.admin.is_ready().await {
+                        self.drain(&mut process).await;
+                    }
+                    process.stop().await;
+                    tracing::info!("Envoy stopped");
+                    return Ok(());
+                }
+                Outcome::Refused(reason) => {
+                    process.stop().await;
+                    return Err(refused(&reason));
+                }
+                Outcome::Ended(status) => {
+                    if was_ready {
+                        false_starts = 0;
+                        backoff.reset();
+                    } else {
+                        false_starts += 1;
+                    }
+                    if false_starts == FALSE_STARTS {
+                        return Err(Failure::failed(format!(
+                            "Envoy ended {FALSE_STARTS} times without ever being ready, last with {status}; \
+                             its log above says why"
+                        )));
+                    }
+                    let delay = backoff.next_delay();
+                    let restarts = self.health.restarted();
+                    tracing::error!(%status, restarts, ?delay, "Envoy ended on its own and is started again");
+                    tokio::select! {
+                        () = sleep(delay) => {}
+                        _ = self.signals.next() => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn watch(
+        &mut self,
+        process: &mut Process,
+        mut refusals: Refusals,
+        was_ready: &mut bool,
+    ) -> Result<Outcome> {
+        let mut refused = 0;
+        loop {
+            tokio::select! {
+                name = self.signals.next() => {
+                    tracing::info!(signal = name, "shutting down");
+                    return Ok(Outcome::Asked);
+                }
+                Some(reason) = refusals.recv() => {
+                    refused += 1;
+                    if !*was_ready && refused >= REFUSALS {
+                        return Ok(Outcome::Refused(reason));
+                    }
+                    if *was_ready && refused == 1 {
+                        tracing::error!(reason, "the control plane no longer accepts this proxy's token; \
+                            Envoy keeps the configuration it has and gets no other");
+                    }
+                }
+                status = process.child_ended() => {
+                    process.hear_out().await;
+                    return Ok(Outcome::Ended(status?));
+                }
+                () = becomes_ready(&self.admin), if !*was_ready => {
+                    *was_ready = true;
+                    refused = 0;
+                    tracing::info!("Envoy is ready");
+                }
+            }
+        }
+    }
+
+    /// Waits until nobody is connected, for as long as connections may take; a second signal ends it.
+    async fn drain(&mut self, process: &mut Process) {
+        let drain_time = self.recipe.drain_time;
+        if let Err(error) = self.admin.drain().await {
+            tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
+            return;
+        }
+        tracing::info!(?drain_time, "draining: waiting for open connections to end");
+        tokio::select! {
+            () = idle(&self.admin) => tracing::info!("no connection is left"),
+            () = sleep(drain_time) => tracing::info!("the time to drain is over"),
+            name = self.signals.next() => tracing::warn!(signal = name, "stopping without draining"),
+            _ = process.child_ended() => tracing::warn!("Envoy ended while draining"),
+        }
+    }
+}
+
+async fn becomes_ready(admin: &Admin) {
+    while !admin.is_ready().await {
+        sleep(GLANCE).await;
+    }
+}
+
+async fn idle(admin: &Admin) {
+    let mut since = Instant::now();
+    while since.elapsed() < IDLE {
+        // An Envoy that cannot say is not known to be idle.
+        if !matches!(admin.open_connections().await, Ok(0)) {
+            since = Instant::now();
+        }
+        sleep(GLANCE).await;
+    }
+}
+
+fn refused(reason: &str) -> Failure {
+    Failure::failed(format!(
+        "the control plane does not accept this proxy's token: {reason}\n\
+         hint: the token must be made by this control plane for this mesh and this name, and not be expired \
+         or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
+         --dataplane-token-file passes it"
+    ))
+}

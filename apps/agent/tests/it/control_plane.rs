@@ -1,0 +1,245 @@
+//! A control plane as far as an agent sees one: `/bootstrap` over TLS, and a discovery service that
+//! refuses everybody.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use axum::{Json, Router, http::StatusCode, response::IntoResponse, routing::post};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use runtime::{
+    Shutdown,
+    listen::{Limits, Listener},
+    tls::{MinVersion, ServerTls},
+};
+use serde_json::{Value, json};
+
+use crate::agent::free_port;
+
+/// A self-signed certificate for localhost.
+pub struct Certificate {
+    pub pem: String,
+    key: String,
+}
+
+impl Certificate {
+    pub fn new() -> Certificate {
+        Certificate::of(&["localhost", "127.0.0.1"], rcgen::IsCa::NoCa)
+    }
+
+    pub fn of_another_host() -> Certificate {
+        Certificate::of(&["control-plane.example"], rcgen::IsCa::NoCa)
+    }
+
+    /// As Kuma's control plane makes its own: a CA that only vouches for itself.
+    pub fn calling_itself_a_ca() -> Certificate {
+        Certificate::of(&["localhost"], rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained))
+    }
+
+    fn of(names: &[&str], is_ca: rcgen::IsCa) -> Certificate {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.is_ca = is_ca;
+        let key = rcgen::KeyPair::generate().unwrap();
+        Certificate { pem: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    requests: Vec<Value>,
+    /// Given once each, before the bootstrap is.
+    refusals: VecDeque<(u16, &'static str)>,
+}
+
+/// Serves until dropped.
+pub struct ControlPlane {
+    pub certificate: Certificate,
+    /// Where Envoy serves.
+    pub traffic_port: u16,
+    port: u16,
+    /// Whether Envoy shall ask for configuration, and be refused.
+    discovery: bool,
+    state: Arc<Mutex<State>>,
+    runtime: Option<(tokio::runtime::Runtime, Shutdown)>,
+}
+
+impl ControlPlane {
+    /// One that does not serve yet.
+    pub fn away() -> ControlPlane {
+        ControlPlane {
+            certificate: Certificate::new(),
+            traffic_port: free_port(),
+            port: free_port(),
+            discovery: false,
+            state: Arc::default(),
+            runtime: None,
+        }
+    }
+
+    pub fn start() -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.serve();
+        control_plane
+    }
+
+    pub fn with_certificate(certificate: Certificate) -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.certificate = certificate;
+        control_plane.serve();
+        control_plane
+    }
+
+    /// One whose discovery service knows no valid token.
+    pub fn refusing_tokens() -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.discovery = true;
+        control_plane.serve();
+        control_plane
+    }
+
+    pub fn refuse(&self, status: u16, text: &'static str) {
+        self.state.lock().unwrap().refusals.push_back((status, text));
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+
+    pub fn requests(&self) -> Vec<Value> {
+        self.state.lock().unwrap().requests.clone()
+    }
+
+    pub fn serve(&mut self) {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let tls = ServerTls {
+            certificate_pem: self.certificate.pem.clone(),
+            key_pem: self.certificate.key.clone(),
+            min_version: MinVersion::Tls12,
+            client_certificates: Vec::new(),
+        };
+        let state = self.state.clone();
+        let shape = Shape {
+            traffic: self.traffic_port,
+            discovery: self.discovery.then(|| (self.port, self.certificate.pem.clone())),
+        };
+        let router = Router::new()
+            .route("/bootstrap", post(move |Json(request)| async move { answer(&state, &shape, request) }))
+            .fallback(async || {
+                // A whole gRPC answer: unauthenticated.
+                [
+                    ("content-type", "application/grpc"),
+                    ("grpc-status", "16"),
+                    ("grpc-message", "token expired"),
+                ]
+            });
+        let shutdown = Shutdown::default();
+        runtime.block_on(async {
+            let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], self.port))).await.unwrap();
+            listener.serve(router, Some(tls.to_config().unwrap()), Limits::default(), &shutdown);
+        });
+        self.runtime = Some((runtime, shutdown));
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if let Some((runtime, shutdown)) = self.runtime.take() {
+            shutdown.begin();
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What a bootstrap depends on.
+#[derive(Clone)]
+struct Shape {
+    traffic: u16,
+    discovery: Option<(u16, String)>,
+}
+
+fn answer(state: &Mutex<State>, shape: &Shape, request: Value) -> axum::response::Response {
+    let mut state = state.lock().unwrap();
+    let bootstrap = bootstrap(shape, request["workdir"].as_str().unwrap());
+    state.requests.push(request);
+    if let Some((status, text)) = state.refusals.pop_front() {
+        return (StatusCode::from_u16(status).unwrap(), text).into_response();
+    }
+    let encoded = BASE64_STANDARD.encode(bootstrap.to_string());
+    let sidecar = json!({"networking": {"corefileTemplate": null, "address": "127.0.0.1"}, "metrics": {"aggregate": []}});
+    Json(json!({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})).into_response()
+}
+
+fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
+    let mut bootstrap = json!({
+        "node": {"id": "default.web-1", "cluster": "web"},
+        "admin": {"address": {"pipe": {"path": format!("{work_dir}/kuma-envoy-admin.sock"), "mode": 0o600}}},
+        "static_resources": {"listeners": [hello(shape.traffic)]},
+    });
+    if let Some((port, ca)) = &shape.discovery {
+        let ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+        bootstrap["dynamic_resources"] = json!({
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{"envoy_grpc": {"cluster_name": "ads_cluster"}}],
+            },
+            "cds_config": ads,
+            "lds_config": ads,
+        });
+        bootstrap["static_resources"]["clusters"] = json!([discovery_cluster(*port, ca)]);
+    }
+    bootstrap
+}
+
+/// A listener that says hello.
+fn hello(port: u16) -> Value {
+    let any = |name: &str| format!("type.googleapis.com/envoy.extensions.filters.{name}");
+    let route = json!({"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"inline_string": "hello"}}});
+    json!({
+        "name": "web",
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": any("network.http_connection_manager.v3.HttpConnectionManager"),
+                "stat_prefix": "web",
+                "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+                "http_filters": [{
+                    "name": "envoy.filters.http.router",
+                    "typed_config": {"@type": any("http.router.v3.Router")},
+                }],
+            },
+        }]}],
+    })
+}
+
+fn discovery_cluster(port: u16, ca: &str) -> Value {
+    let address = json!({"socket_address": {"address": "127.0.0.1", "port_value": port}});
+    json!({
+        "name": "ads_cluster",
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": "ads_cluster",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        },
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": {"http2_protocol_options": {}},
+        }},
+        "transport_socket": {
+            "name": "envoy.transport_sockets.tls",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "common_tls_context": {
+                    "alpn_protocols": ["h2"],
+                    "validation_context": {"trusted_ca": {"inline_string": ca}},
+                },
+            },
+        },
+    })
+}

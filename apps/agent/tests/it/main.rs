@@ -1,0 +1,9 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+//! Runs the real binary with a real Envoy against a control plane that a test wrote.
+
+mod agent;
+mod control_plane;
+mod input;
+mod life;
+mod reference;
+mod refusals;

@@ -1,0 +1,88 @@
+//! What ends an agent: the reason, a hint, and an exit code other than 0.
+
+use crate::{
+    agent::{Agent, DATAPLANE, Home},
+    control_plane::{Certificate, ControlPlane},
+};
+
+#[test]
+fn a_control_plane_that_the_given_ca_does_not_vouch_for_is_not_talked_to() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let mut command = home.run_command(&control_plane, &["--dataplane-file", &dataplane]);
+    home.file("ca.pem", &Certificate::new().pem);
+    Agent::start(&mut command).ends_with(1, &["is not trusted", "hint: --ca-cert-file"]);
+    assert!(control_plane.requests().is_empty());
+}
+
+#[test]
+fn a_host_that_the_certificate_is_not_for_is_not_talked_to() {
+    let control_plane = ControlPlane::with_certificate(Certificate::of_another_host());
+    Home::new().run(&control_plane, &[]).ends_with(1, &["is not trusted", "control-plane.example"]);
+    assert!(control_plane.requests().is_empty());
+}
+
+#[test]
+fn what_the_control_plane_refuses_for_good_is_not_tried_again() {
+    let check = |status: u16, text: &'static str, expect: &[&str]| {
+        let (control_plane, home) = (ControlPlane::start(), Home::new());
+        control_plane.refuse(status, text);
+        home.run(&control_plane, &[]).ends_with(1, expect);
+        assert_eq!(control_plane.requests().len(), 1);
+    };
+    check(422, "dataplane token is required", &["token is required", "hint: make a token"]);
+    check(422, "mesh: mesh not found", &["mesh: mesh not found"]);
+    check(
+        400,
+        "A data plane proxy is trying to connect to the control plane using x",
+        &["hint: --cp-address"],
+    );
+}
+
+#[test]
+fn a_token_that_discovery_refuses_ends_the_agent_with_a_hint() {
+    for level in ["info", "error"] {
+        let (control_plane, home) = (ControlPlane::refusing_tokens(), Home::new());
+        let agent = home.run(&control_plane, &["--envoy-log-level", level]);
+        agent.ends_with(1, &["does not accept this proxy's token: token expired", "hint: the token must"]);
+    }
+}
+
+#[test]
+fn an_agent_gives_up_when_the_control_plane_stays_away() {
+    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let agent = home.run(&control_plane, &["--cp-retry-max-duration", "500ms"]);
+    agent.ends_with(1, &["gave up after 500ms: the control plane at"]);
+}
+
+#[test]
+fn an_envoy_that_cannot_start_ends_the_agent_after_some_attempts() {
+    let (mut control_plane, home) = (ControlPlane::away(), Home::new());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    control_plane.traffic_port = taken.local_addr().unwrap().port();
+    control_plane.serve();
+    home.run(&control_plane, &[])
+        .ends_with(1, &["ended 5 times without ever being ready", "Address already in use"]);
+}
+
+#[test]
+fn a_program_that_is_no_usable_envoy_is_refused() {
+    let check = |script: &str, expect: &str| {
+        let (control_plane, home) = (ControlPlane::away(), Home::new());
+        let program = home.file("envoy", script);
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        home.run(&control_plane, &["--binary-path", &program]).ends_with(1, &[expect, "ENVOY_BIN"]);
+    };
+    check("#!/bin/sh\necho 'envoy  version: abc/1.35.3/Clean/RELEASE/BoringSSL'\n", "is Envoy 1.35.3");
+    check("#!/bin/sh\necho 'hello'\n", "is not an Envoy");
+    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let agent = home.run(&control_plane, &["--binary-path", "/nowhere/envoy"]);
+    agent.ends_with(1, &["there is no Envoy at /nowhere/envoy"]);
+}
+
+#[test]
+fn a_readiness_port_that_is_taken_is_named() {
+    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", home.readiness_port)).unwrap();
+    home.run(&control_plane, &[]).ends_with(1, &["KUMA_READINESS_PORT", "another process uses this port"]);
+}
