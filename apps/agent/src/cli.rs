@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
     envoy::Envoy,
@@ -45,6 +45,19 @@ struct Version {
 }
 
 impl Cli {
+    /// Reads arguments and environment, or ends the process with what is wrong with them.
+    pub fn read() -> Cli {
+        let command = Cli::command().mut_subcommand("run", |run| {
+            run.mut_args(|arg| {
+                let value = arg.get_env().and_then(std::env::var_os);
+                // Templates of pods and units often leave variables empty to say nothing.
+                if value.is_some_and(|value| value.is_empty()) { arg.env(None::<&'static str>) } else { arg }
+            })
+        });
+        let matches = command.get_matches();
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Does what was asked for.
     pub fn execute(self) -> Result<()> {
         match self.command {

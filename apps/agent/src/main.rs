@@ -23,10 +23,8 @@ mod wait;
 
 use std::{io::Write, process::ExitCode};
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match cli::Cli::parse().execute() {
+    match cli::Cli::read().execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Logging may not have started yet, so this goes where logs go without being one.

@@ -33,7 +33,7 @@ pub fn page() -> String {
 }
 
 const RUN: &str = "
-A flag wins over its variable. An empty variable of text counts as absent. Whatever an agent ends with,
+A flag wins over its variable. An empty variable counts as absent. Whatever an agent ends with,
 no Envoy stays behind: the kernel ends Envoy when the agent is gone.
 
 On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listeners, waits until no
