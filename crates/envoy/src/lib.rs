@@ -1,1 +1,26 @@
 //! The plan in Envoy's words: the only crate that names Envoy's protobuf types.
+//!
+//! ```text
+//!   plan::ProxyPlan ──parts──▶ fingerprint ──known──▶ the resource everybody shares
+//!                                  └───────new────▶ built, encoded once, remembered while in use
+//! ```
+//!
+//! A part of a plan holds exactly what its resource is made of, so a change re-encodes only the resources
+//! that look different afterwards.
+//!
+//! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
+
+pub mod bootstrap;
+mod cluster;
+mod encoder;
+mod endpoint;
+mod filter;
+pub mod json;
+mod listener;
+mod part;
+mod permission;
+mod proto;
+mod secret;
+mod tls;
+
+pub use encoder::Encoder;

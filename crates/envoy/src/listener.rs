@@ -1,0 +1,283 @@
+//! Where connections arrive.
+
+use std::net::IpAddr;
+
+use envoy_types::pb::envoy::{
+    config::{core::v3::TrafficDirection, listener::v3 as listener},
+    extensions::filters::listener::tls_inspector::v3::TlsInspector,
+};
+use plan::{Admin, Inbound, Passthrough, ServerTls};
+use prost::Message;
+use resources::naming::Direction;
+use topology::Protocol;
+use xds::Type;
+
+use crate::{
+    filter::{self, HttpFilter, Side, is_http, prefix_route, routes},
+    part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
+    permission,
+    proto::{Metadata, any, bool_value, ip_address},
+    tls,
+};
+
+/// Where tools read a listener's tags.
+const TAGS: &str = "io.kuma.tags";
+/// How the control plane told other proxies about the tags of a client; never for the application.
+const TAGS_HEADER: &str = "x-kuma-tags";
+
+/// The one field of a listener that holds a map, encoded apart so that its order is sorted.
+///
+/// Messages of protobuf are joined by joining their bytes.
+#[derive(Clone, PartialEq, Message)]
+struct OnlyMetadata {
+    #[prost(message, optional, tag = "6")]
+    metadata: Option<Metadata>,
+}
+
+impl Part for InboundListener<'_> {
+    const TYPE: Type = Type::Listener;
+    const SHAPE: &'static str = "inbound listener";
+
+    fn name(&self) -> &str {
+        &self.inbound.names.listener
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let inbound = self.inbound;
+        let made = listener::Listener {
+            name: inbound.names.listener.clone(),
+            stat_prefix: inbound.names.listener_stats.clone().unwrap_or_default(),
+            filter_chains: self.chains(),
+            listener_filters: match inbound.tls {
+                ServerTls::Permissive => vec![tls_inspector()],
+                ServerTls::Off | ServerTls::Strict => Vec::new(),
+            },
+            traffic_direction: TrafficDirection::Inbound.into(),
+            ..at((inbound.address, inbound.port), inbound.bind, inbound.reuse_port)
+        };
+        with_tags(made, &Metadata::of_tags(&[TAGS], inbound.tags.iter()))
+    }
+}
+
+impl InboundListener<'_> {
+    fn chains(&self) -> Vec<listener::FilterChain> {
+        match self.inbound.tls {
+            ServerTls::Off => vec![self.chain(false, None)],
+            ServerTls::Strict => vec![self.chain(true, None)],
+            // Plain traffic, the application's own TLS, and that of the mesh.
+            ServerTls::Permissive => {
+                let tls = |protocols: &[&str]| listener::FilterChainMatch {
+                    transport_protocol: "tls".to_owned(),
+                    application_protocols: protocols.iter().map(|&p| p.to_owned()).collect(),
+                    ..Default::default()
+                };
+                let plain = listener::FilterChainMatch {
+                    transport_protocol: "raw_buffer".to_owned(),
+                    ..Default::default()
+                };
+                let passed_on = listener::FilterChain {
+                    filter_chain_match: Some(tls(&[])),
+                    filters: vec![self.tcp()],
+                    ..Default::default()
+                };
+                vec![self.chain(false, Some(plain)), passed_on, self.chain(true, Some(tls(&[tls::ALPN])))]
+            }
+        }
+    }
+
+    fn chain(
+        &self,
+        secured: bool,
+        filter_chain_match: Option<listener::FilterChainMatch>,
+    ) -> listener::FilterChain {
+        let socket = self.secrets.map(|secrets| tls::of_mesh_server(self.mesh, secrets));
+        listener::FilterChain {
+            filter_chain_match,
+            filters: self.filters(secured),
+            transport_socket: socket.filter(|_| secured),
+            ..Default::default()
+        }
+    }
+
+    fn filters(&self, secured: bool) -> Vec<listener::Filter> {
+        let Inbound { names, permissions, protocol, .. } = self.inbound;
+        let permissions = permissions.as_ref().filter(|_| secured);
+        if is_http(*protocol) {
+            let asked = permissions.map(|permissions| {
+                let config = permission::http(self.mesh, permissions, &names.permission_stats);
+                filter::http_filter("envoy.filters.http.rbac", &config)
+            });
+            return vec![self.http(asked)];
+        }
+        let asked = permissions.map(|permissions| {
+            let config = permission::network(self.mesh, permissions, &names.permission_stats);
+            filter::filter("envoy.filters.network.rbac", &config)
+        });
+        asked.into_iter().chain([self.tcp()]).collect()
+    }
+
+    fn http(
+        &self,
+        first: Option<
+            envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
+        >,
+    ) -> listener::Filter {
+        let Inbound { names, timeouts, protocol, ipv6, .. } = self.inbound;
+        let all = prefix_route("", "/", &names.cluster, Some(*timeouts));
+        let mut routes = routes(&names.route_configuration, &names.virtual_host, vec![all]);
+        routes.request_headers_to_remove = vec![TAGS_HEADER.to_owned()];
+        HttpFilter {
+            stats: names.filter_stats.clone(),
+            routes,
+            first,
+            grpc: *protocol == Protocol::Grpc,
+            ipv6: *ipv6,
+            direction: Side::Inbound,
+        }
+        .build()
+    }
+
+    fn tcp(&self) -> listener::Filter {
+        let Inbound { names, timeouts, .. } = self.inbound;
+        filter::tcp(&names.filter_stats, &names.cluster, Some(timeouts.idle))
+    }
+}
+
+impl Part for OutboundListener<'_> {
+    const TYPE: Type = Type::Listener;
+    const SHAPE: &'static str = "outbound listener";
+
+    fn name(&self) -> &str {
+        &self.names.listener
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let names = self.names;
+        let handled = if is_http(self.protocol) {
+            let all = prefix_route(&names.default_route, "/", &names.cluster, Some(self.timeouts));
+            HttpFilter {
+                stats: names.filter_stats.clone(),
+                routes: routes(&names.route_configuration, &names.virtual_host, vec![all]),
+                first: None,
+                grpc: self.protocol == Protocol::Grpc,
+                ipv6: self.ipv6,
+                direction: Side::Outbound,
+            }
+            .build()
+        } else {
+            filter::tcp(&names.filter_stats, &names.cluster, Some(self.timeouts.idle))
+        };
+        let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
+            address: Some(ip_address(ip, port)),
+            ..Default::default()
+        });
+        let made = listener::Listener {
+            name: names.listener.clone(),
+            stat_prefix: names.listener_stats.clone().unwrap_or_default(),
+            additional_addresses: further.collect(),
+            filter_chains: vec![listener::FilterChain { filters: vec![handled], ..Default::default() }],
+            traffic_direction: TrafficDirection::Outbound.into(),
+            ..self.addresses.first().map(|&first| at(first, self.bind, self.reuse_port)).unwrap_or_default()
+        };
+        with_tags(made, &Metadata::of_tags(&[TAGS], self.tags.iter().copied()))
+    }
+}
+
+impl Part for PassthroughListener<'_> {
+    const TYPE: Type = Type::Listener;
+    const SHAPE: &'static str = "passthrough listener";
+
+    fn name(&self) -> &str {
+        &self.0.names.listener
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
+        let let_through = filter::tcp(&names.filter_stats, &names.cluster, None);
+        let direction = match direction {
+            Direction::Inbound => TrafficDirection::Inbound,
+            Direction::Outbound => TrafficDirection::Outbound,
+        };
+        listener::Listener {
+            name: names.listener.clone(),
+            stat_prefix: names.listener_stats.clone().unwrap_or_default(),
+            filter_chains: vec![listener::FilterChain { filters: vec![let_through], ..Default::default() }],
+            use_original_dst: Some(bool_value(true)),
+            traffic_direction: direction.into(),
+            ..at((*address, *port), true, *reuse_port)
+        }
+        .encode_to_vec()
+    }
+}
+
+impl Part for AdminListener<'_> {
+    const TYPE: Type = Type::Listener;
+    const SHAPE: &'static str = "admin listener";
+
+    fn name(&self) -> &str {
+        &self.0.names.listener
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Admin { names, address, port, reuse_port, tls: material, .. } = self.0;
+        let readiness = if self.0.readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
+        let ready = prefix_route("", "/ready", readiness, None);
+        let mut chains = vec![self.chain(ready.clone())];
+        if let Some(material) = material {
+            let mut secured = self.chain(prefix_route("", "/", &names.cluster, None));
+            secured.filter_chain_match = Some(listener::FilterChainMatch {
+                transport_protocol: "tls".to_owned(),
+                ..Default::default()
+            });
+            secured.transport_socket = Some(tls::of_admin(material));
+            chains.push(secured);
+        }
+        listener::Listener {
+            name: names.listener.clone(),
+            stat_prefix: names.listener_stats.clone().unwrap_or_default(),
+            filter_chains: chains,
+            listener_filters: vec![tls_inspector()],
+            traffic_direction: TrafficDirection::Inbound.into(),
+            ..at((*address, *port), true, *reuse_port)
+        }
+        .encode_to_vec()
+    }
+}
+
+impl AdminListener<'_> {
+    fn chain(&self, route: envoy_types::pb::envoy::config::route::v3::Route) -> listener::FilterChain {
+        let names = &self.0.names;
+        let handled = HttpFilter {
+            stats: names.filter_stats.clone(),
+            routes: routes(&names.listener, &names.listener, vec![route]),
+            first: None,
+            grpc: false,
+            ipv6: false,
+            direction: Side::Admin,
+        };
+        listener::FilterChain { filters: vec![handled.build()], ..Default::default() }
+    }
+}
+
+fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: bool) -> listener::Listener {
+    listener::Listener {
+        address: Some(ip_address(ip, port)),
+        bind_to_port: (!bind).then(|| bool_value(false)),
+        enable_reuse_port: Some(bool_value(reuse_port)),
+        ..Default::default()
+    }
+}
+
+fn tls_inspector() -> listener::ListenerFilter {
+    listener::ListenerFilter {
+        name: "envoy.filters.listener.tls_inspector".to_owned(),
+        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()))),
+        ..Default::default()
+    }
+}
+
+fn with_tags(listener: listener::Listener, tags: &Metadata) -> Vec<u8> {
+    let mut bytes = listener.encode_to_vec();
+    bytes.extend(OnlyMetadata { metadata: Some(tags.clone()) }.encode_to_vec());
+    bytes
+}

@@ -1,0 +1,182 @@
+//! The parts of a plan that become one resource each.
+//!
+//! A part holds exactly what its resource is made of, so its hash tells whether that resource was
+//! encoded before.
+
+use std::{hash::Hash, net::IpAddr};
+
+use plan::{
+    Admin, AdminTarget, External, Inbound, Outbound, OutboundNames, Passthrough, SecretNames, Timeouts,
+};
+use topology::{ClientTls, Endpoints, Protocol};
+use xds::Type;
+
+/// Something that becomes one resource.
+pub(crate) trait Part: Hash {
+    const TYPE: Type;
+    /// Keeps parts of different shape apart whose content hashes the same.
+    const SHAPE: &'static str;
+
+    fn name(&self) -> &str;
+    fn encode(&self) -> Vec<u8>;
+}
+
+/// The listener of an inbound.
+#[derive(Hash)]
+pub(crate) struct InboundListener<'a> {
+    pub mesh: &'a str,
+    pub secrets: Option<&'a SecretNames>,
+    pub inbound: &'a Inbound,
+}
+
+/// The cluster of the application behind an inbound.
+#[derive(Hash)]
+pub(crate) struct InboundCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub workload: (IpAddr, u16),
+    pub protocol: Protocol,
+    pub from_loopback_source: bool,
+    pub timeouts: Timeouts,
+}
+
+/// The listener of an outbound, which does not depend on who serves the destination.
+#[derive(Hash)]
+pub(crate) struct OutboundListener<'a> {
+    pub names: &'a OutboundNames,
+    pub addresses: Vec<(IpAddr, u16)>,
+    pub bind: bool,
+    pub reuse_port: bool,
+    pub ipv6: bool,
+    pub protocol: Protocol,
+    pub tags: Vec<(&'a String, &'a String)>,
+    pub timeouts: Timeouts,
+}
+
+/// The cluster of a destination in the mesh, which does not depend on its endpoints.
+#[derive(Hash)]
+pub(crate) struct MeshCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub protocol: Protocol,
+    pub tls: &'a ClientTls,
+    pub secrets: Option<&'a SecretNames>,
+    pub timeouts: Timeouts,
+}
+
+/// The cluster of a destination outside the mesh, endpoints included.
+#[derive(Hash)]
+pub(crate) struct ExternalCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub protocol: Protocol,
+    pub external: &'a External,
+    pub endpoints: &'a Endpoints,
+    pub ipv6: bool,
+    pub timeouts: Timeouts,
+}
+
+/// The endpoints of a destination in the mesh.
+#[derive(Hash)]
+pub(crate) struct EndpointsOf<'a> {
+    pub cluster: &'a str,
+    pub endpoints: &'a Endpoints,
+}
+
+#[derive(Hash)]
+pub(crate) struct PassthroughListener<'a>(pub &'a Passthrough);
+
+#[derive(Hash)]
+pub(crate) struct PassthroughCluster<'a>(pub &'a Passthrough);
+
+#[derive(Hash)]
+pub(crate) struct AdminListener<'a>(pub &'a Admin);
+
+/// The cluster of Envoy's own admin interface.
+#[derive(Hash)]
+pub(crate) struct AdminCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub target: &'a AdminTarget,
+}
+
+/// The cluster of whoever knows whether the proxy is ready.
+#[derive(Hash)]
+pub(crate) struct ReadinessCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub port: u16,
+}
+
+impl<'a> AdminCluster<'a> {
+    pub(crate) fn of(admin: &'a Admin) -> AdminCluster<'a> {
+        let names = &admin.names;
+        AdminCluster { name: &names.cluster, stats: names.cluster_stats.as_deref(), target: &admin.target }
+    }
+}
+
+impl<'a> ReadinessCluster<'a> {
+    pub(crate) fn of(admin: &'a Admin) -> ReadinessCluster<'a> {
+        ReadinessCluster {
+            name: &admin.names.readiness_cluster,
+            stats: admin.names.readiness_cluster_stats.as_deref(),
+            port: admin.readiness_port,
+        }
+    }
+}
+
+impl<'a> InboundCluster<'a> {
+    pub(crate) fn of(inbound: &'a Inbound) -> InboundCluster<'a> {
+        InboundCluster {
+            name: &inbound.names.cluster,
+            stats: inbound.names.cluster_stats.as_deref(),
+            workload: inbound.workload,
+            protocol: inbound.protocol,
+            from_loopback_source: inbound.from_loopback_source,
+            timeouts: inbound.timeouts,
+        }
+    }
+}
+
+impl<'a> OutboundListener<'a> {
+    pub(crate) fn of(outbound: &'a Outbound) -> OutboundListener<'a> {
+        let first = (outbound.address, outbound.port);
+        OutboundListener {
+            names: &outbound.names,
+            addresses: std::iter::once(first).chain(outbound.also_at.iter().copied()).collect(),
+            bind: outbound.bind,
+            reuse_port: outbound.reuse_port,
+            ipv6: outbound.ipv6,
+            protocol: outbound.protocol,
+            tags: outbound.tags.iter().collect(),
+            timeouts: outbound.timeouts,
+        }
+    }
+}
+
+impl<'a> MeshCluster<'a> {
+    pub(crate) fn of(outbound: &'a Outbound, secrets: Option<&'a SecretNames>) -> MeshCluster<'a> {
+        MeshCluster {
+            name: &outbound.names.cluster,
+            stats: outbound.names.cluster_stats.as_deref(),
+            protocol: outbound.protocol,
+            tls: &outbound.tls,
+            secrets,
+            timeouts: outbound.timeouts,
+        }
+    }
+}
+
+impl<'a> ExternalCluster<'a> {
+    pub(crate) fn of(outbound: &'a Outbound, external: &'a External) -> ExternalCluster<'a> {
+        ExternalCluster {
+            name: &outbound.names.cluster,
+            stats: outbound.names.cluster_stats.as_deref(),
+            protocol: outbound.protocol,
+            external,
+            endpoints: &outbound.endpoints,
+            ipv6: outbound.ipv6,
+            timeouts: outbound.timeouts,
+        }
+    }
+}

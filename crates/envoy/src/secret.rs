@@ -1,0 +1,25 @@
+//! Keys and certificates.
+
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use prost::Message;
+
+use crate::proto::inline;
+
+pub(crate) fn certificate(name: &str, chain_pem: &str, key_pem: &str) -> Vec<u8> {
+    let certificate = tls::TlsCertificate {
+        certificate_chain: Some(inline(chain_pem)),
+        private_key: Some(inline(key_pem)),
+        ..Default::default()
+    };
+    encode(name, tls::secret::Type::TlsCertificate(certificate))
+}
+
+pub(crate) fn authorities(name: &str, roots_pem: &str) -> Vec<u8> {
+    let context =
+        tls::CertificateValidationContext { trusted_ca: Some(inline(roots_pem)), ..Default::default() };
+    encode(name, tls::secret::Type::ValidationContext(context))
+}
+
+fn encode(name: &str, secret: tls::secret::Type) -> Vec<u8> {
+    tls::Secret { name: name.to_owned(), r#type: Some(secret) }.encode_to_vec()
+}

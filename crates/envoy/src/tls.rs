@@ -1,0 +1,157 @@
+//! TLS of the mesh, of destinations outside it, and of the admin interface.
+
+use envoy_types::pb::envoy::{
+    config::core::v3::{TransportSocket, transport_socket::ConfigType},
+    extensions::transport_sockets::tls::v3 as tls,
+    r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
+};
+use plan::{AdminTls, ExternalAuthorities, ExternalTls, San, SecretNames, TlsVersion};
+use prost::{Message, Name};
+use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
+
+use crate::proto::{any, bool_value, from_ads, inline};
+
+/// How proxies of the mesh tell each other that they speak its mutual TLS.
+pub(crate) const ALPN: &str = "kuma";
+
+/// What an inbound demands of its clients: a certificate of the same mesh.
+pub(crate) fn of_mesh_server(mesh: &str, secrets: &SecretNames) -> TransportSocket {
+    let same_mesh = MatchPattern::Prefix(format!("spiffe://{mesh}/"));
+    socket(&tls::DownstreamTlsContext {
+        common_tls_context: Some(of_mesh(secrets, vec![san(SanType::Uri, same_mesh)])),
+        require_client_certificate: Some(bool_value(true)),
+        ..Default::default()
+    })
+}
+
+/// What an outbound demands of its server: one of these identities.
+pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], secrets: &SecretNames) -> TransportSocket {
+    let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
+    let mut common = of_mesh(secrets, spiffe_ids.iter().map(exact).collect());
+    common.alpn_protocols = vec![ALPN.to_owned()];
+    socket(&tls::UpstreamTlsContext {
+        common_tls_context: Some(common),
+        sni: sni.to_owned(),
+        ..Default::default()
+    })
+}
+
+pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {
+    let names = with.names.iter().map(|name| match name {
+        San::Dns(name) => san(SanType::Dns, MatchPattern::Exact(name.clone())),
+        San::DnsPrefix(prefix) => san(SanType::Dns, MatchPattern::Prefix(prefix.clone())),
+        San::Ip(ip) => san(SanType::IpAddress, MatchPattern::Exact(ip.clone())),
+    });
+    let trusted_ca = match &with.authorities {
+        ExternalAuthorities::Anyone => None,
+        ExternalAuthorities::Pem(pem) => Some(inline(pem)),
+        ExternalAuthorities::File(path) => Some(file(path)),
+    };
+    let validation = trusted_ca.map(|trusted_ca| {
+        ValidationContextType::ValidationContext(tls::CertificateValidationContext {
+            trusted_ca: Some(trusted_ca),
+            match_typed_subject_alt_names: names.collect(),
+            ..Default::default()
+        })
+    });
+    let client = with.client.iter().map(|(chain, key)| certificate(chain, key));
+    let versions = (with.min.is_some() || with.max.is_some()).then(|| tls::TlsParameters {
+        tls_minimum_protocol_version: version(with.min),
+        tls_maximum_protocol_version: version(with.max),
+        ..Default::default()
+    });
+    socket(&tls::UpstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            tls_params: versions,
+            tls_certificates: client.collect(),
+            validation_context_type: validation,
+            ..Default::default()
+        }),
+        sni: with.server_name.clone().unwrap_or_default(),
+        auto_host_sni: with.server_name.is_none(),
+        allow_renegotiation: with.allow_renegotiation,
+        ..Default::default()
+    })
+}
+
+pub(crate) fn of_admin(with: &AdminTls) -> TransportSocket {
+    socket(&tls::DownstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            tls_certificates: vec![certificate(&with.certificate, &with.key)],
+            validation_context_type: Some(ValidationContextType::ValidationContext(
+                tls::CertificateValidationContext {
+                    trusted_ca: Some(inline(&with.authority)),
+                    ..Default::default()
+                },
+            )),
+            ..Default::default()
+        }),
+        require_client_certificate: Some(bool_value(true)),
+        ..Default::default()
+    })
+}
+
+/// Own certificate and authorities come as secrets, so that they change without a new listener.
+fn of_mesh(secrets: &SecretNames, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::CommonTlsContext {
+    let peer = tls::common_tls_context::CombinedCertificateValidationContext {
+        default_validation_context: Some(tls::CertificateValidationContext {
+            match_typed_subject_alt_names: peers,
+            ..Default::default()
+        }),
+        validation_context_sds_secret_config: Some(secret(&secrets.authorities)),
+        ..Default::default()
+    };
+    tls::CommonTlsContext {
+        tls_certificate_sds_secret_configs: vec![secret(&secrets.identity)],
+        validation_context_type: Some(ValidationContextType::CombinedValidationContext(peer)),
+        ..Default::default()
+    }
+}
+
+fn secret(name: &str) -> tls::SdsSecretConfig {
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(from_ads()) }
+}
+
+fn certificate(chain: &str, key: &str) -> tls::TlsCertificate {
+    tls::TlsCertificate {
+        certificate_chain: Some(inline(chain)),
+        private_key: Some(inline(key)),
+        ..Default::default()
+    }
+}
+
+fn file(path: &str) -> envoy_types::pb::envoy::config::core::v3::DataSource {
+    envoy_types::pb::envoy::config::core::v3::DataSource {
+        specifier: Some(envoy_types::pb::envoy::config::core::v3::data_source::Specifier::Filename(
+            path.to_owned(),
+        )),
+        ..Default::default()
+    }
+}
+
+fn san(kind: SanType, pattern: MatchPattern) -> tls::SubjectAltNameMatcher {
+    tls::SubjectAltNameMatcher {
+        san_type: kind.into(),
+        matcher: Some(StringMatcher { match_pattern: Some(pattern), ignore_case: false }),
+        ..Default::default()
+    }
+}
+
+fn version(version: Option<TlsVersion>) -> i32 {
+    use tls::tls_parameters::TlsProtocol;
+    let version = match version {
+        None => TlsProtocol::TlsAuto,
+        Some(TlsVersion::Tls10) => TlsProtocol::TlSv10,
+        Some(TlsVersion::Tls11) => TlsProtocol::TlSv11,
+        Some(TlsVersion::Tls12) => TlsProtocol::TlSv12,
+        Some(TlsVersion::Tls13) => TlsProtocol::TlSv13,
+    };
+    version.into()
+}
+
+fn socket<M: Message + Name>(context: &M) -> TransportSocket {
+    TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: Some(ConfigType::TypedConfig(any(context))),
+    }
+}

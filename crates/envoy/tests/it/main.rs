@@ -1,0 +1,11 @@
+//! What Envoy is told, as seen from outside: the parts asked for, as JSON.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod bytes;
+mod clusters;
+mod listeners;
+mod permissions;
+mod real_envoy;
+#[path = "../../../plan/tests/it/support.rs"]
+mod support;
+mod view;
