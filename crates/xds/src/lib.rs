@@ -1,11 +1,23 @@
 //! The discovery protocol on bytes: which resources a proxy has, which it should have, what to send next.
 //!
-//! A stream is a state machine without I/O: requests and new targets go in, actions come out.
+//! A stream is a state machine without I/O: requests and targets go in, actions come out.
 //! Resources are encoded elsewhere, once, and shared by all streams; this crate looks only at their
 //! names and versions.
 //!
+//! ```text
+//!   request ──▶ delta::Stream ──▶ Action::{Send, Acked, Rejected, Ignored, Close}
+//!   target  ──▶ sotw::Stream  ──▶
+//! ```
+//!
 //! Invariant: knows no mesh and no Envoy configuration; has no clock, no task, no socket.
 
+pub mod action;
+mod blame;
+pub mod delta;
+pub mod identify;
+pub mod message;
+pub mod sotw;
 pub mod target;
 
-pub use target::{Encoded, Target, Type};
+pub use action::{Action, Counters, Error, Rejection, State, Status};
+pub use target::{Encoded, Resources, Target, Type};

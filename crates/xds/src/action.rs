@@ -1,0 +1,85 @@
+//! What a stream wants done, and what it can tell about itself.
+
+use std::sync::Arc;
+
+use crate::target::Type;
+
+/// Something to do or to know after an event; `R` is the response of the protocol in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action<R> {
+    /// Send this response.
+    Send(R),
+    /// The proxy took a response with this many resources, removed ones included.
+    Acked { kind: Type, nonce: String, resources: usize },
+    /// The proxy refused a response. `names` are those known to be at fault: none while the search goes on.
+    Rejected { kind: Type, nonce: String, names: Vec<Arc<str>>, message: String },
+    /// The request, or its acknowledgement, has no effect; worth a line in the log.
+    Ignored { reason: String },
+    /// End the stream with this error. Later events do nothing.
+    Close(Error),
+}
+
+/// A violation of the protocol that ends a stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("the first discovery request has no node id; set node.id in the proxy's bootstrap")]
+    NodeMissing,
+    #[error("the node id changed from {was:?} to {is:?} within one stream; open a stream per proxy")]
+    NodeChanged { was: String, is: String },
+    #[error("the proxy subscribes to {count} resources of type {kind:?}; at most {limit} are allowed")]
+    TooManyNames { kind: Type, count: usize, limit: usize },
+}
+
+/// How many responses of a type there were on a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub sent: u64,
+    pub acked: u64,
+    pub rejected: u64,
+    /// Resources in all responses sent, removed ones not included.
+    pub resources: u64,
+}
+
+/// A resource the proxy refused, in the words of the proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    pub name: Arc<str>,
+    pub version: u128,
+    pub message: String,
+}
+
+/// Where a type stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The proxy did not ask for this type.
+    NotRequested,
+    /// The proxy has what it should have.
+    InSync,
+    /// Something is to be sent or to be acknowledged.
+    Pending,
+    /// The proxy refused something it should have, and has the rest.
+    Rejected,
+}
+
+/// What is known about one type on a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    pub kind: Type,
+    pub requested: bool,
+    /// How many resources are to be sent, removed or acknowledged.
+    pub pending: usize,
+    /// What the proxy should have and refused.
+    pub rejected: Vec<Rejection>,
+    pub counters: Counters,
+}
+
+impl Status {
+    pub fn state(&self) -> State {
+        match self {
+            Status { requested: false, .. } => State::NotRequested,
+            Status { pending, .. } if *pending > 0 => State::Pending,
+            Status { rejected, .. } if !rejected.is_empty() => State::Rejected,
+            _ => State::InSync,
+        }
+    }
+}

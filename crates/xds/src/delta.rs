@@ -1,0 +1,219 @@
+//! Incremental discovery: only differences travel, and the proxy says what it has when it connects.
+//!
+//! Per type at most one response is in flight; its answer is followed by one difference to the target
+//! of that moment, so a slow proxy skips targets instead of queueing them.
+//!
+//! Order between types, so that nothing is used before it is there nor removed while it is used:
+//!
+//! ```text
+//!   added, changed:  clusters ─ACK─▶ their endpoints ─ACK─▶ listeners, routes
+//!   removed:         listeners, routes ─ACK─▶ clusters ─ACK─▶ endpoints, secrets
+//! ```
+
+mod channel;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    action::{self, Error, Status},
+    identify::Identity,
+    message::{ControlPlane, DeltaRequest, DeltaResponse, Resource},
+    target::{Target, Type},
+};
+
+use channel::{Batch, Channel, Verdict};
+
+/// What a delta stream wants done.
+pub type Action = action::Action<DeltaResponse>;
+
+/// How many names a proxy may subscribe to, per type.
+pub const MAX_NAMES: usize = 100_000;
+
+/// The server's side of one delta stream.
+#[derive(Default)]
+pub struct Stream {
+    control_plane: Option<ControlPlane>,
+    identity: Identity,
+    target: Option<Arc<Target>>,
+    channels: [Channel; Type::ALL.len()],
+    /// Clusters the proxy took on this stream and whose endpoints it has still to ask for. Those it came
+    /// with do not count: what it wants for them is in its first requests, or nowhere.
+    unasked: BTreeSet<Arc<str>>,
+    last_nonce: u64,
+    closed: bool,
+}
+
+impl Stream {
+    pub fn new() -> Stream {
+        Stream::default()
+    }
+
+    /// A stream whose responses name the control plane that sends them.
+    pub fn identified_as(control_plane: impl Into<String>) -> Stream {
+        let control_plane = Some(ControlPlane { identifier: control_plane.into() });
+        Stream { control_plane, ..Stream::default() }
+    }
+
+    /// The id of the proxy, after its first request.
+    pub fn node_id(&self) -> Option<&str> {
+        self.identity.id()
+    }
+
+    /// Takes in a request. Nothing is sent before there is a target.
+    pub fn on_request(&mut self, request: DeltaRequest) -> Vec<Action> {
+        if self.closed {
+            return Vec::new();
+        }
+        if let Err(error) = self.identity.check(request.node.as_ref()) {
+            return self.close(error);
+        }
+        let Some(kind) = Type::by_url(&request.type_url) else {
+            return vec![Action::Ignored { reason: format!("unknown resource type {:?}", request.type_url) }];
+        };
+        let count = self.channel(kind).names_after(&request);
+        if count > MAX_NAMES {
+            return self.close(Error::TooManyNames { kind, count, limit: MAX_NAMES });
+        }
+        let mut actions = Vec::new();
+        if !request.response_nonce.is_empty() {
+            actions.push(self.on_answer(kind, &request));
+        }
+        let target = self.target.clone();
+        self.channel(kind).subscribe(kind, &request, target.as_ref().map(|target| target.of(kind)));
+        self.advance(&mut actions);
+        actions
+    }
+
+    /// Takes in what the proxy should have from now on.
+    pub fn set_target(&mut self, target: Arc<Target>) -> Vec<Action> {
+        if self.closed {
+            return Vec::new();
+        }
+        let before = self.target.replace(target.clone());
+        let nothing = Target::default();
+        for kind in Type::ALL {
+            let mut changed = target.changed(before.as_deref().unwrap_or(&nothing), kind);
+            let channel = &mut self.channels[kind as usize];
+            if before.is_none() {
+                changed.extend(channel.had().cloned());
+            }
+            changed.iter().for_each(|name| channel.touch(name, target.of(kind)));
+        }
+        let mut actions = Vec::new();
+        self.advance(&mut actions);
+        actions
+    }
+
+    /// Sends what was refused once more: for complaints that may pass, such as an address in use.
+    pub fn retry(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if !self.closed {
+            self.channels.iter_mut().for_each(Channel::forgive);
+            self.advance(&mut actions);
+        }
+        actions
+    }
+
+    /// Where every type stands.
+    pub fn status(&self) -> Vec<Status> {
+        let status = |kind: Type| self.channels[kind as usize].status(kind, self.target.as_deref());
+        Type::ALL.into_iter().map(status).collect()
+    }
+
+    fn channel(&mut self, kind: Type) -> &mut Channel {
+        &mut self.channels[kind as usize]
+    }
+
+    fn close(&mut self, error: Error) -> Vec<Action> {
+        self.closed = true;
+        vec![Action::Close(error)]
+    }
+
+    fn on_answer(&mut self, kind: Type, request: &DeltaRequest) -> Action {
+        let nonce = request.response_nonce.clone();
+        match self.channel(kind).answer(&nonce, request.error_detail.as_ref()) {
+            Verdict::Stale => Action::Ignored { reason: format!("stale nonce {nonce:?} for {kind:?}") },
+            Verdict::Rejected { blamed } => {
+                let message = request.error_detail.as_ref().map(|e| e.message.clone()).unwrap_or_default();
+                Action::Rejected { kind, nonce, names: blamed, message }
+            }
+            Verdict::Acked { sent, resources } => {
+                if kind == Type::Cluster {
+                    self.unasked.extend(sent);
+                }
+                Action::Acked { kind, nonce, resources }
+            }
+        }
+    }
+
+    /// Sends whatever may be sent now, in the order of dependencies.
+    fn advance(&mut self, actions: &mut Vec<Action>) {
+        let Some(target) = self.target.clone() else { return };
+        let users_settled = self.users_of_clusters_are_settled(&target);
+        self.send(Type::Cluster, &target, true, users_settled, actions);
+        let nothing_uses = users_settled && self.channel(Type::Cluster).settled(target.of(Type::Cluster));
+        self.send(Type::Endpoint, &target, true, nothing_uses, actions);
+        self.send(Type::Secret, &target, true, nothing_uses, actions);
+        let usable = self.clusters_are_usable(&target);
+        let idle = !self.channel(Type::Listener).needs(target.of(Type::Listener)).sends;
+        self.send(Type::Listener, &target, usable, usable || idle, actions);
+        self.send(Type::Route, &target, usable, true, actions);
+    }
+
+    fn send(
+        &mut self,
+        kind: Type,
+        target: &Target,
+        may_send: bool,
+        may_remove: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(batch) = self.channel(kind).next(target.of(kind), may_send, may_remove) else { return };
+        if kind == Type::Cluster {
+            self.renew_endpoints(&batch, target);
+        }
+        self.last_nonce += 1;
+        let nonce = self.last_nonce.to_string();
+        actions.push(Action::Send(DeltaResponse {
+            system_version_info: String::new(),
+            resources: batch.sent.iter().map(|resource| Resource::of(kind, resource)).collect(),
+            type_url: kind.url().to_owned(),
+            nonce: nonce.clone(),
+            removed_resources: batch.removed.iter().map(ToString::to_string).collect(),
+            control_plane: self.control_plane.clone(),
+        }));
+        self.channel(kind).launch(nonce, batch);
+    }
+
+    /// A changed cluster waits for its endpoints, but does not ask for them when the proxy is subscribed already.
+    fn renew_endpoints(&mut self, batch: &Batch, target: &Target) {
+        for name in batch.sent.iter().map(|resource| &resource.name) {
+            if target.of(Type::Endpoint).contains_key(name) {
+                self.channel(Type::Endpoint).send_again(name);
+            }
+        }
+    }
+
+    /// Whether no listener and no route is on its way that may stop using a cluster.
+    fn users_of_clusters_are_settled(&mut self, target: &Target) -> bool {
+        let introduced = self.channel(Type::Cluster).introduced();
+        let mut settled = |kind: Type| self.channels[kind as usize].settled(target.of(kind));
+        introduced && settled(Type::Listener) && settled(Type::Route)
+    }
+
+    /// Whether everything that listeners and routes may point to is there and has its endpoints.
+    fn clusters_are_usable(&mut self, target: &Target) -> bool {
+        let [clusters, endpoints, ..] = &mut self.channels;
+        let (wanted, assigned) = (target.of(Type::Cluster), target.of(Type::Endpoint));
+        let clusters_come = clusters.is_waiting() || clusters.needs(wanted).sends;
+        if clusters_come || endpoints.introduces() || endpoints.needs(assigned).sends {
+            return false;
+        }
+        let discovers = |name: &Arc<str>| wanted.contains_key(name) && assigned.contains_key(name);
+        self.unasked.retain(|name| discovers(name) && !endpoints.wants(name));
+        // A proxy that refused the wanted cluster has another under its name, which may not discover.
+        let has_wanted =
+            |name: &Arc<str>| clusters.version(name) == wanted.get(name).map(|cluster| cluster.version);
+        !self.unasked.iter().any(has_wanted)
+    }
+}

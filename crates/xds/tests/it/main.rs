@@ -1,0 +1,8 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod conversation;
+mod delta;
+mod property;
+mod proxy;
+mod sotw;
+mod wire;
