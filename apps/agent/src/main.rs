@@ -12,6 +12,7 @@ mod control_plane;
 mod envoy;
 mod exec;
 mod failure;
+mod farewell;
 mod http_client;
 mod proxy;
 mod readiness;

@@ -23,6 +23,7 @@ use crate::{
         process::{Recipe, level},
     },
     failure::Result,
+    farewell::Farewell,
     proxy,
     readiness::Health,
     settings::{Settings, unknown_variables},
@@ -61,7 +62,9 @@ pub async fn run(settings: Settings) -> Result<()> {
     let config = work_dir.write("bootstrap.yaml", &text)?;
     health.ask_envoy_at(admin.clone());
     let recipe = Recipe::new(&settings, envoy, &config);
-    let ended = Supervisor { recipe, admin, health, signals }.run().await;
+    let token = settings.proxy.token()?.unwrap_or_default();
+    let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
+    let ended = Supervisor { recipe, admin, health, signals, farewell }.run().await;
     shutdown.finish(FAREWELL).await;
     ended
 }

@@ -15,6 +15,7 @@ use crate::{
         process::{Process, Recipe, Refusals},
     },
     failure::{Failure, Result},
+    farewell::Farewell,
     readiness::Health,
 };
 
@@ -59,12 +60,12 @@ enum Outcome {
 }
 
 /// What is needed to look after an Envoy.
-#[derive(Debug)]
 pub struct Supervisor {
     pub recipe: Recipe,
     pub admin: Admin,
     pub health: Health,
     pub signals: Signals,
+    pub farewell: Farewell,
 }
 
 impl Supervisor {
@@ -155,6 +156,8 @@ impl Supervisor {
     /// Waits until nobody is connected, for as long as connections may take; a second signal ends it.
     async fn drain(&mut self, process: &mut Process) {
         let drain_time = self.recipe.drain_time;
+        // First nobody calls any more, then nobody is let in.
+        self.farewell.say().await;
         if let Err(error) = self.admin.drain().await {
             tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
             return;

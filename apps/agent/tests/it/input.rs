@@ -47,6 +47,7 @@ fn settings_come_from_the_environment_and_flags_win() {
         .env("KUMA_DATAPLANE_RUNTIME_TOKEN", "")
         .env("KUMA_DATAPLANE_PROXY_TYPE", "")
         .env("KUMA_DATAPLANE_DRAIN_TIME", "")
+        .env("KUMA_DATAPLANE_RUNTIME_WORK_DIR", home.path("work"))
         .env("KUMA_DATAPLANE_RUNTIME_TOKEN_PATH", home.file("token", "abc\n"))
         .env("KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED", "true")
         .env("KUMA_DATAPLANE_RUNTIME_ENVOY_XDS_TRANSPORT_PROTOCOL_VARIANT", "GRPC")

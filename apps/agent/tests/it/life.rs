@@ -13,7 +13,7 @@ use nix::{
 };
 
 use crate::{
-    agent::{Home, http, is_alive},
+    agent::{Agent, DATAPLANE, Home, http, is_alive},
     control_plane::{Certificate, ControlPlane},
 };
 
@@ -86,6 +86,22 @@ fn an_agent_asked_to_end_waits_for_open_connections_and_then_ends_well() {
         assert_eq!(agent.wait_for_end().code(), Some(0), "{}", agent.said());
         assert!(!is_alive(agent.envoys()[0]));
     }
+}
+
+#[test]
+fn a_directory_the_agent_made_for_itself_is_gone_after_it() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let mut command = home.run_command(&control_plane, &["-d", &dataplane, "--work-dir", ""]);
+    let agent = Agent::start(command.env("TMPDIR", home.dir.path()));
+    agent.wait_for_ready(&home);
+    let made = control_plane.requests()[0]["workdir"].as_str().unwrap().to_owned();
+    assert!(made.starts_with(home.dir.path().to_str().unwrap()), "{made}");
+    let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    agent.signal(Signal::SIGTERM);
+    agent.ends_with(0, &["Envoy stopped"]);
+    assert!(!std::path::Path::new(&made).exists());
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! Telling the control plane that this proxy is about to stop, so that others stop calling it first.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::json;
+
+use crate::control_plane::{Client, NoAnswer};
+
+/// Stopping is not put off for long by a control plane that does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What to say, and to whom.
+pub struct Farewell {
+    client: Client,
+    body: String,
+}
+
+impl Farewell {
+    pub fn new(client: Client, mesh: &str, name: &str, token: &str) -> Farewell {
+        Farewell { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
+    }
+
+    /// Returns when the control plane has told the others, or will not.
+    pub async fn say(&self) {
+        match self.client.post_json("/drain", self.body.clone(), PATIENCE).await {
+            Ok(answer) if answer.status.is_success() => tracing::info!("no longer called by other proxies"),
+            // Kuma's own control plane knows no farewells; it finds out when the connection ends.
+            Ok(answer) if answer.status == StatusCode::NOT_FOUND => {}
+            Ok(answer) => {
+                tracing::warn!(status = %answer.status, "the control plane refuses to let this proxy go")
+            }
+            Err(NoAnswer::Away(error)) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the control plane does not know that this proxy stops"
+                );
+            }
+            Err(NoAnswer::Untrusted(error)) => {
+                tracing::warn!(%error, "the control plane does not know that this proxy stops");
+            }
+        }
+    }
+}
