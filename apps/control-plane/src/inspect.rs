@@ -1,0 +1,200 @@
+//! Looks into proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
+//! be sent now.
+//!
+//! ```text
+//!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
+//!   config: snapshot ─▶ plan ─▶ resources ─▶ JSON
+//! ```
+//!
+//! Invariant: no private key and no token leaves this module.
+
+mod client;
+mod redact;
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use anyhow::Context as _;
+use api::{AdminAnswer, AdminView, Format, Inspect, InspectError};
+use identity::admin::{self, AdminAuthority};
+use jiff::Timestamp;
+use plan::{AdminTarget, AdminTls, ProxyTraits};
+use resources::{
+    Key,
+    kinds::dataplane::{Dataplane, Networking},
+};
+use serde_json::{Map, Value};
+use store::{Registrar, Snapshot, Store};
+use topology::MeshSnapshot;
+
+use crate::push::Push;
+use client::Endpoint;
+
+/// Makes the authority of admin interfaces unless it is there.
+pub async fn ensure_authority(registrar: &Registrar, now: Timestamp) -> anyhow::Result<()> {
+    let key = admin::secret();
+    // Making the key takes a while, so it is made only when it is missing.
+    if registrar.store().snapshot()?.get(&key).is_none() {
+        let made = registrar.ensure(vec![admin::draft(now)?]).await;
+        made.with_context(|| format!("cannot create {key}"))?;
+    }
+    Ok(())
+}
+
+/// How the admin interface of a proxy at `address` proves itself, and to whom it answers. The same for
+/// the same proxy on every control plane; it takes a signature, so callers keep it.
+pub fn admin_tls(snapshot: &Snapshot, proxy: &Key, address: &str) -> anyhow::Result<AdminTls> {
+    let authority = AdminAuthority::load(snapshot, Timestamp::now())?;
+    let pair = authority.server(proxy, &[address.to_owned()])?;
+    Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate() })
+}
+
+/// The proxies of this zone.
+pub struct Proxies {
+    store: Arc<dyn Store>,
+    push: Arc<Push>,
+    /// Where the admin interface is when nothing says otherwise.
+    admin_port: u16,
+}
+
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxies").field("admin_port", &self.admin_port).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl Inspect for Proxies {
+    async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
+        let snapshot = self.snapshot()?;
+        let endpoint = self.endpoint(&snapshot, proxy)?;
+        let body = client::get(&endpoint, path(view)).await.map_err(|reason| {
+            InspectError::Unreachable(format!(
+                "{proxy} does not answer at {endpoint}: {reason}; check that its kuma-dp is running and that \
+                 the control plane may connect to that address"
+            ))
+        })?;
+        match view {
+            AdminView::ConfigDump { .. } => {
+                // A dump can be large, and other requests should not wait for it.
+                let redacted = tokio::task::spawn_blocking(move || redact::document(&body)).await;
+                let body = redacted.map_err(|error| InspectError::Failed(error.to_string()))?;
+                let body = body.map_err(|error| {
+                    InspectError::Unreachable(format!(
+                        "{proxy} answered with something that is not JSON: {error}"
+                    ))
+                })?;
+                Ok(AdminAnswer { content_type: "application/json", body: body.into() })
+            }
+            AdminView::Stats { format, .. } | AdminView::Clusters { format } => {
+                let content_type = match format {
+                    Format::Text => "text/plain",
+                    Format::Json => "application/json",
+                };
+                Ok(AdminAnswer { content_type, body })
+            }
+        }
+    }
+
+    async fn config(&self, proxy: &Key) -> Result<Value, InspectError> {
+        let not_connected = || InspectError::NotConnected(proxy.clone());
+        let traits = self.traits(proxy).ok_or_else(not_connected)?;
+        let mesh = self.push.mesh(&proxy.mesh).ok_or_else(not_connected)?;
+        let (snapshot, proxy) = (self.snapshot()?, proxy.clone());
+        let computed = tokio::task::spawn_blocking(move || configuration(&snapshot, &mesh, &proxy, &traits));
+        computed.await.map_err(|error| InspectError::Failed(error.to_string()))?
+    }
+}
+
+impl Proxies {
+    pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
+        Proxies { store, push, admin_port }
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, InspectError> {
+        self.store.snapshot().map_err(|error| InspectError::Unreachable(error.to_string()))
+    }
+
+    /// What the proxy told about itself, if it is connected here.
+    fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
+        let mut connected = self.push.connected().into_iter();
+        let watcher = connected.find(|w| w.traits.mesh == proxy.mesh && w.traits.name == proxy.name);
+        watcher.map(|watcher| watcher.traits.clone())
+    }
+
+    fn endpoint(&self, snapshot: &Snapshot, proxy: &Key) -> Result<Endpoint, InspectError> {
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+        let networking = stored.spec.get::<Dataplane>().and_then(|dataplane| dataplane.networking.as_ref());
+        let unsupported = |reason: &str| InspectError::Unsupported(format!("{proxy} {reason}"));
+        let networking = networking.ok_or_else(|| unsupported("has no networking.address"))?;
+        let address: IpAddr = networking
+            .address
+            .parse()
+            .map_err(|_| unsupported("has a networking.address that is not an IP address"))?;
+        let traits = self.traits(proxy);
+        let port = self.port(networking, traits.as_ref());
+        let plain = match &traits {
+            Some(traits) => traits.admin_target == AdminTarget::Port(address, port),
+            None => address == IpAddr::from([127, 0, 0, 1]),
+        };
+        // Envoy's own interface does not speak TLS. It is there only for whoever shares its machine.
+        if plain && address.is_loopback() {
+            return Ok(Endpoint { address, port, tls: None });
+        }
+        let failed = |error: identity::Error| InspectError::Failed(error.to_string());
+        let authority = AdminAuthority::load(snapshot, Timestamp::now()).map_err(failed)?;
+        let pair = authority.client().map_err(failed)?;
+        let tls = client::tls(&authority.certificate(), &pair).map_err(InspectError::Failed)?;
+        Ok(Endpoint { address, port, tls: Some(tls) })
+    }
+
+    fn port(&self, networking: &Networking, traits: Option<&ProxyTraits>) -> u16 {
+        let told = traits.map(|traits| traits.admin_port);
+        let stored = networking.admin.as_ref().and_then(|admin| u16::try_from(admin.port).ok());
+        [told, stored].into_iter().flatten().find(|port| *port != 0).unwrap_or(self.admin_port)
+    }
+}
+
+/// What Envoy calls it.
+fn path(view: AdminView) -> &'static str {
+    match view {
+        AdminView::ConfigDump { include_eds: false } => "/config_dump",
+        AdminView::ConfigDump { include_eds: true } => "/config_dump?include_eds",
+        AdminView::Stats { format: Format::Text, used_only: false } => "/stats",
+        AdminView::Stats { format: Format::Text, used_only: true } => "/stats?usedonly",
+        AdminView::Stats { format: Format::Json, used_only: false } => "/stats?format=json",
+        AdminView::Stats { format: Format::Json, used_only: true } => "/stats?format=json&usedonly",
+        AdminView::Clusters { format: Format::Text } => "/clusters",
+        AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
+    }
+}
+
+/// Everything the proxy would be sent, except its secrets.
+fn configuration(
+    snapshot: &Snapshot,
+    mesh: &MeshSnapshot,
+    proxy: &Key,
+    traits: &ProxyTraits,
+) -> Result<Value, InspectError> {
+    let plan = plan::for_proxy(mesh, traits);
+    let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+    if let Some(admin) = &mut plan.admin {
+        admin.tls = admin_tls(snapshot, proxy, &admin.address.to_string()).ok().map(Arc::new);
+    }
+    // An encoder of its own: looking must not change what is counted and remembered for proxies.
+    let target = envoy::Encoder::default().lower(&plan);
+    let mut types = Map::new();
+    for kind in xds::Type::ALL {
+        let mut resources = Map::new();
+        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
+            let shown = envoy::json::to_json(kind.url(), &resource.body);
+            let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
+            resources.insert(resource.name.to_string(), shown);
+        }
+        if !resources.is_empty() {
+            types.insert(kind.url().to_owned(), Value::Object(resources));
+        }
+    }
+    let mut types = Value::Object(types);
+    redact::redact(&mut types);
+    Ok(types)
+}
