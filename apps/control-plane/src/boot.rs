@@ -1,6 +1,10 @@
 //! Starts the control plane, part by part, and ends it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use axum::Router;
@@ -17,19 +21,29 @@ use store::{
     Registrar, Store,
     registrar::{Mode as RegistrarMode, Setup},
 };
+use tokio::sync::Semaphore;
 
 use crate::{
     certificates,
     config::{
         Config, print,
-        setting::{AuthnType, Mode},
+        setting::{AuthnType, DpAuthnType, Mode},
         source::Loaded,
     },
-    defaults, diagnostics, storage,
+    defaults, diagnostics, dp_server, mesh_services,
+    push::Push,
+    storage,
 };
+
+const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// How long open requests may take to finish when the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(15);
+
+/// How many proxies are let in at the same time when many come at once.
+const ADMITTED_AT_ONCE: usize = 16;
+/// How long a stream or a bootstrap may take to begin.
+const STREAM_START: Duration = Duration::from_secs(60);
 
 /// The version of Kuma whose behaviour is spoken.
 const BASED_ON_KUMA: &str = "2.14.3";
@@ -40,6 +54,7 @@ pub struct Running {
     pub http: Option<SocketAddr>,
     pub https: Option<SocketAddr>,
     pub diagnostics: Option<SocketAddr>,
+    pub dp_server: Option<SocketAddr>,
     pub shutdown: Shutdown,
 }
 
@@ -85,7 +100,15 @@ pub async fn start(config: Config) -> Result<Running> {
         key: "diagnostics.serverPort",
         env: "KUMA_DIAGNOSTICS_SERVER_PORT",
     };
-    let (http, https, diagnostics) = (http.bind().await?, https.bind().await?, diagnostics.bind().await?);
+    let proxies = Port {
+        // A global control plane has zones, and zones have proxies.
+        enabled: config.mode != Mode::Global,
+        addr: (EVERYWHERE, config.dp_server.port).into(),
+        key: "dpServer.port",
+        env: "KUMA_DP_SERVER_PORT",
+    };
+    let (http, https) = (http.bind().await?, https.bind().await?);
+    let (diagnostics, proxies) = (diagnostics.bind().await?, proxies.bind_for_both_families().await?);
     let certificate = match &https {
         Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
         None => None,
@@ -93,7 +116,13 @@ pub async fn start(config: Config) -> Result<Running> {
 
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
     let settings = api_settings(&config, store.clone());
-    let api = api::router(api::Context { registrar, settings, metrics: api::Metrics::register(&metrics) });
+    let instance_id = settings.instance_id.clone();
+    let api = api::router(api::Context {
+        registrar: registrar.clone(),
+        settings,
+        metrics: api::Metrics::register(&metrics),
+        inspect: None,
+    });
     let health = diagnostics::router(store, metrics, &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>| {
         let listener = listener?;
@@ -101,15 +130,21 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, limits(&config), &shutdown);
         Some(addr)
     };
+    let dp_server = match proxies {
+        Some(listener) => Some(serve_proxies(listener, &config, registrar, instance_id, &shutdown, now)?),
+        None => None,
+    };
     let running = Running {
+        dp_server,
         http: serve(http, api.clone(), None),
         https: serve(https, api, certificate),
         diagnostics: serve(diagnostics, health, None),
         shutdown: shutdown.clone(),
     };
-    let [http, https, diagnostics] =
-        [running.http, running.https, running.diagnostics].map(|addr| addr.map(tracing::field::display));
-    tracing::info!(http, https, diagnostics, "control plane is up");
+    let [http, https, diagnostics, proxies] =
+        [running.http, running.https, running.diagnostics, running.dp_server]
+            .map(|addr| addr.map(tracing::field::display));
+    tracing::info!(http, https, diagnostics, proxies, "control plane is up");
     Ok(running)
 }
 
@@ -133,6 +168,16 @@ struct Port {
 }
 
 impl Port {
+    /// Binds for IPv6 and IPv4, where the machine has both: names often resolve to either.
+    async fn bind_for_both_families(self) -> Result<Option<Listener>> {
+        if self.enabled
+            && let Ok(listener) = Listener::bind((Ipv6Addr::UNSPECIFIED, self.addr.port()).into()).await
+        {
+            return Ok(Some(listener));
+        }
+        self.bind().await
+    }
+
     async fn bind(self) -> Result<Option<Listener>> {
         if !self.enabled {
             return Ok(None);
@@ -140,6 +185,43 @@ impl Port {
         let bound = Listener::bind(self.addr).await;
         bound.map(Some).with_context(|| format!("{} ({}) can be set to another port", self.key, self.env))
     }
+}
+
+/// Starts what proxies connect to, and the loops that work for them.
+fn serve_proxies(
+    listener: Listener,
+    config: &Config,
+    registrar: Arc<Registrar>,
+    instance_id: String,
+    shutdown: &Shutdown,
+    now: Timestamp,
+) -> Result<SocketAddr> {
+    let tls = certificates::dp_server(config, now)?;
+    let certificate =
+        dp_server::Certificate { pem: tls.certificate_pem.clone(), facts: certificates::facts(&tls, now)? };
+    let push = Arc::new(Push::new(registrar.store().clone(), &config.multizone.zone.name));
+    push.start(shutdown);
+    mesh_services::start(registrar.clone(), config, shutdown);
+    let addr = listener.addr();
+    let params = &config.bootstrap_server.params;
+    let context = dp_server::Context {
+        registrar,
+        push,
+        issuer: dp_server::secrets::Secrets::default(),
+        certificate,
+        tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
+        port: addr.port(),
+        admin_port: params.admin_port,
+        readiness_port: params.readiness_port,
+        deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
+        instance_id,
+        admission: Semaphore::new(ADMITTED_AT_ONCE),
+        shutdown: shutdown.clone(),
+    };
+    // A stream is one request that never ends, so only its beginning is timed.
+    let limits = Limits { request: STREAM_START, ..limits(config) };
+    listener.serve(dp_server::router(Arc::new(context)), Some(tls.to_config()?), limits, shutdown);
+    Ok(addr)
 }
 
 fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
@@ -182,6 +264,9 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
             generate_zone_token: access.generate_zone_token.to_allowed(),
             generate_user_token: access.generate_user_token.to_allowed(),
             control_plane_metadata: access.control_plane_metadata.to_allowed(),
+            view_config_dump: access.view_config_dump.to_allowed(),
+            view_stats: access.view_stats.to_allowed(),
+            view_clusters: access.view_clusters.to_allowed(),
         },
         read_only: server.read_only,
         base_path: server.base_path.clone(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use identity::certificate::{Pair, Usage, self_signed};
+use identity::certificate::{Facts, Pair, Usage, self_signed};
 use jiff::Timestamp;
 use runtime::tls::{Certificate, ServerTls};
 
@@ -23,11 +23,7 @@ pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
     let chosen =
         [(&https.tls_cert_file, &https.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
     let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
-        Some((certificate, key)) => {
-            let pair = Pair { certificate: read(Path::new(certificate))?, key: read(Path::new(key))? };
-            pair.check(now).with_context(|| format!("{certificate} and {key} cannot be used"))?;
-            pair
-        }
+        Some((certificate, key)) => given(certificate, key, now)?,
         None => generated(&config.work_dir(), now)?,
     };
     Ok(ServerTls {
@@ -36,6 +32,33 @@ pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
         min_version: general.tls_min_version,
         client_certificates: clients(&config.api_server.auth.client_certs_dir)?,
     })
+}
+
+/// TLS for the server that proxies connect to. Proxies prove who they are with tokens.
+pub fn dp_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
+    let general = &config.general;
+    let pair = match (general.tls_cert_file.as_str(), general.tls_key_file.as_str()) {
+        ("", _) => generated(&config.work_dir(), now)?,
+        (certificate, key) => given(certificate, key, now)?,
+    };
+    Ok(ServerTls {
+        certificate_pem: pair.certificate,
+        key_pem: pair.key,
+        min_version: general.tls_min_version,
+        client_certificates: Vec::new(),
+    })
+}
+
+/// What the certificate says.
+pub fn facts(tls: &ServerTls, now: Timestamp) -> Result<Facts> {
+    let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
+    Ok(pair.check(now)?)
+}
+
+fn given(certificate: &str, key: &str, now: Timestamp) -> Result<Pair> {
+    let pair = Pair { certificate: read(Path::new(certificate))?, key: read(Path::new(key))? };
+    pair.check(now).with_context(|| format!("{certificate} and {key} cannot be used"))?;
+    Ok(pair)
 }
 
 /// The pair in the work directory; made at the first start and reused ever after.

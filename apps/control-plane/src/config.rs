@@ -26,7 +26,7 @@ use runtime::{
 
 use self::{
     section::section,
-    setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType},
+    setting::{AuthnType, DpAuthnType, Environment, Mode, Password, PostgresTls, StoreType},
 };
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -52,6 +52,9 @@ section! {
         section store: Store, "store";
         section api_server: ApiServer, "apiServer";
         section dp_server: DpServer, "dpServer";
+        section bootstrap_server: BootstrapServer, "bootstrapServer";
+        section xds_server: XdsServer, "xdsServer";
+        section mesh_service: MeshServices, "meshService";
         section multizone: Multizone, "multizone";
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";
@@ -234,7 +237,44 @@ section! {
 section! {
     /// What proxies connect to.
     pub struct DpServer {
+        /// Where proxies ask for their bootstrap and connect for their configuration, always with TLS.
+        port: u16 = 5678, "port", "KUMA_DP_SERVER_PORT";
         section authn: DpAuthn, "authn";
+    }
+}
+
+section! {
+    /// What a proxy's first configuration says.
+    pub struct BootstrapServer {
+        section params: BootstrapParams, "params";
+    }
+}
+
+section! {
+    /// Ports of proxies that do not choose their own.
+    pub struct BootstrapParams {
+        /// Where the control plane reaches Envoy's admin interface.
+        admin_port: u16 = 9901, "adminPort", "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_PORT";
+        /// Where the agent says whether its proxy is ready.
+        readiness_port: u16 = 9902, "readinessPort", "KUMA_BOOTSTRAP_SERVER_PARAMS_READINESS_PORT";
+    }
+}
+
+section! {
+    /// The configuration of proxies.
+    pub struct XdsServer {
+        /// How long after a proxy has gone its Dataplane is deleted, if the proxy had brought it along.
+        dataplane_deregistration_delay: GoDuration = GoDuration::from_secs(10), "dataplaneDeregistrationDelay",
+            "KUMA_XDS_DATAPLANE_DEREGISTRATION_DELAY";
+    }
+}
+
+section! {
+    /// MeshServices made from Dataplanes.
+    pub struct MeshServices {
+        /// How long a service without any Dataplane is kept.
+        deletion_grace_period: GoDuration = GoDuration::from_secs(3600), "deletionGracePeriod",
+            "KUMA_MESH_SERVICE_DELETION_GRACE_PERIOD";
     }
 }
 
@@ -249,6 +289,8 @@ section! {
 section! {
     /// Proxies of workloads.
     pub struct DpProxy {
+        /// `dpToken`: with a dataplane token, which is also the default. `none`: they are believed.
+        kind: DpAuthnType = DpAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE";
         section dp_token: DpToken, "dpToken";
     }
 }
@@ -330,6 +372,9 @@ section! {
         section generate_dp_token: GenerateDpToken, "generateDpToken";
         section generate_user_token: GenerateUserToken, "generateUserToken";
         section generate_zone_token: GenerateZoneToken, "generateZoneToken";
+        section view_config_dump: ViewConfigDump, "viewConfigDump";
+        section view_stats: ViewStats, "viewStats";
+        section view_clusters: ViewClusters, "viewClusters";
         section control_plane_metadata: ControlPlaneMetadata, "controlPlaneMetadata";
     }
 }
@@ -386,6 +431,30 @@ allowed!(
     admin(),
     "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_USERS",
     "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_GROUPS"
+);
+allowed!(
+    ViewConfigDump,
+    " Who may see the configuration of proxies: what they have, and what they would be sent.",
+    Vec::new(),
+    everybody(),
+    "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS",
+    "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_GROUPS"
+);
+allowed!(
+    ViewStats,
+    " Who may see the statistics of proxies.",
+    Vec::new(),
+    everybody(),
+    "KUMA_ACCESS_STATIC_VIEW_STATS_USERS",
+    "KUMA_ACCESS_STATIC_VIEW_STATS_GROUPS"
+);
+allowed!(
+    ViewClusters,
+    " Who may see the clusters of proxies.",
+    Vec::new(),
+    everybody(),
+    "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_USERS",
+    "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_GROUPS"
 );
 allowed!(
     ControlPlaneMetadata,

@@ -9,4 +9,8 @@ pub mod cli;
 pub mod config;
 mod defaults;
 mod diagnostics;
+pub mod dp_server;
+pub mod inspect;
+mod mesh_services;
+pub mod push;
 mod storage;

@@ -14,6 +14,7 @@ mod error;
 mod filter;
 mod hostnames;
 mod insight;
+mod inspect;
 mod json;
 mod kri;
 mod layers;
@@ -36,6 +37,7 @@ use store::Registrar;
 
 pub use access::User;
 pub use error::Error;
+pub use inspect::{AdminAnswer, AdminView, Format, Inspect, InspectError};
 pub use metrics::Metrics;
 pub use serve::router;
 pub use settings::{Access, Allowed, Authn, AuthnType, Issuers, MAX_BODY, Settings, TIMEOUT, names};
@@ -46,4 +48,6 @@ pub struct Context {
     pub registrar: Arc<Registrar>,
     pub settings: Settings,
     pub metrics: Metrics,
+    /// The way to proxies; a global control plane has none.
+    pub inspect: Option<Arc<dyn Inspect>>,
 }

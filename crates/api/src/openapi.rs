@@ -196,6 +196,10 @@ fn summary(operation: Operation) -> String {
         Operation::UserToken => "Issue a token for a user".into(),
         Operation::Hostnames => "The hostnames of a service".into(),
         Operation::ServiceDataplanes => "The Dataplanes of a MeshService".into(),
+        Operation::ProxyXds => "The configuration a proxy has, as Envoy dumps it, without secrets".into(),
+        Operation::ProxyStats => "The statistics of a proxy".into(),
+        Operation::ProxyClusters => "The clusters of a proxy and how they are".into(),
+        Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
         Operation::List(kind) => format!("List {}", kind.descriptor().plural_display_name()),
@@ -220,7 +224,12 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::GlobalInsights => "System",
         Operation::ByKri => "KRI",
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => "Tokens",
-        Operation::Hostnames | Operation::ServiceDataplanes => "Inspect",
+        Operation::Hostnames
+        | Operation::ServiceDataplanes
+        | Operation::ProxyXds
+        | Operation::ProxyStats
+        | Operation::ProxyClusters
+        | Operation::ProxyConfig => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
         | Operation::Get(kind)
@@ -246,6 +255,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             parameters
         }
         Operation::ServiceDataplanes => paging.to_vec(),
+        Operation::ProxyXds => vec![("include_eds", "boolean")],
+        Operation::ProxyStats => vec![("format", "string"), ("usedonly", "boolean")],
+        Operation::ProxyClusters => vec![("format", "string")],
         Operation::ServiceInsightList => [&paging[..], &[("type", "string")]].concat(),
         Operation::Get(_) => vec![("format", "string"), ("namespace", "string")],
         Operation::ByKri => vec![("format", "string")],
@@ -295,6 +307,10 @@ fn responses(operation: Operation) -> Value {
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
             json!({ "text/plain": { "schema": { "type": "string" } } })
         }
+        Operation::ProxyStats | Operation::ProxyClusters => json!({
+            "text/plain": { "schema": { "type": "string" } },
+            "application/json": { "schema": anything() },
+        }),
         _ => json_of(anything()),
     };
     responses.insert("200".into(), ok(success.clone()));

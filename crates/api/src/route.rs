@@ -22,6 +22,10 @@ pub enum Operation {
     UserToken,
     Hostnames,
     ServiceDataplanes,
+    ProxyXds,
+    ProxyStats,
+    ProxyClusters,
+    ProxyConfig,
     ServiceInsightList,
     ServiceInsight,
     List(Kind),
@@ -81,6 +85,10 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/{serviceType}/{name}/_hostnames", Operation::Hostnames),
         Route::get("/meshes/{mesh}/meshservices/{name}/_resources/dataplanes", Operation::ServiceDataplanes),
         Route::get("/meshes/{mesh}/meshservices/{name}/_dataplanes", Operation::ServiceDataplanes),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/xds", Operation::ProxyXds),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/stats", Operation::ProxyStats),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/clusters", Operation::ProxyClusters),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_config", Operation::ProxyConfig),
     ]
 }
 

@@ -16,7 +16,7 @@ use tower::{Layer, util::MapRequestLayer};
 use crate::{
     Context, Error, access,
     call::Call,
-    describe, hostnames, insight, json, kri, layers, list, overview, resource,
+    describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
     service_dataplanes, service_insight, token,
 };
@@ -94,6 +94,8 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::UserToken => token::user(call).await,
         Operation::Hostnames => hostnames::list(&call),
         Operation::ServiceDataplanes => service_dataplanes::list(&call),
+        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => inspect::admin(call).await,
+        Operation::ProxyConfig => inspect::config(call).await,
         Operation::ServiceInsightList => service_insight::list(&call),
         Operation::ServiceInsight => service_insight::get(&call),
         Operation::List(kind) => list::list(&call, kind),

@@ -74,6 +74,10 @@ pub struct Access {
     pub generate_user_token: Allowed,
     /// `controlPlaneMetadata`: who may see the control plane's configuration.
     pub control_plane_metadata: Allowed,
+    /// Who may see the configuration of a proxy, as it has it and as it would be sent.
+    pub view_config_dump: Allowed,
+    pub view_stats: Allowed,
+    pub view_clusters: Allowed,
 }
 
 impl Default for Access {
@@ -84,6 +88,9 @@ impl Default for Access {
             generate_zone_token: Allowed::admins(),
             generate_user_token: Allowed::admins(),
             control_plane_metadata: Allowed::everybody(),
+            view_config_dump: Allowed::everybody(),
+            view_stats: Allowed::everybody(),
+            view_clusters: Allowed::everybody(),
         }
     }
 }

@@ -67,24 +67,32 @@ pub struct ControlPlane {
     work_dir: PathBuf,
     http_port: u16,
     diagnostics_port: u16,
+    dp_port: u16,
     child: Child,
 }
 
 impl ControlPlane {
     /// Starts a control plane that keeps its files in `work_dir` and waits until it is ready.
     pub fn start(work_dir: &Path, setup: Setup) -> anyhow::Result<ControlPlane> {
-        let [http_port, https_port, diagnostics_port] = free_ports()?;
+        let [http_port, https_port, diagnostics_port, dp_port] = free_ports()?;
         let mut setup = setup
             .with("KUMA_GENERAL_WORK_DIR", work_dir.display().to_string())
             .with("KUMA_API_SERVER_HTTP_PORT", http_port.to_string())
             .with("KUMA_API_SERVER_HTTPS_PORT", https_port.to_string())
-            .with("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics_port.to_string());
+            .with("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics_port.to_string())
+            .with("KUMA_DP_SERVER_PORT", dp_port.to_string());
         for name in ["KUMA_API_SERVER_HTTP_INTERFACE", "KUMA_API_SERVER_HTTPS_INTERFACE"] {
             setup = setup.with(name, "127.0.0.1");
         }
         let child = spawn(&setup, work_dir)?;
-        let mut started =
-            ControlPlane { setup, work_dir: work_dir.to_owned(), http_port, diagnostics_port, child };
+        let mut started = ControlPlane {
+            setup,
+            work_dir: work_dir.to_owned(),
+            http_port,
+            diagnostics_port,
+            dp_port,
+            child,
+        };
         started.wait_until_ready()?;
         Ok(started)
     }
@@ -115,6 +123,11 @@ impl ControlPlane {
 
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}", self.http_port)
+    }
+
+    /// Where proxies connect.
+    pub fn dp_server(&self) -> String {
+        format!("https://localhost:{}", self.dp_port)
     }
 
     pub fn client(&self) -> Client {

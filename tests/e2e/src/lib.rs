@@ -7,6 +7,8 @@ mod client;
 mod control_plane;
 mod envoy;
 mod programs;
+pub mod proxy;
+pub mod service;
 
 pub use client::{Answer, Client};
 pub use control_plane::{ControlPlane, Setup};

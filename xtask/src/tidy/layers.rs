@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &["resources"]),
     ("topology", &["policy", "resources"]),
     ("plan", &["policy", "resources", "topology"]),
-    ("envoy", &["plan", "resources", "topology", "xds"]),
+    ("envoy", &["plan", "policy", "resources", "topology", "xds"]),
     ("store", &["resources"]),
     ("store-postgres", &["resources", "store"]),
     ("identity", &["resources", "store"]),

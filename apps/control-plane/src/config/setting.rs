@@ -245,6 +245,11 @@ choice! {
     pub enum AuthnType { Tokens = "tokens", AdminClientCerts = "adminClientCerts" }
 }
 
+choice! {
+    /// How proxies of workloads prove who they are.
+    pub enum DpAuthnType { Default = "", DpToken = "dpToken", None = "none" }
+}
+
 choice!(MinVersion { Tls12 = "TLSv1_2", Tls13 = "TLSv1_3" });
 choice!(Level { Off = "off", Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" });
 choice!(Format { Text = "text", Json = "json" });

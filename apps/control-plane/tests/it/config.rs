@@ -44,7 +44,7 @@ fn committed(name: &str, generated: &str) {
 }
 
 #[test]
-fn the_committed_reference_is_the_generated_one() {
+fn the_committed_reference_is_up_to_date() {
     committed("kuma-cp-config.md", &print::reference_markdown());
     committed("kuma-cp.defaults.yaml", &print::defaults_yaml());
 }

@@ -92,6 +92,13 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
             let path = template.replace("{mesh}", "default").replace("{name}", "sample");
             Case::get(path, vec![("/total", json!(1)), ("/items/0/type", json!("Dataplane"))])
         }
+        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => {
+            Case::get(template.replace("{mesh}", "default").replace("{name}", "sample"), Vec::new())
+        }
+        Operation::ProxyConfig => {
+            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
+            Case::get(path, vec![("/xds/a.Type/of", json!("sample"))])
+        }
         Operation::ServiceInsightList => {
             let expect = vec![("/total", json!(2)), ("/items/0/name", json!("backend"))];
             Case::get(template.replace("{mesh}", "default"), expect)

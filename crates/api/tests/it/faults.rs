@@ -135,7 +135,7 @@ async fn paths_that_do_not_exist_are_404_with_an_error_document() {
         "/no-such-endpoint",
         "/meshes/default/not-a-type",
         "/meshes/default/dataplanes/one/_rules",
-        "/meshes/default/dataplanes/one/xds",
+        "/meshes/default/dataplanes/one/_layout",
         "/configs",
     ] {
         world.get(path).await.expect_problem(404, "Not Found", "Not found");

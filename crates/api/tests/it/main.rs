@@ -5,6 +5,7 @@ mod authn;
 mod coverage;
 mod documents;
 mod faults;
+mod inspect;
 mod lists;
 mod samples;
 mod special;

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod crash;
+mod demo;
 mod documents;
 mod examples;
 mod kumactl;
+mod mesh;
 mod operator;

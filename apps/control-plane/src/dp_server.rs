@@ -1,0 +1,98 @@
+//! What proxies connect to: `/bootstrap` and `/drain` for agents, discovery for Envoy, on one port with TLS.
+
+pub mod ads;
+pub mod bootstrap;
+pub mod drain;
+pub mod features;
+pub mod proxy;
+pub mod registration;
+pub mod secrets;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    routing::{any, post},
+};
+use identity::certificate::Facts;
+use runtime::Shutdown;
+use store::Registrar;
+use tokio::sync::Semaphore;
+
+use crate::push::Push;
+
+/// A Dataplane is small; whoever sends more wants something else.
+const MAX_BOOTSTRAP: usize = 1 << 20;
+
+/// What every proxy's request may need.
+pub struct Context {
+    pub registrar: Arc<Registrar>,
+    pub push: Arc<Push>,
+    pub issuer: secrets::Secrets,
+    pub certificate: Certificate,
+    pub tokens_required: bool,
+    pub port: u16,
+    pub admin_port: u16,
+    pub readiness_port: u16,
+    pub deregistration_delay: Duration,
+    pub instance_id: String,
+    /// How many proxies may be let in at the same time.
+    pub admission: Semaphore,
+    pub shutdown: Shutdown,
+}
+
+/// The certificate proxies see.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    pub pem: String,
+    pub facts: Facts,
+}
+
+impl Certificate {
+    pub fn pem(&self) -> String {
+        self.pem.clone()
+    }
+
+    /// Whether a proxy that dials `host` will accept this certificate; if not, what to do about it.
+    pub fn check_host(&self, host: &str) -> Result<(), String> {
+        let holds = match host.parse::<IpAddr>() {
+            Ok(address) => self.facts.addresses.contains(&address),
+            Err(_) => self.facts.dns_names.iter().any(|name| covers(name, host)),
+        };
+        if holds {
+            return Ok(());
+        }
+        let known: Vec<String> = self
+            .facts
+            .dns_names
+            .iter()
+            .cloned()
+            .chain(self.facts.addresses.iter().map(IpAddr::to_string))
+            .collect();
+        Err(format!(
+            "A data plane proxy is trying to connect to the control plane using {host:?} address, but the certificate \
+             in the control plane has the following SANs {known:?}. Either change the --cp-address in kuma-dp to one of \
+             those or execute the following steps: 1) generate a new certificate with the address you are trying to use, \
+             2) set it with KUMA_GENERAL_TLS_CERT_FILE and KUMA_GENERAL_TLS_KEY_FILE, 3) restart the control plane."
+        ))
+    }
+}
+
+/// `*.example.com` covers one label more.
+fn covers(pattern: &str, host: &str) -> bool {
+    match pattern.strip_prefix("*.") {
+        Some(rest) => host.split_once('.').is_some_and(|(_, parent)| parent.eq_ignore_ascii_case(rest)),
+        None => pattern.eq_ignore_ascii_case(host),
+    }
+}
+
+pub fn router(context: Arc<Context>) -> Router {
+    let service = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
+    Router::new()
+        .route("/bootstrap", post(bootstrap::answer).layer(DefaultBodyLimit::max(MAX_BOOTSTRAP)))
+        .route("/drain", post(drain::answer))
+        .route(&format!("{service}/DeltaAggregatedResources"), any(ads::delta))
+        .route(&format!("{service}/StreamAggregatedResources"), any(ads::state_of_the_world))
+        .with_state(context)
+}

@@ -1,0 +1,306 @@
+//! Discovery over gRPC: bytes in and out of the state machines in `xds`.
+//!
+//! One task per stream. It identifies the proxy by its first request, checks its token, registers it, and
+//! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
+//! of secrets (certificates that near their end, new authorities, revoked tokens).
+
+use std::{pin::Pin, sync::Arc};
+
+use axum::extract::{Request, State};
+use http::Response;
+use resources::kinds::dataplane_insight::DataplaneInsight;
+use runtime::Shutdown;
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Status, Streaming,
+    metadata::MetadataMap,
+    server::{Grpc, StreamingService},
+};
+use tonic_prost::ProstCodec;
+use xds::{
+    Action, Target, Type,
+    message::{DeltaRequest, DeltaResponse, Node, Request as WorldRequest, Response as WorldResponse},
+};
+
+use super::{
+    Context,
+    proxy::Proxy,
+    registration::Registration,
+    secrets::{Issued, PAUSE},
+};
+use crate::push::{Connected, Current, Work};
+
+/// Envoy's first request carries its whole list of extensions, which is long; nothing else is.
+const MAX_MESSAGE: usize = 4 << 20;
+const TOKEN: &str = "authorization";
+
+pub async fn delta(State(context): State<Arc<Context>>, request: Request) -> Response<tonic::body::Body> {
+    serve::<xds::delta::Stream>(context, request).await
+}
+
+pub async fn state_of_the_world(
+    State(context): State<Arc<Context>>,
+    request: Request,
+) -> Response<tonic::body::Body> {
+    serve::<xds::sotw::Stream>(context, request).await
+}
+
+async fn serve<P: Protocol>(context: Arc<Context>, request: Request) -> Response<tonic::body::Body> {
+    let codec = ProstCodec::<P::Response, P::Request>::default();
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_MESSAGE);
+    grpc.streaming(Discovery::<P>(context, std::marker::PhantomData), request).await
+}
+
+/// The two variants of the protocol, as far as moving bytes is concerned.
+trait Protocol: Send + Sync + 'static {
+    type Request: prost::Message + Default + 'static;
+    type Response: prost::Message + Default + 'static;
+
+    fn on_request(&mut self, request: Self::Request) -> Vec<Action<Self::Response>>;
+    fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<Self::Response>>;
+    fn node(request: &Self::Request) -> Option<&Node>;
+    fn identified_as(control_plane: &str) -> Self;
+    fn status(&self) -> Vec<xds::Status>;
+}
+
+macro_rules! protocol {
+    ($machine:ty, $request:ty, $response:ty) => {
+        impl Protocol for $machine {
+            type Request = $request;
+            type Response = $response;
+
+            fn on_request(&mut self, request: $request) -> Vec<Action<$response>> {
+                <$machine>::on_request(self, request)
+            }
+            fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<$response>> {
+                <$machine>::set_target(self, target)
+            }
+            fn node(request: &$request) -> Option<&Node> {
+                request.node.as_ref()
+            }
+            fn identified_as(control_plane: &str) -> Self {
+                <$machine>::identified_as(control_plane)
+            }
+            fn status(&self) -> Vec<xds::Status> {
+                <$machine>::status(self)
+            }
+        }
+    };
+}
+
+protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
+protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
+
+struct Discovery<P>(Arc<Context>, std::marker::PhantomData<P>);
+
+type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
+type Answer<R> = Result<tonic::Response<ReceiverStream<Result<R, Status>>>, Status>;
+
+impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
+    type Response = P::Response;
+    type ResponseStream = ReceiverStream<Result<P::Response, Status>>;
+    type Future = Pin<Box<dyn Future<Output = Answer<P::Response>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<P::Request>>) -> Self::Future {
+        let context = self.0.clone();
+        Box::pin(async move {
+            let (metadata, _, incoming) = request.into_parts();
+            // One response at a time: a proxy that does not read holds up nobody but itself.
+            let (outgoing, responses) = mpsc::channel(1);
+            let shutdown = context.shutdown.clone();
+            shutdown.spawn(async move {
+                if let Err(status) = stream::<P>(context, metadata, incoming, &outgoing).await {
+                    tracing::info!(reason = status.message(), "a discovery stream was refused or broke");
+                    // The proxy may be gone already.
+                    let _ = outgoing.send(Err(status)).await;
+                }
+            });
+            Ok(tonic::Response::new(ReceiverStream::new(responses)))
+        })
+    }
+}
+
+/// The life of one stream, from the first request to its end.
+async fn stream<P: Protocol>(
+    context: Arc<Context>,
+    metadata: MetadataMap,
+    mut incoming: Streaming<P::Request>,
+    outgoing: &Outgoing<P::Response>,
+) -> Result<(), Status> {
+    let Some(first) = incoming.message().await? else { return Ok(()) };
+    let node = P::node(&first).cloned().unwrap_or_default();
+    let proxy = Proxy::identify(&node.id, xds::identify::metadata(&node).to_json())?;
+    let token = token(&metadata)?;
+    let registration = {
+        // A thousand proxies that come back at once are let in a few at a time; the others wait here.
+        let _admitted =
+            context.admission.acquire().await.map_err(|_| Status::unavailable("shutting down"))?;
+        let stored = snapshot(&context)?;
+        proxy.authenticate(&context, &stored, token.as_deref())?;
+        Registration::begin(context.clone(), proxy.clone()).await?
+    };
+    tracing::info!(proxy = %proxy.key(), "connected");
+    let connected = context.push.connect(proxy.traits.clone());
+    let secrets_changed = context.push.secrets_changed();
+    let mut session = Session::<P> {
+        machine: P::identified_as(&context.instance_id),
+        registration: &registration,
+        connected,
+        outgoing,
+        current: None,
+        issued: None,
+        retry: None,
+        token,
+        context: context.clone(),
+        secrets_changed,
+    };
+    let ended = session.run(first, incoming).await;
+    drop(session);
+    tracing::info!(proxy = %proxy.key(), "disconnected");
+    registration.end();
+    ended
+}
+
+/// Exactly one token, or none.
+fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
+    let mut values = metadata.get_all(TOKEN).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(Status::unauthenticated("more than one token in the authorization metadata"));
+    }
+    let text = first.map(|value| value.to_str().map(str::to_owned)).transpose();
+    text.map_err(|_| Status::unauthenticated("the token in the authorization metadata is not text"))
+}
+
+fn snapshot(context: &Context) -> Result<Arc<store::Snapshot>, Status> {
+    context.registrar.store().snapshot().map_err(|error| Status::unavailable(error.to_string()))
+}
+
+/// A proxy that was let in.
+struct Session<'s, P: Protocol> {
+    context: Arc<Context>,
+    machine: P,
+    registration: &'s Registration,
+    connected: Connected,
+    outgoing: &'s Outgoing<P::Response>,
+    /// What the proxy was last told, without its secrets.
+    current: Option<Current>,
+    issued: Option<Issued>,
+    /// When to ask for a first certificate again.
+    retry: Option<Instant>,
+    token: Option<String>,
+    secrets_changed: watch::Receiver<u64>,
+}
+
+impl<P: Protocol> Session<'_, P> {
+    async fn run(&mut self, first: P::Request, mut incoming: Streaming<P::Request>) -> Result<(), Status> {
+        let shutdown: Shutdown = self.context.shutdown.clone();
+        let actions = self.machine.on_request(first);
+        self.perform(actions).await?;
+        loop {
+            let watcher = self.connected.watcher.clone();
+            tokio::select! {
+                request = incoming.message() => {
+                    let Some(request) = request? else { return Ok(()) };
+                    let actions = self.machine.on_request(request);
+                    self.perform(actions).await?;
+                }
+                work = watcher.work() => self.push(&work).await?,
+                changed = self.secrets_changed.changed() => {
+                    if changed.is_err() { return Ok(()) }
+                    let snapshot = snapshot(&self.context)?;
+                    self.registration.proxy().authenticate(&self.context, &snapshot, self.token.as_deref())?;
+                    self.send_target().await?;
+                }
+                () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => self.send_target().await?,
+                () = shutdown.begun() => return Ok(()),
+            }
+        }
+    }
+
+    async fn push(&mut self, work: &Work) -> Result<(), Status> {
+        if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
+            for problem in &next.plan.problems {
+                tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
+            }
+            self.current = Some(next);
+            self.send_target().await?;
+        }
+        Ok(())
+    }
+
+    /// Completes the target with the proxy's secrets and hands it to the state machine.
+    async fn send_target(&mut self) -> Result<(), Status> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let mut target = current.target.clone();
+        if let Some(names) = &current.plan.secrets {
+            let proxy = self.registration.proxy();
+            match self.context.issuer.issue(&self.context, proxy, names).await {
+                Ok(issued) => {
+                    let known = self.issued.as_ref().map(|known| &known.certificate);
+                    if known != Some(&issued.certificate) {
+                        let record = |insight: &mut DataplaneInsight| {
+                            issued.record(insight.mtls.get_or_insert_default())
+                        };
+                        self.registration.update_insight(record).await;
+                    }
+                    (self.issued, self.retry) = (Some(issued), None);
+                }
+                Err(error) => {
+                    // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
+                    tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
+                    self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
+                    self.retry = self.issued.is_none().then(|| Instant::now() + PAUSE);
+                }
+            }
+            if let Some(issued) = &self.issued {
+                issued.add_to(&mut target);
+            }
+        }
+        let actions = self.machine.set_target(Arc::new(target));
+        self.perform(actions).await
+    }
+
+    /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
+    async fn announce(&mut self) {
+        let needs_secrets = self.current.as_ref().is_none_or(|current| current.plan.secrets.is_some());
+        let settled = |kind: Type| {
+            let status = self.machine.status().into_iter().find(|status| status.kind == kind);
+            matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
+        };
+        if settled(Type::Listener) && (!needs_secrets || settled(Type::Secret)) {
+            self.registration.announce().await;
+        }
+    }
+
+    async fn perform(&mut self, actions: Vec<Action<P::Response>>) -> Result<(), Status> {
+        for action in actions {
+            match action {
+                Action::Send(response) => {
+                    let gone = || Status::cancelled("the proxy is gone");
+                    self.outgoing.send(Ok(response)).await.map_err(|_| gone())?;
+                }
+                Action::Acked { .. } => self.announce().await,
+                Action::Rejected { kind, names, message, .. } => {
+                    let proxy = self.registration.proxy().key();
+                    tracing::warn!(%proxy, ?kind, ?names, message, "the proxy rejected its configuration");
+                }
+                Action::Ignored { reason } => tracing::debug!(reason, "a discovery request without effect"),
+                Action::Close(error) => return Err(Status::invalid_argument(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the certificate should be renewed; forever when there is none to wait for.
+async fn expiry(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,74 @@
+//! `POST /drain`: a proxy that is about to stop says so, and others stop calling it before it does.
+//!
+//! Its inbounds are stored as not ready, which takes them out of every list of endpoints at once. When
+//! the proxy comes back it brings its Dataplane along, as ready as ever.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use jiff::Timestamp;
+use resources::{
+    Resource, Spec,
+    kinds::dataplane::{Dataplane, InboundState},
+};
+use serde::Deserialize;
+use serde_json::json;
+use store::{Error, Write};
+
+use super::{Context, proxy::Proxy};
+
+/// Which proxy.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    mesh: String,
+    name: String,
+    #[serde(default)]
+    dataplane_token: String,
+}
+
+/// How often a Dataplane is written again after somebody else changed it in between.
+const ATTEMPTS: usize = 10;
+
+pub async fn answer(
+    State(context): State<Arc<Context>>,
+    Json(request): Json<Request>,
+) -> Result<StatusCode, (StatusCode, String)> {
+    let unavailable = |error: Error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+    let proxy = Proxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
+        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
+    let token = Some(request.dataplane_token.as_str()).filter(|token| !token.is_empty());
+    let store = context.registrar.store();
+    for _ in 0..ATTEMPTS {
+        let snapshot = store.snapshot().map_err(unavailable)?;
+        proxy
+            .authenticate(&context, &snapshot, token)
+            .map_err(|status| (StatusCode::UNAUTHORIZED, status.message().to_owned()))?;
+        let Some(draining) = snapshot.get(&proxy.key()).and_then(|stored| without_ready_inbounds(stored))
+        else {
+            return Ok(StatusCode::NO_CONTENT);
+        };
+        let expected = draining.version;
+        match store.write(vec![Write::Update { resource: draining, expected }]).await {
+            Ok(_) => {
+                tracing::info!(proxy = %proxy.key(), "is about to stop");
+                return Ok(StatusCode::NO_CONTENT);
+            }
+            Err(Error::Conflict { .. } | Error::NotFound(_)) => {}
+            Err(error) => return Err(unavailable(error)),
+        }
+    }
+    Err((StatusCode::CONFLICT, format!("{} is being changed by somebody else all the time", proxy.key())))
+}
+
+/// The Dataplane with all its inbounds not ready; `None` when there is none to change.
+fn without_ready_inbounds(stored: &Resource) -> Option<Resource> {
+    let mut dataplane = stored.spec.get::<Dataplane>()?.clone();
+    let inbounds = &mut dataplane.networking.as_mut()?.inbound;
+    let ready = inbounds.iter_mut().filter(|inbound| inbound.state == InboundState::Ready);
+    if ready.map(|inbound| inbound.state = InboundState::NotReady).count() == 0 {
+        return None;
+    }
+    Some(Resource { spec: Spec::from(dataplane), modified: Timestamp::now(), ..stored.clone() })
+}

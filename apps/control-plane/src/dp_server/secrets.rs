@@ -1,0 +1,166 @@
+//! The secrets of a proxy: its certificate, and the authorities whose certificates it believes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use identity::{
+    Authority,
+    ca::{self, builtin},
+    workload::{self, Issuer, Wanted, rotation},
+};
+use jiff::Timestamp;
+use plan::SecretNames;
+use resources::{
+    Key, Kind,
+    kinds::{dataplane::Dataplane, dataplane_insight::CertificateStatus, mesh::Mesh},
+};
+use store::Snapshot;
+use tokio::time::Instant;
+use xds::{Encoded, Target, Type};
+
+use super::{Context, proxy::Proxy};
+
+/// Hands certificates to proxies; shared by all streams.
+#[derive(Debug, Default)]
+pub struct Secrets {
+    issuer: Mutex<Issuer>,
+    /// Authorities by mesh, as of a count of changes of secrets: reading one is expensive.
+    authorities: Mutex<HashMap<Arc<str>, (u64, Arc<Authority>)>>,
+}
+
+/// What a proxy was given, and when to look again.
+#[derive(Debug, Clone)]
+pub struct Issued {
+    identity: Arc<Encoded>,
+    authorities: Arc<Encoded>,
+    pub certificate: Arc<workload::Certificate>,
+    /// Every backend of the mesh; all are trusted.
+    backends: Vec<String>,
+    renew_at: Instant,
+}
+
+impl Issued {
+    pub fn add_to(&self, target: &mut Target) {
+        target.insert(Type::Secret, self.identity.clone());
+        target.insert(Type::Secret, self.authorities.clone());
+    }
+
+    pub fn renew_at(&self) -> Instant {
+        self.renew_at
+    }
+
+    /// What the proxy's insight says about its certificate.
+    pub fn record(&self, status: &mut CertificateStatus) {
+        status.certificate_expiration_time = Some(self.certificate.expires);
+        status.last_certificate_regeneration = Some(Timestamp::now());
+        status.certificate_regenerations += 1;
+        status.issued_backend = self.certificate.backend.to_string();
+        status.supported_backends.clone_from(&self.backends);
+    }
+
+    /// The same secrets, looked at again after a pause.
+    #[must_use]
+    pub fn retry_after(mut self, pause: Duration) -> Issued {
+        self.renew_at = Instant::now() + pause;
+        self
+    }
+}
+
+/// How long to wait before trying again when nobody knows better.
+pub const PAUSE: Duration = Duration::from_secs(5);
+
+impl Secrets {
+    /// The certificate the proxy is to have now. The same one as before unless it nears its end, or the
+    /// proxy's tags or the mesh's authorities have changed.
+    pub async fn issue(
+        &self,
+        context: &Context,
+        proxy: &Proxy,
+        names: &SecretNames,
+    ) -> anyhow::Result<Issued> {
+        let now = Timestamp::now();
+        let mesh = &*proxy.traits.mesh;
+        // Counted before looking, so that what is kept can only be newer than its number.
+        let changes = *context.push.secrets_changed().borrow();
+        let snapshot = with_authorities(context, mesh, now).await?;
+        let backend = enabled_backend(&snapshot, mesh)?;
+        let key = proxy.key();
+        let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
+        let dataplane = stored.spec.get::<Dataplane>().ok_or_else(|| anyhow::anyhow!("{key} has no spec"))?;
+        let uris = workload::names(mesh, dataplane)?;
+        let wanted = Wanted { proxy: &key, mesh, backend: &backend, names: &uris };
+        let offer = {
+            let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);
+            let authority = || self.authority(&snapshot, mesh, &backend, changes, now);
+            issuer.certificate_for(wanted, authority, now, rotation::jitter(&key))?
+        };
+        let roots = ca::trust_bundle(&snapshot, mesh);
+        for problem in &roots.problems {
+            tracing::warn!(mesh, %problem, "an authority is not trusted");
+        }
+        let wait = Duration::try_from(offer.ask_again.duration_since(now)).unwrap_or_default();
+        let certificate = offer.certificate;
+        Ok(Issued {
+            identity: context.push.encoder().secret(
+                &names.identity,
+                &certificate.chain,
+                certificate.private_key(),
+            ),
+            authorities: context.push.encoder().authorities(&names.authorities, &roots.pem),
+            certificate,
+            backends: backends(&snapshot, mesh),
+            renew_at: Instant::now() + wait,
+        })
+    }
+}
+
+impl Secrets {
+    fn authority(
+        &self,
+        snapshot: &Snapshot,
+        mesh: &str,
+        backend: &str,
+        changes: u64,
+        now: Timestamp,
+    ) -> Result<Arc<Authority>, identity::Error> {
+        let mut kept = self.authorities.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((as_of, authority)) = kept.get(mesh)
+            && *as_of == changes
+            && **authority.backend() == *backend
+        {
+            return Ok(authority.clone());
+        }
+        let authority = Arc::new(Authority::load(snapshot, mesh, backend, now)?);
+        kept.insert(mesh.into(), (changes, authority.clone()));
+        Ok(authority)
+    }
+}
+
+/// The store, with the roots of the mesh's builtin backends made if they were missing.
+async fn with_authorities(context: &Context, mesh: &str, now: Timestamp) -> anyhow::Result<Arc<Snapshot>> {
+    let store = context.registrar.store();
+    let snapshot = store.snapshot()?;
+    let missing = builtin::missing(&snapshot, mesh, now)?;
+    if missing.is_empty() {
+        return Ok(snapshot);
+    }
+    for key in context.registrar.ensure(missing).await? {
+        tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+    }
+    Ok(store.snapshot()?)
+}
+
+fn backends(snapshot: &Snapshot, mesh: &str) -> Vec<String> {
+    let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
+    let mtls = spec.and_then(|spec| spec.mtls.as_ref());
+    mtls.into_iter().flat_map(|mtls| &mtls.backends).map(|backend| backend.name.clone()).collect()
+}
+
+fn enabled_backend(snapshot: &Snapshot, mesh: &str) -> anyhow::Result<String> {
+    let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
+    let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
+    backend.ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))
+}

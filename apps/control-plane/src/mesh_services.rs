@@ -1,0 +1,162 @@
+//! Writes the MeshServices that Dataplanes ask for, and what is known about them.
+//!
+//! What to write is decided by [`topology::services`]; this loop asks when something changed that
+//! services are made from, writes the answer, and asks again until nothing is left to write. Control
+//! planes on one store may all do it: who comes second finds its version outdated and looks again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use resources::{Key, Kind, Resource};
+use runtime::Shutdown;
+use store::{Dirty, Error, Registrar, Snapshot, Write};
+use topology::services::{self, MeshView, ServiceChange, Vips};
+
+use crate::config::Config;
+
+/// The kinds that services are made from.
+const SOURCES: [Kind; 5] =
+    [Kind::Mesh, Kind::Dataplane, Kind::DataplaneInsight, Kind::MeshService, Kind::MeshExternalService];
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+struct Generator {
+    registrar: Arc<Registrar>,
+    zone: String,
+    grace_period: Duration,
+    vips: HashMap<Arc<str>, Vips>,
+    conflicts: BTreeSet<String>,
+}
+
+/// Starts the loop.
+pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
+    let grace_period = config.mesh_service.deletion_grace_period.to_std().unwrap_or_default();
+    let mut generator = Generator {
+        zone: config.multizone.zone.name.clone(),
+        registrar,
+        grace_period,
+        vips: HashMap::new(),
+        conflicts: BTreeSet::new(),
+    };
+    let ending = shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = generator.run() => {}
+            () = ending.begun() => {}
+        }
+    });
+}
+
+impl Generator {
+    async fn run(&mut self) {
+        let mut changes = self.registrar.store().changes();
+        let mut meshes = self.all_meshes();
+        loop {
+            let mut look_again = None;
+            for mesh in &meshes {
+                let deadline = self.settle(mesh).await;
+                look_again = [look_again, deadline].into_iter().flatten().min();
+            }
+            meshes = tokio::select! {
+                dirty = changes.next() => match dirty {
+                    Some(dirty) => self.meshes_of(dirty),
+                    None => return,
+                },
+                () = until(look_again) => self.all_meshes(),
+            };
+        }
+    }
+
+    /// Writes until nothing is left to write; returns when to look again.
+    async fn settle(&mut self, mesh: &Arc<str>) -> Option<Timestamp> {
+        loop {
+            let store = self.registrar.store().clone();
+            // A store that cannot be read announces itself when it can.
+            let snapshot = store.snapshot().ok()?;
+            let now = Timestamp::now();
+            let desired = self.desired(&snapshot, mesh, now)?;
+            let batch: Vec<Write> = desired.changes.into_iter().map(write).collect();
+            if batch.is_empty() {
+                return desired.look_again;
+            }
+            match store.write(batch).await {
+                // Somebody wrote in between, here or on another control plane: look again.
+                Ok(_) | Err(Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_)) => {}
+                Err(error) => {
+                    tracing::warn!(mesh = &**mesh, %error, "services could not be written");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            if store.snapshot().is_ok_and(|newer| newer.revision() == snapshot.revision()) {
+                // The other one's write is on its way here.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+
+    fn desired(&mut self, snapshot: &Snapshot, mesh: &Arc<str>, now: Timestamp) -> Option<services::Desired> {
+        let list = |kind: Kind| -> Vec<Arc<Resource>> { snapshot.in_mesh(kind, mesh).cloned().collect() };
+        let view = MeshView {
+            zone: &self.zone,
+            mesh: snapshot.get(&Key::global(Kind::Mesh, mesh))?,
+            dataplanes: &list(Kind::Dataplane),
+            insights: &list(Kind::DataplaneInsight),
+            services: &list(Kind::MeshService),
+            external_services: &list(Kind::MeshExternalService),
+            deletion_grace_period: self.grace_period,
+        };
+        let desired = services::desired(&view, self.vips.entry(mesh.clone()).or_default(), now);
+        for conflict in &desired.conflicts {
+            let text = format!(
+                "the Dataplanes {:?} have other ports than the service {:?} they belong to: nobody can reach those",
+                conflict.dataplanes, conflict.service
+            );
+            // Said once, not every time something else changes.
+            if self.conflicts.insert(text.clone()) {
+                tracing::warn!(mesh = &**mesh, "{text}");
+            }
+        }
+        Some(desired)
+    }
+
+    fn all_meshes(&self) -> BTreeSet<Arc<str>> {
+        let snapshot = self.registrar.store().snapshot();
+        snapshot
+            .map(|s| s.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect())
+            .unwrap_or_default()
+    }
+
+    fn meshes_of(&self, dirty: Dirty) -> BTreeSet<Arc<str>> {
+        match dirty {
+            Dirty::Everything => self.all_meshes(),
+            Dirty::Keys(keys) => keys
+                .into_iter()
+                .filter(|key| SOURCES.contains(&key.kind))
+                .map(|key| if key.kind == Kind::Mesh { key.name } else { key.mesh })
+                .collect(),
+        }
+    }
+}
+
+fn write(change: ServiceChange) -> Write {
+    match change {
+        ServiceChange::Create(resource) => Write::Create(resource),
+        ServiceChange::Update { resource, expected } => Write::Update { resource, expected },
+        ServiceChange::Delete { key, expected } => Write::Delete { key, expected: Some(expected) },
+    }
+}
+
+/// Waits until a moment; forever without one.
+async fn until(moment: Option<Timestamp>) {
+    match moment {
+        Some(moment) => {
+            let wait = Duration::try_from(moment.duration_since(Timestamp::now())).unwrap_or_default();
+            tokio::time::sleep(wait).await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,163 @@
+//! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
+//!
+//! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
+//! business: whoever implements [`Inspect`].
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderValue, header::CONTENT_TYPE};
+use resources::{Key, Kind};
+use serde_json::Value;
+
+use crate::{
+    Error, access,
+    call::{Call, with_revision},
+    json,
+    route::Operation,
+};
+
+/// Reaches proxies.
+#[async_trait::async_trait]
+pub trait Inspect: fmt::Debug + Send + Sync {
+    /// Asks the proxy itself. The answer holds no secrets.
+    async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError>;
+
+    /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
+    async fn config(&self, proxy: &Key) -> Result<Value, InspectError>;
+}
+
+/// What to ask a proxy for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminView {
+    ConfigDump { include_eds: bool },
+    Stats { format: Format, used_only: bool },
+    Clusters { format: Format },
+}
+
+/// How Envoy writes its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// What the proxy said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminAnswer {
+    pub content_type: &'static str,
+    pub body: Bytes,
+}
+
+/// Why a proxy could not be looked into; each text says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InspectError {
+    #[error("there is no {0}")]
+    Missing(Key),
+    #[error(
+        "{0} is not connected to this control plane: start its kuma-dp, or ask the control plane that it is connected to"
+    )]
+    NotConnected(Key),
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+const FAILED: &str = "Could not execute admin operation";
+
+impl From<InspectError> for Error {
+    fn from(error: InspectError) -> Self {
+        match error {
+            InspectError::Missing(_) => Error::not_found("Could not get dataplane resource"),
+            InspectError::NotConnected(_) | InspectError::Unreachable(_) => {
+                Error::Unavailable(error.to_string())
+            }
+            InspectError::Unsupported(reason) => Error::BadRequest(reason),
+            InspectError::Failed(cause) => Error::Internal { title: FAILED, cause },
+        }
+    }
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/{xds,stats,clusters}`.
+pub async fn admin(call: Call) -> Result<Response, Error> {
+    let rules = &call.context.settings.access;
+    let (view, allowed, action) = match call.route.operation {
+        Operation::ProxyStats => {
+            let view = AdminView::Stats { format: format(&call)?, used_only: flag(&call, "usedonly", true)? };
+            (view, &rules.view_stats, "view stats")
+        }
+        Operation::ProxyClusters => {
+            (AdminView::Clusters { format: format(&call)? }, &rules.view_clusters, "view clusters")
+        }
+        _ => {
+            let view = AdminView::ConfigDump { include_eds: flag(&call, "include_eds", false)? };
+            (view, &rules.view_config_dump, "view envoy config dump")
+        }
+    };
+    access::check_action(&call.user, allowed, action)?;
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call)?);
+    let answer = inspect.admin(&proxy, view).await?;
+    let mut response = Body::from(answer.body).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    Ok(response)
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/_config`.
+pub async fn config(call: Call) -> Result<Response, Error> {
+    let rules = &call.context.settings.access;
+    access::check_action(&call.user, &rules.view_config_dump, "view envoy config dump")?;
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call)?);
+    if flag(&call, "shadow", false)? || call.query("include").is_some() {
+        let reason = "shadow policies cannot be previewed yet: ask without `shadow` and `include`";
+        return Err(Error::BadRequest(reason.to_owned()));
+    }
+    let snapshot = call.snapshot()?;
+    let xds = inspect.config(&proxy).await?;
+    Ok(with_revision(json::ok(&serde_json::json!({ "xds": xds })), &snapshot))
+}
+
+fn inspect(call: &Call) -> Result<&Arc<dyn Inspect>, Error> {
+    call.context.inspect.as_ref().ok_or_else(|| {
+        let text = "global control planes have no proxies: ask the control plane of the proxy's zone";
+        Error::MethodNotAllowed(text.to_owned())
+    })
+}
+
+fn dataplane(call: &Call) -> Result<Key, Error> {
+    let snapshot = call.snapshot()?;
+    call.mesh(&snapshot)?;
+    let key = call.key(Kind::Dataplane);
+    match snapshot.get(&key) {
+        Some(_) => Ok(key),
+        None => Err(InspectError::Missing(key).into()),
+    }
+}
+
+fn format(call: &Call) -> Result<Format, Error> {
+    match call.query("format") {
+        None | Some("text") => Ok(Format::Text),
+        Some("json") => Ok(Format::Json),
+        Some(other) => {
+            Err(Error::BadRequest(format!("format {other:?} is not known: it is `text` or `json`")))
+        }
+    }
+}
+
+/// A parameter that is on or off. Named without a value it is on, as in Envoy.
+fn flag(call: &Call, name: &str, default: bool) -> Result<bool, Error> {
+    match call.query_pairs().iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str()) {
+        None => Ok(default),
+        Some("" | "true" | "1") => Ok(true),
+        Some("false" | "0") => Ok(false),
+        Some(other) => {
+            Err(Error::BadRequest(format!("{name} {other:?} is not known: it is `true` or `false`")))
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A proxy of its own for a test: a `kuma-dp` with a real Envoy, on a loopback address nobody else has.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::Ipv4Addr,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{ControlPlane, Profile, envoy, eventually, program};
+
+/// A loopback address no other part of this test run has.
+pub fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    // Test programs run one after the other; those of another run have another process id.
+    let block = u8::try_from(std::process::id() % 200).unwrap_or_default() + 20;
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    Ipv4Addr::new(127, block, high, low)
+}
+
+/// What a proxy is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub environment: Vec<(String, String)>,
+    /// Use this token instead of one that is made for it.
+    pub token: Option<String>,
+}
+
+/// A running agent and its Envoy.
+#[derive(Debug)]
+pub struct Proxy {
+    name: String,
+    work_dir: TempDir,
+    child: Child,
+}
+
+impl Proxy {
+    /// Starts a proxy for a Dataplane and waits until it has its configuration.
+    pub fn start(
+        control_plane: &ControlPlane,
+        dataplane: &serde_json::Value,
+        options: &Options,
+    ) -> anyhow::Result<Proxy> {
+        let mut proxy = Proxy::spawn(control_plane, dataplane, options)?;
+        proxy.wait_until_ready()?;
+        Ok(proxy)
+    }
+
+    /// Starts a proxy without waiting for anything.
+    pub fn spawn(
+        control_plane: &ControlPlane,
+        dataplane: &serde_json::Value,
+        options: &Options,
+    ) -> anyhow::Result<Proxy> {
+        let text = |field: &str| dataplane[field].as_str().unwrap_or("default").to_owned();
+        let (mesh, name) = (text("mesh"), text("name"));
+        let work_dir = tempfile::tempdir()?;
+        let file = |file: &str, content: &str| -> anyhow::Result<PathBuf> {
+            let path = work_dir.path().join(file);
+            fs::write(&path, content)?;
+            Ok(path)
+        };
+        let token = match &options.token {
+            Some(token) => token.clone(),
+            None => dataplane_token(control_plane, &mesh, &name)?,
+        };
+        let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
+        let log = File::create(work_dir.path().join("agent.log"))?;
+        let child = Command::new(program("kuma-dp", Profile::Same)?)
+            .arg("run")
+            .args(["--cp-address", &control_plane.dp_server(), "--name", &name, "--mesh", &mesh])
+            .arg("--ca-cert-file")
+            .arg(control_plane.work_dir().join("kuma-cp.crt"))
+            .arg("--dataplane-file")
+            .arg(dataplane)
+            .arg("--dataplane-token-file")
+            .arg(token)
+            .arg("--work-dir")
+            .arg(work_dir.path())
+            .args(["--concurrency", "1"])
+            .env("ENVOY_BIN", envoy()?)
+            .env("KUMA_READINESS_PORT", "0")
+            .envs(options.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting kuma-dp")?;
+        Ok(Proxy { name, work_dir, child })
+    }
+
+    pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let mut ended = None;
+        eventually(&format!("proxy {} to be ready", self.name), || {
+            ended = self.child.try_wait().ok().flatten();
+            ended.is_some() || self.admin("/ready").is_ok_and(|answer| answer.contains("LIVE"))
+        })
+        .with_context(|| self.log())?;
+        ensure!(ended.is_none(), "kuma-dp ended with {ended:?}:\n{}", self.log());
+        Ok(())
+    }
+
+    /// Asks Envoy's own admin interface.
+    pub fn admin(&self, path: &str) -> anyhow::Result<String> {
+        let mut socket = UnixStream::connect(self.work_dir.path().join("kuma-envoy-admin.sock"))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+        Ok(body.to_owned())
+    }
+
+    /// The value of one statistic; 0 when Envoy has none of that name.
+    pub fn stat(&self, name: &str) -> anyhow::Result<u64> {
+        let stats = self.admin("/stats?usedonly")?;
+        let value = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        Ok(value.and_then(|value| value.parse().ok()).unwrap_or_default())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn work_dir(&self) -> &Path {
+        self.work_dir.path()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.work_dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// Waits for the agent to end by itself.
+    pub fn ended(&mut self) -> anyhow::Result<std::process::ExitStatus> {
+        let mut status = None;
+        eventually("kuma-dp to end", || {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        })
+        .with_context(|| self.log())?;
+        status.context("ended without a status")
+    }
+
+    /// Asks the agent to stop.
+    pub fn terminate(&self) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?)
+    }
+
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Its Envoy dies with it; both calls fail when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn dataplane_token(control_plane: &ControlPlane, mesh: &str, name: &str) -> anyhow::Result<String> {
+    let request = json!({"mesh": mesh, "name": name, "validFor": "1h"});
+    let answer = control_plane.client().post("/tokens/dataplane", &request)?;
+    ensure!(answer.status == 200, "no token: {} {}", answer.status, answer.body);
+    Ok(answer.body)
+}
