@@ -62,7 +62,9 @@ impl Home {
         let ca = self.file("ca.pem", &control_plane.certificate.pem);
         let mut command = self.command(&["run", "--ca-cert-file", &ca, "--binary-path"]);
         command.arg(envoy()).arg("--cp-address").arg(control_plane.url());
-        command.arg("--work-dir").arg(self.path("work")).args(["--cp-retry-backoff", "200ms"]);
+        command
+            .env("KUMA_DATAPLANE_RUNTIME_WORK_DIR", self.path("work"))
+            .args(["--cp-retry-backoff", "200ms"]);
         command.args(["--concurrency", "1", "--readiness-port", &self.readiness_port.to_string()]);
         command.args(more);
         command

@@ -92,8 +92,9 @@ fn an_agent_asked_to_end_waits_for_open_connections_and_then_ends_well() {
 fn a_directory_the_agent_made_for_itself_is_gone_after_it() {
     let (control_plane, home) = (ControlPlane::start(), Home::new());
     let dataplane = home.file("dp.yaml", DATAPLANE);
-    let mut command = home.run_command(&control_plane, &["-d", &dataplane, "--work-dir", ""]);
-    let agent = Agent::start(command.env("TMPDIR", home.dir.path()));
+    let mut command = home.run_command(&control_plane, &["-d", &dataplane]);
+    command.env_remove("KUMA_DATAPLANE_RUNTIME_WORK_DIR").env("TMPDIR", home.dir.path());
+    let agent = Agent::start(&mut command);
     agent.wait_for_ready(&home);
     let made = control_plane.requests()[0]["workdir"].as_str().unwrap().to_owned();
     assert!(made.starts_with(home.dir.path().to_str().unwrap()), "{made}");
