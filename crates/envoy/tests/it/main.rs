@@ -3,6 +3,7 @@
 
 mod bytes;
 mod clusters;
+mod enforcement;
 mod listeners;
 mod permissions;
 mod real_envoy;

@@ -23,7 +23,7 @@ use xds::{Target, Type};
 use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web};
 
 /// `ENVOY_BIN`, or `envoy` on `PATH`, or the one `cargo xtask` keeps.
-fn envoy_binary() -> PathBuf {
+pub fn envoy_binary() -> PathBuf {
     if let Some(chosen) = std::env::var_os("ENVOY_BIN").filter(|path| !path.is_empty()) {
         return chosen.into();
     }
