@@ -76,7 +76,7 @@ impl Part for MeshCluster<'_> {
         made.typed_extension_protocol_options = options(Some(Http::Two), timeouts);
         made.transport_socket = match (self.tls, self.secrets) {
             (ClientTls::Mesh { sni, spiffe_ids }, Some(secrets)) => {
-                Some(tls::of_mesh_client(sni, spiffe_ids, secrets))
+                Some(tls::of_mesh_client(self.mesh, sni, spiffe_ids, secrets))
             }
             _ => None,
         };

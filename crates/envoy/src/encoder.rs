@@ -57,7 +57,7 @@ impl Encoder {
             if let Some(external) = &outbound.external {
                 self.put(&mut target, &ExternalCluster::of(outbound, external));
             } else {
-                let cluster = MeshCluster::of(outbound, secrets);
+                let cluster = MeshCluster::of(&plan.mesh, outbound, secrets);
                 self.put(&mut target, &cluster);
                 self.put(&mut target, &EndpointsOf { cluster: cluster.name, endpoints: &outbound.endpoints });
             }

@@ -56,6 +56,7 @@ pub(crate) struct OutboundListener<'a> {
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
 #[derive(Hash)]
 pub(crate) struct MeshCluster<'a> {
+    pub mesh: &'a str,
     pub name: &'a str,
     pub stats: Option<&'a str>,
     pub protocol: Protocol,
@@ -155,8 +156,13 @@ impl<'a> OutboundListener<'a> {
 }
 
 impl<'a> MeshCluster<'a> {
-    pub(crate) fn of(outbound: &'a Outbound, secrets: Option<&'a SecretNames>) -> MeshCluster<'a> {
+    pub(crate) fn of(
+        mesh: &'a str,
+        outbound: &'a Outbound,
+        secrets: Option<&'a SecretNames>,
+    ) -> MeshCluster<'a> {
         MeshCluster {
+            mesh,
             name: &outbound.names.cluster,
             stats: outbound.names.cluster_stats.as_deref(),
             protocol: outbound.protocol,

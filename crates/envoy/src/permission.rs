@@ -39,11 +39,10 @@ const NO_RULE: &str = "default";
 
 /// The network filter.
 pub(crate) fn network(mesh: &str, permissions: &Permissions, stats: &str) -> network::Rbac {
-    let shadow = shadow(mesh, permissions);
     network::Rbac {
         matcher: Some(matcher(mesh, permissions, false)),
-        shadow_rules_stat_prefix: shadow.as_ref().map(|_| stats.to_owned()).unwrap_or_default(),
-        shadow_matcher: shadow,
+        // Its own prefix holds for shadow statistics too.
+        shadow_matcher: shadow(mesh, permissions),
         stat_prefix: stats.to_owned(),
         ..Default::default()
     }

@@ -1,7 +1,7 @@
 //! TLS of the mesh, of destinations outside it, and of the admin interface.
 
 use envoy_types::pb::envoy::{
-    config::core::v3::{TransportSocket, transport_socket::ConfigType},
+    config::core::v3::{DataSource, TransportSocket, data_source::Specifier, transport_socket::ConfigType},
     extensions::transport_sockets::tls::v3 as tls,
     r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
 };
@@ -16,24 +16,37 @@ pub(crate) const ALPN: &str = "kuma";
 
 /// What an inbound demands of its clients: a certificate of the same mesh.
 pub(crate) fn of_mesh_server(mesh: &str, secrets: &SecretNames) -> TransportSocket {
-    let same_mesh = MatchPattern::Prefix(format!("spiffe://{mesh}/"));
     socket(&tls::DownstreamTlsContext {
-        common_tls_context: Some(of_mesh(secrets, vec![san(SanType::Uri, same_mesh)])),
+        common_tls_context: Some(of_mesh(secrets, vec![of_same_mesh(mesh)])),
         require_client_certificate: Some(bool_value(true)),
         ..Default::default()
     })
 }
 
 /// What an outbound demands of its server: one of these identities.
-pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], secrets: &SecretNames) -> TransportSocket {
+pub(crate) fn of_mesh_client(
+    mesh: &str,
+    sni: &str,
+    spiffe_ids: &[String],
+    secrets: &SecretNames,
+) -> TransportSocket {
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
-    let mut common = of_mesh(secrets, spiffe_ids.iter().map(exact).collect());
+    let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
+    if servers.is_empty() {
+        // An empty list would let anybody in whom the authority ever signed.
+        servers.push(of_same_mesh(mesh));
+    }
+    let mut common = of_mesh(secrets, servers);
     common.alpn_protocols = vec![ALPN.to_owned()];
     socket(&tls::UpstreamTlsContext {
         common_tls_context: Some(common),
         sni: sni.to_owned(),
         ..Default::default()
     })
+}
+
+fn of_same_mesh(mesh: &str) -> tls::SubjectAltNameMatcher {
+    san(SanType::Uri, MatchPattern::Prefix(format!("spiffe://{mesh}/")))
 }
 
 pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {
@@ -120,13 +133,8 @@ fn certificate(chain: &str, key: &str) -> tls::TlsCertificate {
     }
 }
 
-fn file(path: &str) -> envoy_types::pb::envoy::config::core::v3::DataSource {
-    envoy_types::pb::envoy::config::core::v3::DataSource {
-        specifier: Some(envoy_types::pb::envoy::config::core::v3::data_source::Specifier::Filename(
-            path.to_owned(),
-        )),
-        ..Default::default()
-    }
+fn file(path: &str) -> DataSource {
+    DataSource { specifier: Some(Specifier::Filename(path.to_owned())), ..Default::default() }
 }
 
 fn san(kind: SanType, pattern: MatchPattern) -> tls::SubjectAltNameMatcher {

@@ -261,7 +261,7 @@ fn connections_are_cut_when_no_rule_lets_them_in() {
     assert_eq!(envoy.stat("self_main.rbac.denied"), 1);
     assert_eq!(envoy.call(&["spiffe://default/maybe"]).unwrap(), "hello");
     assert_eq!(envoy.stat("self_main.rbac.allowed"), 1);
-    assert_eq!(envoy.stat("self_main.rbac.self_main.shadow_denied"), 2);
+    assert_eq!(envoy.stat("self_main.rbac.shadow_denied"), 2);
 }
 
 #[test]

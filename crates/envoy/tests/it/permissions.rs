@@ -109,7 +109,7 @@ fn shadow_denials_pass_and_are_counted() {
         &filter("tcp", rules),
         &[
             ("/statPrefix", json!("self_80.")),
-            ("/shadowRulesStatPrefix", json!("self_80.")),
+            ("/shadowRulesStatPrefix", Value::Null),
             (&format!("/matcher{decided}"), action("kri_mtp_default___rules_rule_0", None)),
             (&format!("/shadowMatcher{decided}"), action("kri_mtp_default___rules_rule_0", Some("DENY"))),
         ],
