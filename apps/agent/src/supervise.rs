@@ -28,6 +28,9 @@ const FALSE_STARTS: u32 = 5;
 /// No connection for so long means that nobody needs this Envoy any more.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// A signal so soon after the first is the same wish.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// SIGTERM and SIGINT, which mean the same here.
 #[derive(Debug)]
 pub struct Signals {
@@ -48,6 +51,17 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// A signal that means "now": some senders send the first one twice, to the process and its group.
+    async fn another(&mut self) -> &'static str {
+        let since = Instant::now();
+        loop {
+            let name = self.next().await;
+            if since.elapsed() >= ECHO {
+                return name;
+            }
         }
     }
 }
@@ -166,7 +180,7 @@ impl Supervisor {
         tokio::select! {
             () = idle(&self.admin) => tracing::info!("no connection is left"),
             () = sleep(drain_time) => tracing::info!("the time to drain is over"),
-            name = self.signals.next() => tracing::warn!(signal = name, "stopping without draining"),
+            name = self.signals.another() => tracing::warn!(signal = name, "stopping without draining"),
             _ = process.child_ended() => tracing::warn!("Envoy ended while draining"),
         }
     }

@@ -104,13 +104,42 @@ impl Line<'_> {
 
     /// What the control plane said when it refused the proxy's identity: gRPC status 16
     /// (unauthenticated) or 7 (permission denied), or those words with any status.
-    pub fn refused_identity(&self) -> Option<&str> {
+    pub fn refused_identity(&self) -> Option<String> {
         let closed = self.message.split_once("gRPC config stream")?.1;
         let (_, status) = closed.split_once(" closed")?.1.split_once(": ")?;
         let (code, reason) = status.split_once(',')?;
         let refused = matches!(code.trim(), "16" | "7") || reason.contains("authentication failed");
-        refused.then_some(reason.trim())
+        refused.then(|| readable(reason.trim()))
     }
+}
+
+/// A gRPC message as its author wrote it: Envoy logs it as it travels, with escapes of its own, and
+/// appends how it came by it in braces.
+fn readable(message: &str) -> String {
+    let message = match message.rsplit_once('{') {
+        Some((said, detail)) if detail.ends_with('}') => said,
+        _ => message,
+    };
+    let mut bytes = Vec::with_capacity(message.len());
+    let mut rest = message.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let hex = tail.get(..2).and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        rest = match (first, hex, tail.first()) {
+            (b'%', Some(byte), _) => {
+                bytes.push(byte);
+                &tail[2..]
+            }
+            (b'\\', _, Some(quote @ (b'\'' | b'"' | b'\\'))) => {
+                bytes.push(*quote);
+                &tail[1..]
+            }
+            _ => {
+                bytes.push(*first);
+                tail
+            }
+        };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -144,7 +173,7 @@ mod tests {
     fn only_a_refusal_of_the_identity_is_taken_for_one() {
         let check = |message: &str, expect: Option<&str>| {
             let line = Line { level: EnvoyLevel::Warning, component: "config", message };
-            assert_eq!(line.refused_identity(), expect, "{message}");
+            assert_eq!(line.refused_identity().as_deref(), expect, "{message}");
         };
         let stream = "DeltaAggregatedResources gRPC config stream to ads_cluster";
         check(&format!("{stream} closed: 16, token expired"), Some("token expired"));
@@ -153,6 +182,8 @@ mod tests {
             &format!("{stream} closed: 2, authentication failed: nope"),
             Some("authentication failed: nope"),
         );
+        let travelled = r"closed: 16, the%20token\'s%20key%3A 100% {sic}{via_upstream}";
+        check(&format!("{stream} {travelled}"), Some("the token's key: 100% {sic}"));
         check(&format!("{stream} closed: 14, upstream connect error: 16, x"), None);
         check("gRPC config for type.googleapis.com/x rejected: 16, x", None);
     }

@@ -20,13 +20,16 @@ use tokio::{
 };
 
 use super::{
-    Envoy,
+    Envoy, Number,
     logs::{self, EnvoyLevel},
 };
 use crate::{exec::ExecEnvoy, settings::Settings};
 
 /// How long an Envoy that was asked to end may take.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// From here on Envoy counts the processors it may use by itself, and warns who tells it to.
+const CPUSET_BY_DEFAULT: Number = Number(1, 40, 0);
 
 /// How Envoy is to be started.
 #[derive(Debug)]
@@ -65,10 +68,10 @@ impl Recipe {
         if !components.is_empty() {
             command.extend(["--component-log-level".into(), components.into()]);
         }
-        if self.concurrency == 0 {
-            command.push("--cpuset-threads".into());
-        } else {
+        if self.concurrency > 0 {
             command.extend(["--concurrency".into(), self.concurrency.to_string().into()]);
+        } else if self.envoy.version.number < CPUSET_BY_DEFAULT {
+            command.push("--cpuset-threads".into());
         }
         command
     }
@@ -175,7 +178,7 @@ async fn listen(
         }
         if let Some(reason) = line.refused_identity() {
             // When the agent is behind in hearing refusals it has heard enough of them.
-            let _ = refusals.try_send(reason.to_owned());
+            let _ = refusals.try_send(reason);
         }
     }
 }
