@@ -1,12 +1,10 @@
 //! Starts the control plane, part by part, and ends it.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+mod ports;
 
-use anyhow::{Context, Result};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Result;
 use axum::Router;
 use jiff::Timestamp;
 use resources::duration::GoDuration;
@@ -23,6 +21,7 @@ use store::{
 };
 use tokio::sync::Semaphore;
 
+use self::ports::Ports;
 use crate::{
     certificates,
     config::{
@@ -30,12 +29,10 @@ use crate::{
         setting::{AuthnType, DpAuthnType, Mode},
         source::Loaded,
     },
-    defaults, diagnostics, dp_server, mesh_services,
+    defaults, diagnostics, dp_server, inspect, mesh_services,
     push::Push,
     storage,
 };
-
-const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// How long open requests may take to finish when the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(15);
@@ -80,35 +77,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let registrar = Arc::new(registrar(&config, store.clone())?);
     defaults::create(&registrar, &config, now).await?;
 
-    // Every port is bound before any is served: a port in use leaves nothing half started.
-    let server = &config.api_server;
-    let http = Port {
-        enabled: server.http.enabled,
-        addr: (server.http.interface, server.http.port).into(),
-        key: "apiServer.http.port",
-        env: "KUMA_API_SERVER_HTTP_PORT",
-    };
-    let https = Port {
-        enabled: server.https.enabled,
-        addr: (server.https.interface, server.https.port).into(),
-        key: "apiServer.https.port",
-        env: "KUMA_API_SERVER_HTTPS_PORT",
-    };
-    let diagnostics = Port {
-        enabled: true,
-        addr: (config.diagnostics.interface, config.diagnostics.server_port).into(),
-        key: "diagnostics.serverPort",
-        env: "KUMA_DIAGNOSTICS_SERVER_PORT",
-    };
-    let proxies = Port {
-        // A global control plane has zones, and zones have proxies.
-        enabled: config.mode != Mode::Global,
-        addr: (EVERYWHERE, config.dp_server.port).into(),
-        key: "dpServer.port",
-        env: "KUMA_DP_SERVER_PORT",
-    };
-    let (http, https) = (http.bind().await?, https.bind().await?);
-    let (diagnostics, proxies) = (diagnostics.bind().await?, proxies.bind_for_both_families().await?);
+    let Ports { http, https, diagnostics, proxies } = Ports::bind(&config).await?;
     let certificate = match &https {
         Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
         None => None,
@@ -117,11 +86,18 @@ pub async fn start(config: Config) -> Result<Running> {
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
+    let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
+    if push.is_some() {
+        inspect::ensure_authority(&registrar, now).await?;
+    }
+    let admin_port = config.bootstrap_server.params.admin_port;
+    let inspect =
+        push.clone().map(|push| Arc::new(inspect::Proxies::new(store.clone(), push, admin_port)) as _);
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
         metrics: api::Metrics::register(&metrics),
-        inspect: None,
+        inspect,
     });
     let health = diagnostics::router(store, metrics, &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>| {
@@ -130,8 +106,11 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, limits(&config), &shutdown);
         Some(addr)
     };
-    let dp_server = match proxies {
-        Some(listener) => Some(serve_proxies(listener, &config, registrar, instance_id, &shutdown, now)?),
+    let dp_server = match proxies.zip(push) {
+        Some((listener, push)) => {
+            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, now)?;
+            Some(serve_proxies(listener, &config, context, now)?)
+        }
         None => None,
     };
     let running = Running {
@@ -159,68 +138,52 @@ impl Running {
     }
 }
 
-/// A port to listen on, and what the operator calls it.
-struct Port {
-    enabled: bool,
-    addr: SocketAddr,
-    key: &'static str,
-    env: &'static str,
-}
-
-impl Port {
-    /// Binds for IPv6 and IPv4, where the machine has both: names often resolve to either.
-    async fn bind_for_both_families(self) -> Result<Option<Listener>> {
-        if self.enabled
-            && let Ok(listener) = Listener::bind((Ipv6Addr::UNSPECIFIED, self.addr.port()).into()).await
-        {
-            return Ok(Some(listener));
-        }
-        self.bind().await
-    }
-
-    async fn bind(self) -> Result<Option<Listener>> {
-        if !self.enabled {
-            return Ok(None);
-        }
-        let bound = Listener::bind(self.addr).await;
-        bound.map(Some).with_context(|| format!("{} ({}) can be set to another port", self.key, self.env))
-    }
-}
-
-/// Starts what proxies connect to, and the loops that work for them.
-fn serve_proxies(
-    listener: Listener,
+/// What serving proxies needs.
+fn dp_context(
     config: &Config,
     registrar: Arc<Registrar>,
+    push: Arc<Push>,
+    listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
     now: Timestamp,
-) -> Result<SocketAddr> {
+) -> Result<dp_server::Context> {
     let tls = certificates::dp_server(config, now)?;
-    let certificate =
-        dp_server::Certificate { pem: tls.certificate_pem.clone(), facts: certificates::facts(&tls, now)? };
-    let push = Arc::new(Push::new(registrar.store().clone(), &config.multizone.zone.name));
-    push.start(shutdown);
-    mesh_services::start(registrar.clone(), config, shutdown);
-    let addr = listener.addr();
     let params = &config.bootstrap_server.params;
-    let context = dp_server::Context {
+    Ok(dp_server::Context {
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::default(),
-        certificate,
+        certificate: dp_server::Certificate {
+            pem: tls.certificate_pem.clone(),
+            facts: certificates::facts(&tls, now)?,
+        },
         tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
-        port: addr.port(),
+        port: listener.addr().port(),
         admin_port: params.admin_port,
         readiness_port: params.readiness_port,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
         instance_id,
         admission: Semaphore::new(ADMITTED_AT_ONCE),
         shutdown: shutdown.clone(),
-    };
+    })
+}
+
+/// Starts what proxies connect to, and the loops that work for them.
+fn serve_proxies(
+    listener: Listener,
+    config: &Config,
+    context: dp_server::Context,
+    now: Timestamp,
+) -> Result<SocketAddr> {
+    let tls = certificates::dp_server(config, now)?.to_config()?;
+    let shutdown = context.shutdown.clone();
+    context.push.start(&shutdown);
+    mesh_services::start(context.registrar.clone(), config, &shutdown);
+    let addr = listener.addr();
     // A stream is one request that never ends, so only its beginning is timed.
     let limits = Limits { request: STREAM_START, ..limits(config) };
-    listener.serve(dp_server::router(Arc::new(context)), Some(tls.to_config()?), limits, shutdown);
+    listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     Ok(addr)
 }
 

@@ -20,13 +20,15 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use plan::{ProxyPlan, ProxyTraits};
-use resources::{Key, Kind};
+use plan::{AdminTls, ProxyPlan, ProxyTraits};
+use resources::{Key, Kind, kinds::dataplane::Dataplane};
 use runtime::Shutdown;
 use store::{Dirty, Store};
 use tokio::sync::{Notify, Semaphore, watch};
 use topology::{Affected, DestinationId, MeshSnapshot, State};
 use xds::Target;
+
+use crate::inspect;
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
 
@@ -39,8 +41,39 @@ pub struct Push {
     watchers: Mutex<HashMap<u64, Arc<Watcher>>>,
     next_id: AtomicU64,
     turns: Semaphore,
-    /// Counts changes of secrets: tokens may have been revoked, authorities replaced.
-    secrets: watch::Sender<u64>,
+    /// When secrets changed: tokens may have been revoked, authorities replaced.
+    secrets: watch::Sender<SecretChanges>,
+    /// How often a proxy was woken by a change, for proving that cost follows change.
+    woken: AtomicU64,
+}
+
+/// In which round the secrets of each mesh last changed.
+#[derive(Debug, Default)]
+pub struct SecretChanges {
+    rounds: u64,
+    everywhere: u64,
+    of_mesh: HashMap<Arc<str>, u64>,
+}
+
+impl SecretChanges {
+    /// A number that is another one when something changed that matters in the mesh.
+    pub fn of(&self, mesh: &str) -> u64 {
+        self.of_mesh.get(mesh).copied().unwrap_or_default().max(self.everywhere)
+    }
+
+    fn record(&mut self, keys: &BTreeSet<Key>) -> bool {
+        let round = self.rounds + 1;
+        for key in keys {
+            match key.kind {
+                Kind::GlobalSecret => self.everywhere = round,
+                Kind::Secret => drop(self.of_mesh.insert(key.mesh.clone(), round)),
+                Kind::Mesh => drop(self.of_mesh.insert(key.name.clone(), round)),
+                _ => continue,
+            }
+            self.rounds = round;
+        }
+        self.rounds == round
+    }
 }
 
 /// A connected proxy, as the loop sees it.
@@ -50,6 +83,8 @@ pub struct Watcher {
     pub traits: ProxyTraits,
     woken: Notify,
     state: Mutex<Waiting>,
+    /// The certificate of its admin interface, and the address it is for.
+    admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +92,30 @@ struct Waiting {
     uses: BTreeSet<DestinationId>,
     /// Any destination may matter: the proxy gets all of them, or waits for one that is not there yet.
     open: bool,
+    /// Which destination is meant depends on what others there are: it is asked for by labels, or by the
+    /// name of a service that has one port.
+    choosing: bool,
+    /// Something of the Dataplane cannot be done now.
+    troubled: bool,
     work: Work,
+}
+
+impl Waiting {
+    /// What is to be watched for a proxy with this plan; says whether that is something else than before.
+    fn follow(&mut self, plan: &ProxyPlan, choosing: bool) -> bool {
+        let troubled = !plan.problems.is_empty();
+        let next = Waiting {
+            uses: plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect(),
+            open: troubled || !plan.passthrough.is_empty(),
+            choosing,
+            troubled,
+            work: std::mem::take(&mut self.work),
+        };
+        let watched = |w: &Waiting| (w.open, w.choosing, w.troubled);
+        let differs = next.uses != self.uses || watched(&next) != watched(self);
+        *self = next;
+        differs
+    }
 }
 
 /// What a woken proxy has to do.
@@ -97,18 +155,29 @@ impl Watcher {
         self.add(Work::Everything);
     }
 
-    fn add(&self, work: Work) {
-        if work != Work::Nothing {
+    /// Says whether there was anything to add.
+    fn add(&self, work: Work) -> bool {
+        let any = work != Work::Nothing;
+        if any {
             lock(&self.state).work.add(work);
             self.woken.notify_one();
         }
+        any
     }
 
     /// What a change of the mesh means for this proxy.
     fn concerns(&self, affected: &Affected) -> Work {
-        let Waiting { uses, open, .. } = &*lock(&self.state);
+        let Waiting { uses, open, choosing, troubled, .. } = &*lock(&self.state);
         let own = affected.everyone || affected.proxies.contains(&self.traits.name);
-        if own || affected.destinations.iter().any(|destination| *open || uses.contains(destination)) {
+        let found_otherwise = affected.appeared && *choosing;
+        let used = |destination: &DestinationId| *open || uses.contains(destination);
+        // What lies outside the mesh may be in the way because of where it is.
+        let movable = |destination: &DestinationId| *troubled && is_external(destination);
+        if own
+            || found_otherwise
+            || affected.destinations.iter().any(used)
+            || affected.endpoints.iter().any(movable)
+        {
             return Work::Everything;
         }
         let endpoints: BTreeSet<_> = affected.endpoints.intersection(uses).cloned().collect();
@@ -128,7 +197,8 @@ impl Push {
             watchers: Mutex::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
-            secrets: watch::Sender::new(0),
+            secrets: watch::Sender::default(),
+            woken: AtomicU64::new(0),
         }
     }
 
@@ -155,26 +225,22 @@ impl Push {
     fn round(&self, state: &mut State, dirty: Dirty) {
         // A store that cannot be read now announces itself again when it can.
         let Ok(snapshot) = self.store.snapshot() else { return };
-        let keys: BTreeSet<Key> = match dirty {
-            Dirty::Keys(keys) => keys,
+        let anew = dirty == Dirty::Everything;
+        let (keys, mut meshes) = match dirty {
+            Dirty::Keys(keys) => (keys, Meshes::clone(&self.meshes.load())),
             // Nobody knows what is gone, so the meshes are built anew and everybody looks again.
             Dirty::Everything => {
                 *state = State::in_zone(&self.zone);
-                self.meshes.store(Arc::default());
-                lock(&self.watchers).values().for_each(|watcher| watcher.wake());
-                snapshot.iter().map(|resource| resource.key.clone()).collect()
+                (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };
-        if keys.iter().any(|key| matches!(key.kind, Kind::Secret | Kind::GlobalSecret | Kind::Mesh)) {
-            self.secrets.send_modify(|count| *count += 1);
-        }
+        self.secrets.send_if_modified(|changes| changes.record(&keys));
         let changed: Vec<_> =
             keys.into_iter().map(|key| (key.clone(), snapshot.get(&key).cloned())).collect();
         let updates = state.apply(&changed);
-        if updates.is_empty() {
+        if updates.is_empty() && !anew {
             return;
         }
-        let mut meshes = Meshes::clone(&self.meshes.load());
         for update in &updates {
             match &update.snapshot {
                 Some(snapshot) => meshes.insert(update.mesh.clone(), snapshot.clone()),
@@ -182,16 +248,26 @@ impl Push {
             };
         }
         self.meshes.store(Arc::new(meshes));
+        let mut woken = 0;
         for watcher in lock(&self.watchers).values() {
-            for update in updates.iter().filter(|update| update.mesh == watcher.traits.mesh) {
-                watcher.add(watcher.concerns(&update.affected));
-            }
+            let own = updates.iter().filter(|update| update.mesh == watcher.traits.mesh);
+            let work = own.fold(if anew { Work::Everything } else { Work::Nothing }, |mut work, update| {
+                work.add(watcher.concerns(&update.affected));
+                work
+            });
+            woken += u64::from(watcher.add(work));
         }
+        self.woken.fetch_add(woken, Ordering::Relaxed);
     }
 
     /// Tells when secrets have changed.
-    pub fn secrets_changed(&self) -> watch::Receiver<u64> {
+    pub fn secrets_changed(&self) -> watch::Receiver<SecretChanges> {
         self.secrets.subscribe()
+    }
+
+    /// How often a proxy was woken by a change since the beginning.
+    pub fn woken(&self) -> u64 {
+        self.woken.load(Ordering::Relaxed)
     }
 
     pub fn mesh(&self, name: &str) -> Option<Arc<MeshSnapshot>> {
@@ -202,7 +278,8 @@ impl Push {
     pub fn connect(self: &Arc<Self>, traits: ProxyTraits) -> Connected {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let state = Mutex::new(Waiting { work: Work::Everything, ..Waiting::default() });
-        let watcher = Arc::new(Watcher { id, traits, woken: Notify::new(), state });
+        let watcher =
+            Arc::new(Watcher { id, traits, woken: Notify::new(), state, admin_tls: Mutex::default() });
         lock(&self.watchers).insert(id, watcher.clone());
         Connected { push: self.clone(), watcher }
     }
@@ -259,25 +336,48 @@ impl Connected {
             (Work::Endpoints(destinations), Some(current)) if current.all_discovered(destinations) => {
                 Some(self.with_endpoints(&mesh, destinations, current))
             }
-            _ => self.from_scratch(&mesh),
+            _ => self.compute_all(&mesh),
         }
     }
 
-    fn from_scratch(&self, mesh: &MeshSnapshot) -> Option<Current> {
+    fn compute_all(&self, mesh: &Arc<MeshSnapshot>) -> Option<Current> {
         let plan = match plan::for_proxy(mesh, &self.watcher.traits) {
-            Ok(plan) => Arc::new(plan),
+            Ok(plan) => Arc::new(self.with_admin_tls(plan)),
             Err(error) => {
                 tracing::debug!(proxy = &*self.watcher.traits.name, %error, "no configuration");
                 return None;
             }
         };
-        {
-            let mut waiting = lock(&self.watcher.state);
-            waiting.uses = plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect();
-            waiting.open = !plan.problems.is_empty() || !plan.passthrough.is_empty();
+        let watches_others =
+            lock(&self.watcher.state).follow(&plan, chooses(mesh, &self.watcher.traits.name));
+        // A change that came while this was computed was judged by what the proxy used before.
+        if watches_others && !self.push.mesh(&mesh.name).is_some_and(|now| Arc::ptr_eq(&now, mesh)) {
+            self.watcher.wake();
         }
         let target = self.push.encoder.lower(&plan);
         Some(Current { plan, target })
+    }
+
+    /// Gives the admin interface its certificate, made once per connection: it takes a signature.
+    fn with_admin_tls(&self, mut plan: ProxyPlan) -> ProxyPlan {
+        let Some(admin) = &mut plan.admin else { return plan };
+        let traits = &self.watcher.traits;
+        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
+        let address = admin.address.to_string();
+        let mut kept = lock(&self.watcher.admin_tls);
+        if kept.as_ref().is_none_or(|(for_address, _)| *for_address != address) {
+            let made = self.push.store.snapshot().map_err(anyhow::Error::from);
+            *kept = match made.and_then(|snapshot| inspect::admin_tls(&snapshot, &key, &address)) {
+                Ok(tls) => Some((address, Arc::new(tls))),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(proxy = %key, error, "its admin interface cannot be offered");
+                    None
+                }
+            };
+        }
+        admin.tls = kept.as_ref().map(|(_, tls)| tls.clone());
+        plan
     }
 
     /// The fast lane: the same plan with other endpoints.
@@ -298,6 +398,18 @@ impl Connected {
         }
         next
     }
+}
+
+fn is_external(destination: &DestinationId) -> bool {
+    matches!(destination, DestinationId::Port(kri) if kri.kind() == Some(Kind::MeshExternalService))
+}
+
+/// Whether the Dataplane asks for something that other services than those it uses decide about.
+fn chooses(mesh: &MeshSnapshot, name: &str) -> bool {
+    let dataplane = mesh.dataplanes.get(name).and_then(|dataplane| dataplane.spec.get::<Dataplane>());
+    let outbounds = dataplane.and_then(|dataplane| dataplane.networking.as_ref()).map(|n| &n.outbound);
+    let references = outbounds.into_iter().flatten().filter_map(|outbound| outbound.backend_ref.as_ref());
+    references.into_iter().any(|reference| !reference.labels.is_empty() || reference.port == 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

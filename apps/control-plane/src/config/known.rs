@@ -1,7 +1,7 @@
 //! What Kuma can be configured with and this control plane does not support yet.
 //!
 //! A configuration written for Kuma must start here too: such a key or variable is worth one warning,
-//! never an error. An entry is a whole branch: `xdsServer` covers everything below it.
+//! never an error. An entry is a whole branch: `tracing` covers everything below it.
 
 /// Branches of the file.
 pub const KEYS: &[&str] = &[
@@ -14,7 +14,14 @@ pub const KEYS: &[&str] = &[
     "apiServer.https.tlsCipherSuites",
     "apiServer.https.tlsMaxVersion",
     "apiServer.https.tlsMinVersion",
-    "bootstrapServer",
+    "bootstrapServer.apiVersion",
+    "bootstrapServer.params.adminAccessLogPath",
+    "bootstrapServer.params.adminAddress",
+    "bootstrapServer.params.corefileTemplatePath",
+    "bootstrapServer.params.envoyAdminUnixSocket",
+    "bootstrapServer.params.xdsConnectTimeout",
+    "bootstrapServer.params.xdsHost",
+    "bootstrapServer.params.xdsPort",
     "coreResources",
     "defaults.createMeshRoutingResources",
     "defaults.enableLocalhostInboundClusters",
@@ -48,7 +55,8 @@ pub const KEYS: &[&str] = &[
     "general.tlsMaxVersion",
     "interCp",
     "ipam",
-    "meshService",
+    "meshService.generationInterval",
+    "meshService.labelPropagation",
     "metrics",
     "monitoringAssignmentServer",
     "multizone.global",
@@ -73,14 +81,13 @@ pub const KEYS: &[&str] = &[
     "store.postgres.tls.disableSSLSNI",
     "store.upsert",
     "tracing",
-    "xdsServer",
+    "xdsServer.dataplaneConfigurationRefreshInterval",
+    "xdsServer.dataplaneStatusFlushInterval",
+    "xdsServer.nackBackoff",
 ];
 
 /// Variables, and beginnings of variables (those that end with `_`).
 pub const VARIABLES: &[&str] = &[
-    "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_",
-    "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_",
-    "KUMA_ACCESS_STATIC_VIEW_STATS_",
     "KUMA_ACCESS_TYPE",
     "KUMA_API_SERVER_AUTHN_TOKENS_VALIDATOR_",
     "KUMA_API_SERVER_AUTH_ALLOW_FROM_LOCALHOST",
@@ -90,7 +97,12 @@ pub const VARIABLES: &[&str] = &[
     "KUMA_API_SERVER_HTTPS_TLS_CIPHER_SUITES",
     "KUMA_API_SERVER_HTTPS_TLS_MAX_VERSION",
     "KUMA_API_SERVER_HTTPS_TLS_MIN_VERSION",
-    "KUMA_BOOTSTRAP_SERVER_",
+    "KUMA_BOOTSTRAP_SERVER_API_VERSION",
+    "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ACCESS_LOG_PATH",
+    "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS",
+    "KUMA_BOOTSTRAP_SERVER_PARAMS_COREFILE_TEMPLATE_PATH",
+    "KUMA_BOOTSTRAP_SERVER_PARAMS_ENVOY_ADMIN_UNIX_SOCKET",
+    "KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_",
     "KUMA_CORE_RESOURCES_",
     "KUMA_DEFAULTS_CREATE_MESH_ROUTING_RESOURCES",
     "KUMA_DEFAULTS_ENABLE_LOCALHOST_INBOUND_CLUSTERS",
@@ -116,7 +128,8 @@ pub const VARIABLES: &[&str] = &[
     "KUMA_GENERAL_TLS_MAX_VERSION",
     "KUMA_INTER_CP_",
     "KUMA_IPAM_",
-    "KUMA_MESH_SERVICE_",
+    "KUMA_MESH_SERVICE_GENERATION_INTERVAL",
+    "KUMA_MESH_SERVICE_LABEL_PROPAGATION_",
     "KUMA_METRICS_",
     "KUMA_MONITORING_ASSIGNMENT_SERVER_",
     "KUMA_MULTIZONE_GLOBAL_",
@@ -143,7 +156,7 @@ pub const VARIABLES: &[&str] = &[
     "KUMA_STORE_POSTGRES_TLS_ROOT_CERT_PATH",
     "KUMA_STORE_UPSERT_",
     "KUMA_TRACING_",
-    "KUMA_XDS_",
+    "KUMA_XDS_SERVER_",
 ];
 
 /// Variables of Kuma's other programs, which may share the environment: nothing to say about them.

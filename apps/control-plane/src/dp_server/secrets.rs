@@ -27,8 +27,15 @@ use super::{Context, proxy::Proxy};
 #[derive(Debug, Default)]
 pub struct Secrets {
     issuer: Mutex<Issuer>,
-    /// Authorities by mesh, as of a count of changes of secrets: reading one is expensive.
-    authorities: Mutex<HashMap<Arc<str>, (u64, Arc<Authority>)>>,
+    /// Authorities by mesh: reading one is expensive.
+    authorities: Mutex<HashMap<Arc<str>, Kept>>,
+}
+
+/// An authority, as of a count of changes of secrets.
+#[derive(Debug)]
+struct Kept {
+    as_of: u64,
+    authority: Arc<Authority>,
 }
 
 /// What a proxy was given, and when to look again.
@@ -127,14 +134,14 @@ impl Secrets {
         now: Timestamp,
     ) -> Result<Arc<Authority>, identity::Error> {
         let mut kept = self.authorities.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((as_of, authority)) = kept.get(mesh)
+        if let Some(Kept { as_of, authority }) = kept.get(mesh)
             && *as_of == changes
             && **authority.backend() == *backend
         {
             return Ok(authority.clone());
         }
         let authority = Arc::new(Authority::load(snapshot, mesh, backend, now)?);
-        kept.insert(mesh.into(), (changes, authority.clone()));
+        kept.insert(mesh.into(), Kept { as_of: changes, authority: authority.clone() });
         Ok(authority)
     }
 }

@@ -21,7 +21,8 @@ async fn the_first_start_creates_what_kuma_creates() {
         assert_eq!(names(&running, "/meshes/default/meshtimeouts").await, timeouts);
         let keys = names(&running, "/meshes/default/secrets").await;
         assert_eq!(keys, ["dataplane-token-signing-key-default-1"]);
-        let global = ["admin-user-token", "user-token-signing-key-1", "zone-token-signing-key-1"];
+        let global =
+            ["admin-user-token", "envoy-admin-ca", "user-token-signing-key-1", "zone-token-signing-key-1"];
         assert_eq!(names(&running, "/global-secrets").await, global);
         let generators = ["local-mesh-external-service", "local-universal-mesh-service"];
         assert_eq!(names(&running, "/hostnamegenerators").await, generators);
@@ -101,7 +102,10 @@ async fn a_global_control_plane_names_synchronised_services_and_a_federated_zone
     zone.multizone.zone.global_address = "grpcs://global:5685".to_owned();
     let running = start(zone).await;
     assert!(names(&running, "/meshes").await.is_empty());
-    assert_eq!(names(&running, "/global-secrets").await, ["admin-user-token", "user-token-signing-key-1"]);
+    assert_eq!(
+        names(&running, "/global-secrets").await,
+        ["admin-user-token", "envoy-admin-ca", "user-token-signing-key-1"]
+    );
     running.finish().await;
 }
 

@@ -104,6 +104,8 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("store.postgres.tls.mode", _) => text("verifyFull"),
         ("store.postgres.password", _) => ("open sesame".to_owned(), json!("*****")),
         ("apiServer.authn.type", _) => text("adminClientCerts"),
+        ("dpServer.authn.dpProxy.type", _) => text("none"),
+        ("xdsServer.dataplaneDeregistrationDelay" | "meshService.deletionGracePeriod", _) => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
         (_, Value::Number(number)) => {
             let next = number.as_u64().unwrap() + 1;
@@ -235,12 +237,12 @@ fn settings_that_do_not_go_together_are_refused() {
 
 #[test]
 fn what_kuma_has_and_we_do_not_is_one_warning_each() {
-    let yaml = "xdsServer:\n  nackBackoff: 5s\n  other: 1\nstore:\n  cache:\n    enabled: true\nmultizone:\n  global:\n    kds:\n      grpcPort: 5685\n";
+    let yaml = "xdsServer:\n  nackBackoff: 5s\nstore:\n  cache:\n    enabled: true\nmultizone:\n  global:\n    kds:\n      grpcPort: 5685\n";
     let loaded =
         read(yaml, &[("KUMA_XDS_SERVER_NACK_BACKOFF", "5s"), ("KUMA_REPORTS_ENABLED", "false")]).unwrap();
     let named: Vec<&str> = loaded.warnings.iter().map(|w| w.split(' ').next().unwrap()).collect();
     let expect = [
-        "xdsServer",
+        "xdsServer.nackBackoff",
         "store.cache",
         "multizone.global",
         "KUMA_REPORTS_ENABLED",

@@ -5,3 +5,4 @@ mod boot;
 mod client;
 mod command;
 mod config;
+mod inspect;
