@@ -192,6 +192,7 @@ impl Stream {
                 self.channel(Type::Endpoint).send_again(name);
             }
         }
+        batch.removed.iter().for_each(|name| self.channel(Type::Endpoint).send_at_most_once(name));
     }
 
     /// Whether no listener and no route is on its way that may stop using a cluster.

@@ -198,13 +198,16 @@ impl Channel {
         }
         if !target.contains_key(name) {
             self.rejected.remove(name);
-            self.again.remove(name);
         }
     }
 
     pub(super) fn send_again(&mut self, name: &Name) {
         self.again.insert(name.clone());
         self.dirty.insert(name.clone());
+    }
+
+    pub(super) fn send_at_most_once(&mut self, name: &Name) {
+        self.again.remove(name);
     }
 
     /// Gives what was refused another chance.

@@ -5,4 +5,5 @@ mod delta;
 mod property;
 mod proxy;
 mod sotw;
+mod sotw_property;
 mod wire;

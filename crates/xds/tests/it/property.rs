@@ -19,7 +19,7 @@ use crate::proxy::{Proxy, is, words};
 
 /// A cluster with endpoints of its own when `eds`; revision 0 of anything is refused by the proxy.
 #[derive(Debug, Clone)]
-struct Service {
+pub struct Service {
     eds: bool,
     cluster: u8,
     endpoints: u8,
@@ -27,7 +27,7 @@ struct Service {
 
 /// A listener, with a route when it has a revision for one; both use services by index.
 #[derive(Debug, Clone)]
-struct Entry {
+pub struct Entry {
     rev: u8,
     uses: Vec<usize>,
     route: Option<u8>,
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone)]
-struct World {
+pub struct World {
     services: Vec<Option<Service>>,
     entries: Vec<Option<Entry>>,
 }
@@ -49,7 +49,7 @@ enum Step {
     Mute(bool),
 }
 
-fn worlds() -> impl Strategy<Value = World> {
+pub fn worlds() -> impl Strategy<Value = World> {
     let service = (any::<bool>(), 0..8u8, 0..8u8);
     let service = service.prop_map(|(eds, cluster, endpoints)| Service { eds, cluster, endpoints });
     let uses = prop::collection::vec(0..5usize, 0..3);
@@ -75,12 +75,12 @@ fn insert(target: &mut Target, kind: Type, name: &str, rev: u8, more: &str) {
     let fate = if rev == 0 { "bad" } else { "good" };
     // The largest fill a chunk by two, so that sets are cut in many ways.
     let padding = if rev == 7 { "#".repeat(40_000) } else { String::new() };
-    let body = format!("rev={rev} {fate} {more} {padding}");
+    let body = format!("name={name} rev={rev} {fate} {more} {padding}");
     let version = xxh3_128(body.as_bytes());
     target.insert(kind, Arc::new(Encoded { name: name.into(), version, body: Bytes::from(body) }));
 }
 
-fn target(world: &World) -> Target {
+pub fn target(world: &World) -> Target {
     let mut target = Target::default();
     for (index, service) in world.services.iter().enumerate() {
         let Some(service) = service else { continue };

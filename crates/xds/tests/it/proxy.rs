@@ -17,7 +17,7 @@ struct Held {
     /// Only what was acknowledged has a version to come back with.
     versions: BTreeMap<String, String>,
     subscribed: BTreeSet<String>,
-    /// Names whose refusal means that nothing can be said about them any more.
+    /// Names once refused: which of their versions is there depends on what came between.
     refused: BTreeSet<String>,
     /// Names the server knows nothing about.
     missing: BTreeSet<String>,
@@ -130,7 +130,6 @@ impl Proxy {
             for (name, version, body) in &resources {
                 if !is(body, "bad") {
                     self.apply(kind, name, body);
-                    self.held[kind as usize].refused.remove(name);
                 }
                 let held = &mut self.held[kind as usize];
                 if bad.is_empty() {
