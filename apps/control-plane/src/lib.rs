@@ -11,6 +11,6 @@ mod defaults;
 mod diagnostics;
 pub mod dp_server;
 pub mod inspect;
-mod mesh_services;
+pub mod mesh_services;
 pub mod push;
 mod storage;

@@ -29,7 +29,10 @@ struct Generator {
     zone: String,
     grace_period: Duration,
     vips: HashMap<Arc<str>, Vips>,
-    conflicts: BTreeSet<String>,
+    /// What was said about each mesh's conflicts, so that it is not said again.
+    conflicts: HashMap<Arc<str>, BTreeSet<String>>,
+    /// When to look again at meshes in which something happens by and by.
+    deadlines: HashMap<Arc<str>, Timestamp>,
 }
 
 /// Starts the loop.
@@ -40,7 +43,8 @@ pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
         registrar,
         grace_period,
         vips: HashMap::new(),
-        conflicts: BTreeSet::new(),
+        conflicts: HashMap::new(),
+        deadlines: HashMap::new(),
     };
     let ending = shutdown.clone();
     shutdown.spawn(async move {
@@ -54,19 +58,24 @@ pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
 impl Generator {
     async fn run(&mut self) {
         let mut changes = self.registrar.store().changes();
-        let mut meshes = self.all_meshes();
+        let mut meshes = self.all_meshes().await;
         loop {
-            let mut look_again = None;
             for mesh in &meshes {
-                let deadline = self.settle(mesh).await;
-                look_again = [look_again, deadline].into_iter().flatten().min();
+                match self.settle(mesh).await {
+                    Some(deadline) => self.deadlines.insert(mesh.clone(), deadline),
+                    None => self.deadlines.remove(mesh),
+                };
             }
+            let look_again = self.deadlines.values().min().copied();
             meshes = tokio::select! {
                 dirty = changes.next() => match dirty {
-                    Some(dirty) => self.meshes_of(dirty),
+                    Some(dirty) => self.meshes_of(dirty).await,
                     None => return,
                 },
-                () = until(look_again) => self.all_meshes(),
+                () = until(look_again) => {
+                    self.deadlines.clear();
+                    self.all_meshes().await
+                }
             };
         }
     }
@@ -75,10 +84,17 @@ impl Generator {
     async fn settle(&mut self, mesh: &Arc<str>) -> Option<Timestamp> {
         loop {
             let store = self.registrar.store().clone();
-            // A store that cannot be read announces itself when it can.
-            let snapshot = store.snapshot().ok()?;
+            let Ok(snapshot) = store.snapshot() else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
             let now = Timestamp::now();
-            let desired = self.desired(&snapshot, mesh, now)?;
+            let Some(desired) = self.desired(&snapshot, mesh, now) else {
+                // The mesh is gone, and its addresses with it.
+                self.vips.remove(mesh);
+                self.conflicts.remove(mesh);
+                return None;
+            };
             let batch: Vec<Write> = desired.changes.into_iter().map(write).collect();
             if batch.is_empty() {
                 return desired.look_again;
@@ -110,29 +126,36 @@ impl Generator {
             deletion_grace_period: self.grace_period,
         };
         let desired = services::desired(&view, self.vips.entry(mesh.clone()).or_default(), now);
-        for conflict in &desired.conflicts {
-            let text = format!(
+        let said = self.conflicts.remove(mesh).unwrap_or_default();
+        let texts = desired.conflicts.iter().map(|conflict| {
+            format!(
                 "the Dataplanes {:?} have other ports than the service {:?} they belong to: nobody can reach those",
                 conflict.dataplanes, conflict.service
-            );
-            // Said once, not every time something else changes.
-            if self.conflicts.insert(text.clone()) {
-                tracing::warn!(mesh = &**mesh, "{text}");
-            }
+            )
+        });
+        let texts: BTreeSet<String> = texts.collect();
+        // Said once, not every time something else changes.
+        for text in texts.difference(&said) {
+            tracing::warn!(mesh = &**mesh, "{text}");
+        }
+        if !texts.is_empty() {
+            self.conflicts.insert(mesh.clone(), texts);
         }
         Some(desired)
     }
 
-    fn all_meshes(&self) -> BTreeSet<Arc<str>> {
-        let snapshot = self.registrar.store().snapshot();
-        snapshot
-            .map(|s| s.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect())
-            .unwrap_or_default()
+    async fn all_meshes(&self) -> BTreeSet<Arc<str>> {
+        loop {
+            if let Ok(snapshot) = self.registrar.store().snapshot() {
+                return snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
-    fn meshes_of(&self, dirty: Dirty) -> BTreeSet<Arc<str>> {
+    async fn meshes_of(&self, dirty: Dirty) -> BTreeSet<Arc<str>> {
         match dirty {
-            Dirty::Everything => self.all_meshes(),
+            Dirty::Everything => self.all_meshes().await,
             Dirty::Keys(keys) => keys
                 .into_iter()
                 .filter(|key| SOURCES.contains(&key.kind))

@@ -17,13 +17,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use plan::{AdminTls, ProxyPlan, ProxyTraits};
 use resources::{Key, Kind, kinds::dataplane::Dataplane};
 use runtime::Shutdown;
-use store::{Dirty, Store};
+use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Notify, Semaphore, watch};
 use topology::{Affected, DestinationId, MeshSnapshot, State};
 use xds::Target;
@@ -31,6 +32,9 @@ use xds::Target;
 use crate::inspect;
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
+
+/// How long to leave a store alone that cannot be read.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What every stream shares.
 pub struct Push {
@@ -45,6 +49,8 @@ pub struct Push {
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
     woken: AtomicU64,
+    /// Up to where the store's changes have reached everybody's flags.
+    seen: watch::Sender<Option<Cursor>>,
 }
 
 /// In which round the secrets of each mesh last changed.
@@ -61,8 +67,11 @@ impl SecretChanges {
         self.of_mesh.get(mesh).copied().unwrap_or_default().max(self.everywhere)
     }
 
-    fn record(&mut self, keys: &BTreeSet<Key>) -> bool {
+    fn record(&mut self, keys: &BTreeSet<Key>, anew: bool) -> bool {
         let round = self.rounds + 1;
+        if anew {
+            (self.rounds, self.everywhere) = (round, round);
+        }
         for key in keys {
             match key.kind {
                 Kind::GlobalSecret => self.everywhere = round,
@@ -199,6 +208,7 @@ impl Push {
             turns: Semaphore::new(processors),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
+            seen: watch::Sender::default(),
         }
     }
 
@@ -208,23 +218,32 @@ impl Push {
         let begun = shutdown.clone();
         shutdown.spawn(async move {
             let mut state = State::default();
-            let mut changes = push.store.changes().from_the_beginning();
-            push.round(&mut state, Dirty::Everything);
+            let mut changes = push.store.changes();
+            let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
             loop {
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
+                    () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
                     () = begun.begun() => None,
                 };
                 let Some(dirty) = dirty else { return };
-                push.round(&mut state, dirty);
+                // What could not be read then is not known now.
+                let dirty = if behind { Dirty::Everything } else { dirty };
+                behind = !push.round(&mut state, dirty, &changes);
             }
         });
     }
 
+    /// Returns whether the store could be read.
+    fn round(&self, state: &mut State, dirty: Dirty, changes: &Changes) -> bool {
+        let Ok(snapshot) = self.store.snapshot() else { return false };
+        self.fold(state, dirty, &snapshot);
+        self.seen.send_replace(Some(changes.cursor()));
+        true
+    }
+
     /// Folds what changed into the meshes and wakes whom it concerns.
-    fn round(&self, state: &mut State, dirty: Dirty) {
-        // A store that cannot be read now announces itself again when it can.
-        let Ok(snapshot) = self.store.snapshot() else { return };
+    fn fold(&self, state: &mut State, dirty: Dirty, snapshot: &Snapshot) {
         let anew = dirty == Dirty::Everything;
         let (keys, mut meshes) = match dirty {
             Dirty::Keys(keys) => (keys, Meshes::clone(&self.meshes.load())),
@@ -234,7 +253,7 @@ impl Push {
                 (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };
-        self.secrets.send_if_modified(|changes| changes.record(&keys));
+        self.secrets.send_if_modified(|changes| changes.record(&keys, anew));
         let changed: Vec<_> =
             keys.into_iter().map(|key| (key.clone(), snapshot.get(&key).cloned())).collect();
         let updates = state.apply(&changed);
@@ -263,6 +282,13 @@ impl Push {
     /// Tells when secrets have changed.
     pub fn secrets_changed(&self) -> watch::Receiver<SecretChanges> {
         self.secrets.subscribe()
+    }
+
+    /// Waits until everybody is woken whom changes concern that were made until now.
+    pub async fn caught_up(&self) {
+        let now = self.store.changes().cursor();
+        // Fails only when the sender is gone, which is here.
+        let _ = self.seen.subscribe().wait_for(|seen| seen.is_some_and(|seen| seen >= now)).await;
     }
 
     /// How often a proxy was woken by a change since the beginning.

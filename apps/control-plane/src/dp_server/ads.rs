@@ -4,12 +4,11 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::Response;
 use resources::kinds::dataplane_insight::DataplaneInsight;
-use runtime::Shutdown;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -32,11 +31,13 @@ use super::{
     registration::Registration,
     secrets::{Issued, PAUSE},
 };
-use crate::push::{Connected, Current, Work};
+use crate::push::{Connected, Current, SecretChanges, Work};
 
 /// Envoy's first request carries its whole list of extensions, which is long; nothing else is.
 const MAX_MESSAGE: usize = 4 << 20;
 const TOKEN: &str = "authorization";
+/// How long a stream may stay silent before it has said whose it is.
+const INTRODUCTION: Duration = Duration::from_secs(30);
 
 pub async fn delta(State(context): State<Arc<Context>>, request: Request) -> Response<tonic::body::Body> {
     serve::<xds::delta::Stream>(context, request).await
@@ -112,11 +113,15 @@ impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
             // One response at a time: a proxy that does not read holds up nobody but itself.
             let (outgoing, responses) = mpsc::channel(1);
             let shutdown = context.shutdown.clone();
+            let ending = context.shutdown.clone();
             shutdown.spawn(async move {
                 if let Err(status) = stream::<P>(context, metadata, incoming, &outgoing).await {
                     tracing::info!(reason = status.message(), "a discovery stream was refused or broke");
-                    // The proxy may be gone already.
-                    let _ = outgoing.send(Err(status)).await;
+                    tokio::select! {
+                        // The proxy may be gone already.
+                        _ = outgoing.send(Err(status)) => {}
+                        () = ending.begun() => {}
+                    }
                 }
             });
             Ok(tonic::Response::new(ReceiverStream::new(responses)))
@@ -131,10 +136,18 @@ async fn stream<P: Protocol>(
     mut incoming: Streaming<P::Request>,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
-    let Some(first) = incoming.message().await? else { return Ok(()) };
+    let first = tokio::select! {
+        first = tokio::time::timeout(INTRODUCTION, incoming.message()) => first
+            .map_err(|_| Status::deadline_exceeded("no discovery request came"))??,
+        () = context.shutdown.begun() => return Ok(()),
+    };
+    let Some(first) = first else { return Ok(()) };
     let node = P::node(&first).cloned().unwrap_or_default();
     let proxy = Proxy::identify(&node.id, xds::identify::metadata(&node).to_json())?;
     let token = token(&metadata)?;
+    // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
+    let secrets_changed = context.push.secrets_changed();
+    let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
     let registration = {
         // A thousand proxies that come back at once are let in a few at a time; the others wait here.
         let _admitted =
@@ -145,7 +158,6 @@ async fn stream<P: Protocol>(
     };
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
-    let secrets_changed = context.push.secrets_changed();
     let mut session = Session::<P> {
         machine: P::identified_as(&context.instance_id),
         registration: &registration,
@@ -156,9 +168,15 @@ async fn stream<P: Protocol>(
         retry: None,
         token,
         context: context.clone(),
+        unannounced: None,
+        secrets_as_of,
         secrets_changed,
     };
-    let ended = session.run(first, incoming).await;
+    let ended = tokio::select! {
+        ended = session.run(first, incoming) => ended,
+        // Also while the proxy is slow to read.
+        () = context.shutdown.begun() => Ok(()),
+    };
     drop(session);
     tracing::info!(proxy = %proxy.key(), "disconnected");
     registration.end();
@@ -193,12 +211,14 @@ struct Session<'s, P: Protocol> {
     /// When to ask for a first certificate again.
     retry: Option<Instant>,
     token: Option<String>,
-    secrets_changed: watch::Receiver<u64>,
+    /// When to try again to tell others that the proxy listens.
+    unannounced: Option<Instant>,
+    secrets_as_of: u64,
+    secrets_changed: watch::Receiver<SecretChanges>,
 }
 
 impl<P: Protocol> Session<'_, P> {
     async fn run(&mut self, first: P::Request, mut incoming: Streaming<P::Request>) -> Result<(), Status> {
-        let shutdown: Shutdown = self.context.shutdown.clone();
         let actions = self.machine.on_request(first);
         self.perform(actions).await?;
         loop {
@@ -212,14 +232,24 @@ impl<P: Protocol> Session<'_, P> {
                 work = watcher.work() => self.push(&work).await?,
                 changed = self.secrets_changed.changed() => {
                     if changed.is_err() { return Ok(()) }
-                    let snapshot = snapshot(&self.context)?;
-                    self.registration.proxy().authenticate(&self.context, &snapshot, self.token.as_deref())?;
-                    self.send_target().await?;
+                    self.on_secrets().await?;
                 }
                 () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => self.send_target().await?,
-                () = shutdown.begun() => return Ok(()),
+                () = expiry(self.unannounced) => self.announce().await,
             }
         }
+    }
+
+    /// Looks again at the token, and at what the proxy's certificate is made from.
+    async fn on_secrets(&mut self) -> Result<(), Status> {
+        let as_of = self.secrets_changed.borrow_and_update().of(&self.registration.proxy().traits.mesh);
+        // Those of other meshes do not matter here.
+        if as_of == std::mem::replace(&mut self.secrets_as_of, as_of) {
+            return Ok(());
+        }
+        let snapshot = snapshot(&self.context)?;
+        self.registration.proxy().authenticate(&self.context, &snapshot, self.token.as_deref())?;
+        self.send_target().await
     }
 
     async fn push(&mut self, work: &Work) -> Result<(), Status> {
@@ -228,18 +258,21 @@ impl<P: Protocol> Session<'_, P> {
                 tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
             }
             self.current = Some(next);
-            self.send_target().await?;
+            match work {
+                // Certificates do not depend on who serves what.
+                Work::Endpoints(_) => self.hand_over().await?,
+                _ => self.send_target().await?,
+            }
         }
         Ok(())
     }
 
-    /// Completes the target with the proxy's secrets and hands it to the state machine.
+    /// Sees to the proxy's secrets and hands everything to the state machine.
     async fn send_target(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
-        let mut target = current.target.clone();
         if let Some(names) = &current.plan.secrets {
             let proxy = self.registration.proxy();
-            match self.context.issuer.issue(&self.context, proxy, names).await {
+            match self.context.issuer.issue(&self.context, proxy, names, self.issued.as_ref()).await {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {
@@ -257,9 +290,18 @@ impl<P: Protocol> Session<'_, P> {
                     self.retry = self.issued.is_none().then(|| Instant::now() + PAUSE);
                 }
             }
-            if let Some(issued) = &self.issued {
-                issued.add_to(&mut target);
-            }
+        } else {
+            (self.issued, self.retry) = (None, None);
+        }
+        self.hand_over().await
+    }
+
+    /// Gives the state machine what the proxy should have now, its secrets included.
+    async fn hand_over(&mut self) -> Result<(), Status> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let mut target = current.target.clone();
+        if let Some(issued) = self.issued.as_ref().filter(|_| current.plan.secrets.is_some()) {
+            issued.add_to(&mut target);
         }
         let actions = self.machine.set_target(Arc::new(target));
         self.perform(actions).await
@@ -267,13 +309,15 @@ impl<P: Protocol> Session<'_, P> {
 
     /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
     async fn announce(&mut self) {
+        self.unannounced = None;
         let needs_secrets = self.current.as_ref().is_none_or(|current| current.plan.secrets.is_some());
         let settled = |kind: Type| {
             let status = self.machine.status().into_iter().find(|status| status.kind == kind);
             matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
         };
         if settled(Type::Listener) && (!needs_secrets || settled(Type::Secret)) {
-            self.registration.announce().await;
+            let announced = self.registration.announce().await;
+            self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
         }
     }
 

@@ -25,8 +25,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Context, features};
 
-/// What an agent tells about itself; fields nobody needs yet are left out.
-#[derive(Debug, Deserialize)]
+/// What an agent tells about itself; fields nobody needs yet are left out. It holds a token, so it cannot
+/// be printed.
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
     mesh: String,

@@ -36,40 +36,67 @@ pub struct Registration {
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
     pub async fn begin(context: Arc<Context>, proxy: Proxy) -> Result<Registration, Status> {
-        if let Some(draft) = proxy.own_dataplane.clone() {
-            let snapshot = context
-                .registrar
-                .store()
-                .snapshot()
-                .map_err(|error| Status::unavailable(error.to_string()))?;
-            let stored = snapshot.get(&draft.key).and_then(|stored| stored.spec.get::<Dataplane>());
-            let put = context.registrar.put(not_yet_ready(draft, stored)).await;
-            put.map_err(|refusal| match refusal {
-                Refusal::Store(Error::Unavailable(text)) => Status::unavailable(text),
-                refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
-            })?;
-        }
         let subscription = uuid::Uuid::new_v4().to_string();
         let registration = Registration { context, proxy, subscription, announced: AtomicBool::new(false) };
-        registration.record_connection().await;
+        for _ in 0..ATTEMPTS {
+            registration.store_dataplane().await?;
+            registration.record_connection().await;
+            // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
+            if registration.proxy.own_dataplane.is_none() || registration.is_stored()? {
+                break;
+            }
+        }
         Ok(registration)
+    }
+
+    async fn store_dataplane(&self) -> Result<(), Status> {
+        let Some(draft) = &self.proxy.own_dataplane else { return Ok(()) };
+        let stored = self.context.registrar.store().snapshot().map_err(unavailable)?;
+        let stored = stored.get(&draft.key).and_then(|stored| stored.spec.get::<Dataplane>());
+        self.put(&not_yet_ready(draft.clone(), stored)).await.map_err(|refusal| match refusal {
+            Refusal::Store(error) => unavailable(error),
+            refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
+        })
+    }
+
+    /// Stores a Dataplane, also when somebody else writes it at the same time.
+    async fn put(&self, draft: &Draft) -> Result<(), Refusal> {
+        let mut attempts = 1;
+        loop {
+            match self.context.registrar.put(draft.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(Refusal::Store(
+                    Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_),
+                )) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+
+    fn is_stored(&self) -> Result<bool, Status> {
+        let snapshot = self.context.registrar.store().snapshot().map_err(unavailable)?;
+        Ok(snapshot.get(&self.proxy.key()).is_some())
     }
 
     pub fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
-    /// Stores the Dataplane as ready as the proxy says it is; done once, when the proxy listens.
-    pub async fn announce(&self) {
-        let Some(draft) = &self.proxy.own_dataplane else { return };
+    /// Stores the Dataplane as ready as the proxy says it is; done once, when the proxy listens. Returns
+    /// whether that is done.
+    pub async fn announce(&self) -> bool {
+        let Some(draft) = &self.proxy.own_dataplane else { return true };
         if self.announced.swap(true, Ordering::Relaxed) {
-            return;
+            return true;
         }
-        if let Err(refusal) = self.context.registrar.put(draft.clone()).await {
-            // The next acknowledgement tries again.
+        let put = self.put(draft).await;
+        if let Err(refusal) = &put {
             self.announced.store(false, Ordering::Relaxed);
             tracing::warn!(proxy = %self.proxy.key(), %refusal, "others cannot be told that the proxy is ready");
         }
+        put.is_ok()
     }
 
     async fn record_connection(&self) {
@@ -84,6 +111,7 @@ impl Registration {
         };
         self.update_insight(|insight| {
             insight.metadata = metadata.clone();
+            insight.subscriptions.retain(|known| known.id != subscription.id);
             insight.subscriptions.push(subscription.clone());
             let surplus = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
             insight.subscriptions.drain(..surplus);
@@ -100,7 +128,7 @@ impl Registration {
 
     async fn try_update(&self, change: impl Fn(&mut DataplaneInsight)) -> Result<(), Error> {
         let store = self.context.registrar.store();
-        let key = Key::new(Kind::DataplaneInsight, &self.proxy.traits.mesh, &self.proxy.traits.name);
+        let key = self.insight_key();
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let stored = store.snapshot()?.get(&key).cloned();
@@ -128,46 +156,59 @@ impl Registration {
                 }
             })
             .await;
-            if self.proxy.own_dataplane.is_none() {
-                return;
-            }
             tokio::select! {
-                () = tokio::time::sleep(self.context.deregistration_delay) => self.deregister().await,
+                () = tokio::time::sleep(self.context.deregistration_delay) => self.leave().await,
                 // A control plane that restarts must not take its proxies' Dataplanes along.
                 () = shutdown.begun() => {}
             }
         });
     }
 
-    async fn deregister(&self) {
+    /// Forgets a proxy that has not come back, and takes its Dataplane away if it had brought it along.
+    async fn leave(&self) {
         let key = self.proxy.key();
-        if self.context.push.is_connected(&key.mesh, &key.name) || self.came_back_elsewhere() {
+        if self.context.push.is_connected(&key.mesh, &key.name) {
             return;
         }
-        match self
-            .context
-            .registrar
-            .store()
-            .write(vec![Write::Delete { key: key.clone(), expected: None }])
-            .await
-        {
+        self.context.issuer.forget(&key);
+        if self.proxy.own_dataplane.is_some() {
+            self.deregister(key).await;
+        }
+    }
+
+    async fn deregister(&self, key: Key) {
+        let store = self.context.registrar.store();
+        let Ok(snapshot) = store.snapshot() else { return };
+        let insight = snapshot.get(&self.insight_key());
+        if insight.is_some_and(|insight| self.came_back(insight)) {
+            return;
+        }
+        // A proxy that connects right now records that in its insight: then nothing is deleted.
+        let insight = insight.map(|i| Write::Delete { key: i.key.clone(), expected: Some(i.version) });
+        let dataplane = Write::Delete { key: key.clone(), expected: None };
+        match store.write(insight.into_iter().chain([dataplane]).collect()).await {
             Ok(_) => tracing::info!(dataplane = %key, "deleted: its proxy has gone"),
-            Err(Error::NotFound(_)) => {}
+            Err(Error::NotFound(_) | Error::Conflict { .. }) => {}
             Err(error) => {
                 tracing::warn!(dataplane = %key, %error, "its proxy has gone, but it could not be deleted")
             }
         }
     }
 
-    /// Whether the last connection on record is somebody else's: to another control plane on this store.
-    fn came_back_elsewhere(&self) -> bool {
-        let key = Key::new(Kind::DataplaneInsight, &self.proxy.traits.mesh, &self.proxy.traits.name);
-        let Ok(snapshot) = self.context.registrar.store().snapshot() else { return true };
-        let insight = snapshot.get(&key).and_then(|resource| resource.spec.get::<DataplaneInsight>());
-        insight
-            .and_then(|insight| insight.subscriptions.last())
-            .is_some_and(|last| last.id != self.subscription)
+    /// Whether the last connection on record is another one: here, or to another control plane on this store.
+    fn came_back(&self, insight: &Resource) -> bool {
+        let insight = insight.spec.get::<DataplaneInsight>();
+        let last = insight.and_then(|insight| insight.subscriptions.last());
+        last.is_some_and(|last| last.id != self.subscription)
     }
+
+    fn insight_key(&self) -> Key {
+        Key::new(Kind::DataplaneInsight, &self.proxy.traits.mesh, &self.proxy.traits.name)
+    }
+}
+
+fn unavailable(error: Error) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 /// The Dataplane of a proxy that has only just connected. One that comes back keeps what is known about its

@@ -27,6 +27,8 @@ use super::{Context, proxy::Proxy};
 #[derive(Debug, Default)]
 pub struct Secrets {
     issuer: Mutex<Issuer>,
+    /// As of which change of secrets each mesh's failures are remembered.
+    failures_as_of: Mutex<HashMap<Arc<str>, u64>>,
     /// Authorities by mesh: reading one is expensive.
     authorities: Mutex<HashMap<Arc<str>, Kept>>,
 }
@@ -43,6 +45,7 @@ struct Kept {
 pub struct Issued {
     identity: Arc<Encoded>,
     authorities: Arc<Encoded>,
+    roots: String,
     pub certificate: Arc<workload::Certificate>,
     /// Every backend of the mesh; all are trusted.
     backends: Vec<String>,
@@ -87,11 +90,12 @@ impl Secrets {
         context: &Context,
         proxy: &Proxy,
         names: &SecretNames,
+        before: Option<&Issued>,
     ) -> anyhow::Result<Issued> {
         let now = Timestamp::now();
         let mesh = &*proxy.traits.mesh;
         // Counted before looking, so that what is kept can only be newer than its number.
-        let changes = *context.push.secrets_changed().borrow();
+        let changes = context.push.secrets_changed().borrow().of(mesh);
         let snapshot = with_authorities(context, mesh, now).await?;
         let backend = enabled_backend(&snapshot, mesh)?;
         let key = proxy.key();
@@ -101,6 +105,9 @@ impl Secrets {
         let wanted = Wanted { proxy: &key, mesh, backend: &backend, names: &uris };
         let offer = {
             let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.is_news(mesh, changes) {
+                issuer.forgive(mesh);
+            }
             let authority = || self.authority(&snapshot, mesh, &backend, changes, now);
             issuer.certificate_for(wanted, authority, now, rotation::jitter(&key))?
         };
@@ -109,14 +116,19 @@ impl Secrets {
             tracing::warn!(mesh, %problem, "an authority is not trusted");
         }
         let wait = Duration::try_from(offer.ask_again.duration_since(now)).unwrap_or_default();
-        let certificate = offer.certificate;
+        let (encoder, certificate) = (context.push.encoder(), offer.certificate);
+        // What the proxy has is not encoded again.
+        let identity = before.filter(|b| b.certificate == certificate && *b.identity.name == *names.identity);
+        let authorities =
+            before.filter(|b| b.roots == roots.pem && *b.authorities.name == *names.authorities);
         Ok(Issued {
-            identity: context.push.encoder().secret(
-                &names.identity,
-                &certificate.chain,
-                certificate.private_key(),
-            ),
-            authorities: context.push.encoder().authorities(&names.authorities, &roots.pem),
+            identity: identity.map(|before| before.identity.clone()).unwrap_or_else(|| {
+                encoder.secret(&names.identity, &certificate.chain, certificate.private_key())
+            }),
+            authorities: authorities
+                .map(|before| before.authorities.clone())
+                .unwrap_or_else(|| encoder.authorities(&names.authorities, &roots.pem)),
+            roots: roots.pem,
             certificate,
             backends: backends(&snapshot, mesh),
             renew_at: Instant::now() + wait,
@@ -125,6 +137,18 @@ impl Secrets {
 }
 
 impl Secrets {
+    /// Drops what is kept for a proxy that is gone; if it comes back it gets the same again.
+    pub fn forget(&self, proxy: &Key) {
+        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).forget(proxy);
+    }
+
+    /// Whether secrets of the mesh have changed since the last time somebody asked.
+    fn is_news(&self, mesh: &str, changes: u64) -> bool {
+        let mut as_of = self.failures_as_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = as_of.entry(mesh.into()).or_insert(changes);
+        std::mem::replace(seen, changes.max(*seen)) < changes
+    }
+
     fn authority(
         &self,
         snapshot: &Snapshot,
