@@ -14,6 +14,7 @@ mod exec;
 mod failure;
 mod farewell;
 mod http_client;
+mod metrics;
 mod proxy;
 mod readiness;
 mod reference;

@@ -1,11 +1,12 @@
 //! Which proxy this is: from its definition, which is checked here before anybody else sees it, or
 //! from its name alone when the control plane knows the rest.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use resources::{
-    Draft, Kind,
+    Draft, Kind, Spec,
     format::{self, template, universal, yaml},
+    kinds::dataplane::Dataplane,
 };
 
 use crate::{
@@ -14,13 +15,15 @@ use crate::{
 };
 
 /// A proxy as the control plane will be told about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
     /// Empty for proxies of a zone, which belong to no mesh.
     pub mesh: String,
     pub name: String,
     /// The definition as JSON, if there is one.
     pub resource: Option<String>,
+    /// The same, read, when the proxy stands beside a workload.
+    pub dataplane: Option<Arc<Dataplane>>,
 }
 
 impl ProxyType {
@@ -51,7 +54,12 @@ pub fn identify(settings: &settings::Proxy) -> Result<Identity> {
             if !mesh.is_empty() {
                 agree("--mesh", settings.mesh(), &mesh, &origin)?;
             }
-            Ok(Identity { mesh, name, resource: Some(universal::render_draft(&draft).to_string()) })
+            let resource = Some(universal::render_draft(&draft).to_string());
+            let dataplane = match draft.spec {
+                Spec::Dataplane(dataplane) => Some(dataplane),
+                _ => None,
+            };
+            Ok(Identity { mesh, name, resource, dataplane })
         }
         None => {
             let name = settings.name().ok_or_else(|| {
@@ -64,7 +72,7 @@ pub fn identify(settings: &settings::Proxy) -> Result<Identity> {
                 ProxyType::Dataplane => settings.mesh().unwrap_or(universal::DEFAULT_MESH),
                 ProxyType::Ingress | ProxyType::Egress => "",
             };
-            Ok(Identity { mesh: mesh.to_owned(), name: name.to_owned(), resource: None })
+            Ok(Identity { mesh: mesh.to_owned(), name: name.to_owned(), resource: None, dataplane: None })
         }
     }
 }

@@ -18,12 +18,13 @@ use prometheus_client::metrics::counter::Counter;
 use runtime::{
     Shutdown,
     listen::{Limits, Listener},
-    metrics::{self, Metrics},
+    metrics::Metrics,
 };
 
 use crate::{
     envoy::admin::Admin,
     failure::{Failure, Result},
+    metrics::{self, Sources},
 };
 
 /// What is known about the proxy, shared by whoever learns it and whoever is asked.
@@ -36,10 +37,11 @@ struct Inner {
     terminating: AtomicBool,
     metrics: Metrics,
     restarts: Counter,
+    sources: Sources,
 }
 
 impl Health {
-    pub fn new() -> Health {
+    pub fn new(sources: Sources) -> Health {
         let metrics = Metrics::default();
         let restarts = metrics.register(
             "kuma_dp_envoy_restarts",
@@ -51,6 +53,7 @@ impl Health {
             terminating: AtomicBool::new(false),
             metrics,
             restarts,
+            sources,
         }))
     }
 
@@ -84,6 +87,19 @@ impl Health {
         listener.serve(router, None, Limits::default(), shutdown);
         Ok(())
     }
+
+    /// Answers `/metrics` at an address that others can reach.
+    pub async fn serve_metrics(&self, address: SocketAddr, shutdown: &Shutdown) -> Result<()> {
+        let listener = Listener::bind(address).await.map_err(|error| {
+            Failure::failed(format!(
+                "{error}; --metrics-address must be an address of this machine, and free"
+            ))
+        })?;
+        tracing::info!(address = %listener.addr(), "metrics are answered at /metrics");
+        let router = Router::new().route("/metrics", get(measured)).with_state(self.clone());
+        listener.serve(router, None, Limits::default(), shutdown);
+        Ok(())
+    }
 }
 
 async fn ready(State(Health(health)): State<Health>) -> (StatusCode, &'static str) {
@@ -99,5 +115,6 @@ async fn ready(State(Health(health)): State<Health>) -> (StatusCode, &'static st
 async fn measured(
     State(Health(health)): State<Health>,
 ) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], health.metrics.encode())
+    let page = health.sources.page(health.admin.get(), health.metrics.encode()).await;
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

@@ -40,6 +40,20 @@ On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listene
 connection is left or the drain time is over, and stops Envoy; a second signal skips the waiting. An Envoy
 that ends on its own is started again with growing delays, reported in the log and counted in
 `kuma_dp_envoy_restarts_total`; after five starts in a row without getting ready the agent gives up.
+
+`/metrics` is one page, in Prometheus' text form: what Envoy counts, under the names Envoy gives it; what each
+`--metrics-application` counts, with the label `kuma_application`; and what the agent itself counts. Who did
+not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes names apart at their first dot
+(`envoy_cluster_com_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq\"}`); the agent knows which
+names there are and puts them together again
+(`envoy_cluster_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq.com\"}`).
+
+`--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
+with unified names a copy with the name it would have had before, so that older dashboards keep working;
+queries that sum over all names then count twice. No copy is made where the older name cannot be known: for
+inbounds when the agent was given no definition of the Dataplane, and for a destination whose port has a name
+unless an outbound of the Dataplane leads there (a transparent proxy has no such outbounds; ports without a
+name always have a copy). Proxies of zones have no older copies of inbounds either.
 ";
 
 fn is_shown(arg: &Arg) -> bool {

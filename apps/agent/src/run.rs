@@ -24,6 +24,7 @@ use crate::{
     },
     failure::Result,
     farewell::Farewell,
+    metrics::Sources,
     proxy,
     readiness::Health,
     settings::{Settings, unknown_variables},
@@ -45,9 +46,12 @@ pub async fn run(settings: Settings) -> Result<()> {
     let work_dir = WorkDir::open(settings.envoy.work_dir())?;
     let mut signals = Signals::listen()?;
     let shutdown = Shutdown::default();
-    let health = Health::new();
+    let health = Health::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
     if settings.proxy.readiness_port != 0 {
         health.serve(settings.proxy.readiness_port, &shutdown).await?;
+    }
+    if let Some(address) = settings.metrics.address {
+        health.serve_metrics(address, &shutdown).await?;
     }
     tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
     let request = || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem);

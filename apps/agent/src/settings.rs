@@ -2,6 +2,7 @@
 //! environment variable, its default and a sentence. Help and reference page come from these fields.
 
 mod ignored;
+mod metrics;
 mod values;
 
 use std::{path::PathBuf, time::Duration};
@@ -10,9 +11,12 @@ use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
 use runtime::logs::{Format, Level};
 
-pub use self::ignored::{Ignored, unknown_variables};
 use self::values::{boolean, pair};
 pub use self::values::{duration, url};
+pub use self::{
+    ignored::{Ignored, unknown_variables},
+    metrics::{Application, ENVOY, Metrics},
+};
 use crate::{
     envoy::logs::EnvoyLevel,
     failure::{Failure, Result},
@@ -46,6 +50,8 @@ pub struct Settings {
     pub envoy: Envoy,
     #[command(flatten)]
     pub features: Features,
+    #[command(flatten)]
+    pub metrics: Metrics,
     #[command(flatten)]
     pub logs: Logs,
     #[command(flatten)]

@@ -61,6 +61,15 @@ impl Admin {
         Ok(count_connections(&answer.text()))
     }
 
+    /// The text at a path.
+    pub async fn get(&self, path: &str) -> anyhow::Result<String> {
+        let answer = self.ask(Method::GET, path).await?;
+        if answer.status != StatusCode::OK {
+            return Err(anyhow!("Envoy answered {} to {path}", answer.status));
+        }
+        Ok(answer.text())
+    }
+
     async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Answer> {
         let request = Request::builder()
             .method(method)

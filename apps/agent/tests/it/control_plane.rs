@@ -62,6 +62,8 @@ pub struct ControlPlane {
     port: u16,
     /// Whether Envoy shall ask for configuration, and be refused.
     discovery: bool,
+    /// Whether Envoy gets an inbound and an outbound as a proxy with unified names has them.
+    unified: bool,
     state: Arc<Mutex<State>>,
     runtime: Option<(tokio::runtime::Runtime, Shutdown)>,
 }
@@ -74,6 +76,7 @@ impl ControlPlane {
             traffic_port: free_port(),
             port: free_port(),
             discovery: false,
+            unified: false,
             state: Arc::default(),
             runtime: None,
         }
@@ -96,6 +99,14 @@ impl ControlPlane {
     pub fn refusing_tokens() -> ControlPlane {
         let mut control_plane = ControlPlane::away();
         control_plane.discovery = true;
+        control_plane.serve();
+        control_plane
+    }
+
+    /// One that tells Envoy of the inbound `self_backend-kumahq.com` and of an outbound.
+    pub fn with_unified_names() -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.unified = true;
         control_plane.serve();
         control_plane
     }
@@ -124,6 +135,7 @@ impl ControlPlane {
         let state = self.state.clone();
         let shape = Shape {
             traffic: self.traffic_port,
+            unified: self.unified,
             discovery: self.discovery.then(|| (self.port, self.certificate.pem.clone())),
         };
         let router = Router::new()
@@ -158,6 +170,7 @@ impl Drop for ControlPlane {
 #[derive(Clone)]
 struct Shape {
     traffic: u16,
+    unified: bool,
     discovery: Option<(u16, String)>,
 }
 
@@ -192,7 +205,48 @@ fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
         });
         bootstrap["static_resources"]["clusters"] = json!([discovery_cluster(*port, ca)]);
     }
+    if shape.unified {
+        bootstrap["stats_config"] = json!({"stats_tags": [
+            {"tag_name": "worker", "regex": "(worker_([0-9]+)\\.)"},
+            {"tag_name": "listener", "regex": "((.+?)\\.)rbac\\."},
+        ]});
+        bootstrap["static_resources"] = unified(shape.traffic);
+    }
     bootstrap
+}
+
+/// The section name is the very one that the naming decision uses as its example.
+pub const DOTTED: &str = "self_backend-kumahq.com";
+/// A port without a name, so that its section is its number.
+pub const DESTINATION: &str = "kri_msvc_default_east__redis_6379";
+
+fn unified(port: u16) -> Value {
+    let any = |name: &str| format!("type.googleapis.com/envoy.extensions.filters.{name}");
+    let everybody =
+        json!({"policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}});
+    let mut inbound = hello(port);
+    inbound["name"] = DOTTED.into();
+    inbound["stat_prefix"] = DOTTED.into();
+    let filter = &mut inbound["filter_chains"][0]["filters"][0]["typed_config"];
+    filter["stat_prefix"] = DOTTED.into();
+    let permissions = json!({"name": "envoy.filters.http.rbac", "typed_config": {
+        "@type": any("http.rbac.v3.RBAC"), "rules_stat_prefix": format!("{DOTTED}."), "rules": everybody,
+    }});
+    let router = filter["http_filters"][0].take();
+    filter["http_filters"] = json!([permissions, router]);
+    let outbound = json!({
+        "name": DESTINATION,
+        "stat_prefix": DESTINATION,
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [{"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": {
+            "@type": any("network.tcp_proxy.v3.TcpProxy"), "stat_prefix": DESTINATION, "cluster": DESTINATION,
+        }}]}],
+    });
+    let cluster = |name: &str| json!({"name": name, "type": "STATIC", "connect_timeout": "1s"});
+    json!({
+        "listeners": [inbound, outbound],
+        "clusters": [cluster(DOTTED), cluster("self_backend-kumahq"), cluster(DESTINATION)],
+    })
 }
 
 /// A listener that says hello.

@@ -5,5 +5,6 @@ mod agent;
 mod control_plane;
 mod input;
 mod life;
+mod metrics;
 mod reference;
 mod refusals;

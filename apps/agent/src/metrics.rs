@@ -1,0 +1,65 @@
+//! One page of metrics for everything beside an application: Envoy's, the application's, the agent's own.
+//!
+//! [`merge`] is a pure function of texts: names that Envoy took apart are made whole ([`names`]), older
+//! names are added beside unified ones during a migration ([`legacy`]), and every family is written once
+//! ([`exposition`]). [`gather`] asks for the texts; whoever does not answer is left out and said so.
+
+mod exposition;
+mod gather;
+mod legacy;
+mod names;
+
+pub use self::{exposition::CONTENT_TYPE, gather::Sources};
+use self::{
+    exposition::{Families, Family},
+    legacy::LegacyNames,
+    names::{KnownNames, Written},
+};
+
+/// Says which application a series comes from.
+const APPLICATION: &str = "kuma_application";
+
+/// The texts to merge.
+#[derive(Debug, Default)]
+pub struct Texts {
+    pub envoy: String,
+    pub agent: String,
+    /// By the application's name.
+    pub applications: Vec<(String, String)>,
+}
+
+/// One text of them all, each family once and its samples together.
+pub fn merge(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
+    let mut merged = Families::default();
+    add_envoy(&mut merged, &texts.envoy, known, older);
+    Families::parse(&texts.agent).into_families().for_each(|family| merged.add(family));
+    for (name, text) in &texts.applications {
+        for mut family in Families::parse(text).into_families() {
+            family.samples.iter_mut().for_each(|sample| sample.set_label(APPLICATION, name));
+            merged.add(family);
+        }
+    }
+    merged.render()
+}
+
+fn add_envoy(merged: &mut Families, text: &str, known: &KnownNames, older: Option<&LegacyNames>) {
+    let families = Families::parse(text);
+    let written = Written::of(&families);
+    for family in families.into_families() {
+        let Family { name, kind, help, samples } = family;
+        for mut sample in samples {
+            let whole = known.restore(&name, &mut sample, &written);
+            let copy = older.and_then(|older| older.translate(&whole, &sample));
+            for (name, sample) in [(whole, sample)].into_iter().chain(copy) {
+                let family = merged.at(&name);
+                if family.samples.is_empty() {
+                    (family.kind, family.help) = (kind.clone(), help.clone());
+                }
+                family.samples.push(sample);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Asking Envoy and applications for their metrics, all at the same time.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+use resources::kinds::dataplane::Dataplane;
+use tokio::{net::TcpStream, task::JoinSet};
+
+use super::{
+    Texts,
+    exposition::CONTENT_TYPE,
+    legacy::{self, LegacyNames, Listening},
+    merge,
+    names::{self, KnownNames},
+};
+use crate::{
+    envoy::admin::Admin,
+    http_client::exchange,
+    settings::{Application, ENVOY, Metrics},
+};
+
+/// Shorter than the ten seconds Prometheus waits, so that one slow application does not cost the rest.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whom to ask.
+#[derive(Debug, Default)]
+pub struct Sources {
+    applications: Vec<Application>,
+    legacy_names: bool,
+    dataplane: Option<Arc<Dataplane>>,
+}
+
+impl Sources {
+    pub fn new(settings: &Metrics, dataplane: Option<Arc<Dataplane>>) -> Sources {
+        Sources {
+            applications: settings.applications.clone(),
+            legacy_names: settings.legacy_names,
+            dataplane,
+        }
+    }
+
+    /// Everything that can be had now; `own` are the agent's own metrics.
+    pub async fn page(&self, admin: Option<&Admin>, own: String) -> String {
+        let mut asked = JoinSet::new();
+        for application in self.applications.iter().cloned() {
+            asked.spawn(async move {
+                let text = ask(&application).await;
+                (application.name, text)
+            });
+        }
+        let (envoy, known, older) = match admin {
+            Some(admin) => self.ask_envoy(admin).await,
+            None => (Err(anyhow!("Envoy has not been started")), KnownNames::default(), None),
+        };
+        let mut answers = asked.join_all().await;
+        answers.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut texts = Texts { agent: own, ..Texts::default() };
+        let mut answered = vec![(ENVOY.to_owned(), envoy.is_ok())];
+        texts.envoy = usable(ENVOY, envoy).unwrap_or_default();
+        for (name, text) in answers {
+            answered.push((name.clone(), text.is_ok()));
+            texts.applications.extend(usable(&name, text).map(|text| (name, text)));
+        }
+        add_answered(&mut texts.agent, &answered);
+        merge(&texts, &known, older.as_ref())
+    }
+
+    async fn ask_envoy(&self, admin: &Admin) -> (anyhow::Result<String>, KnownNames, Option<LegacyNames>) {
+        let names = async { anyhow::Ok(KnownNames::of_stats(&admin.get(names::QUESTION).await?)) };
+        let (text, known) = tokio::join!(admin.get("/stats/prometheus"), names);
+        // Without the names, what Envoy took apart would be shown as if it were right.
+        let (text, known) = match (text, known) {
+            (Ok(text), Ok(known)) => (Ok(text), known),
+            (Err(error), _) | (_, Err(error)) => (Err(error), KnownNames::default()),
+        };
+        let older = match self.legacy_names && text.is_ok() {
+            true => {
+                let listening = Listening::of_admin(&admin.get(legacy::QUESTION).await.unwrap_or_default());
+                Some(LegacyNames::derive(&known, &listening, self.dataplane.as_deref()))
+            }
+            false => None,
+        };
+        (text, known, older)
+    }
+}
+
+/// Says in the agent's own metrics who has answered.
+fn add_answered(own: &mut String, answered: &[(String, bool)]) {
+    let metric = "kuma_dp_metrics_source_up";
+    let mut lines =
+        format!("# HELP {metric} Whether the source of metrics answered this time.\n# TYPE {metric} gauge\n");
+    for (name, up) in answered {
+        lines.push_str(&format!("{metric}{{source=\"{name}\"}} {}\n", u8::from(*up)));
+    }
+    // In front, because the agent's own metrics end with a mark.
+    *own = lines + own;
+}
+
+fn usable(source: &str, text: anyhow::Result<String>) -> Option<String> {
+    text.inspect_err(|error| {
+        tracing::debug!(source, error = format!("{error:#}"), "no metrics from this source");
+    })
+    .ok()
+}
+
+async fn ask(application: &Application) -> anyhow::Result<String> {
+    let url = &application.url;
+    let authority = url.authority().context("the URL has no host")?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let path = url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let request = Request::get(path)
+        .header(header::HOST, authority.as_str())
+        .header(header::ACCEPT, CONTENT_TYPE)
+        .body(Full::new(Bytes::new()))?;
+    let exchanged = async {
+        exchange(TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?, request).await
+    };
+    let answer = tokio::time::timeout(PATIENCE, exchanged).await.context("no answer in time")??;
+    anyhow::ensure!(answer.status == StatusCode::OK, "{url} answered {}", answer.status);
+    Ok(answer.text())
+}
