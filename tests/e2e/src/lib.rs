@@ -5,7 +5,9 @@
 
 mod client;
 mod control_plane;
+pub mod discovery;
 mod envoy;
+pub mod grpc;
 mod programs;
 pub mod proxy;
 pub mod service;

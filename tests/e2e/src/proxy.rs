@@ -119,8 +119,9 @@ impl Proxy {
         write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;
-        let (_, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
-        Ok(body.to_owned())
+        let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        if chunked { joined(body).context("half a chunk") } else { Ok(body.to_owned()) }
     }
 
     /// The value of one statistic; 0 when Envoy has none of that name.
@@ -170,6 +171,20 @@ impl Drop for Proxy {
         // Its Envoy dies with it; both calls fail when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A body that was sent in chunks.
+fn joined(mut chunks: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, rest) = chunks.split_once("\r\n")?;
+        let length = usize::from_str_radix(length.trim(), 16).ok()?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.push_str(rest.get(..length)?);
+        chunks = rest.get(length..)?.strip_prefix("\r\n")?;
     }
 }
 

@@ -38,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("kuma-dp", &["resources", "runtime"]),
     ("kumactl", &["resources", "identity"]),
     ("kuma-demo", &["runtime"]),
-    ("e2e", &["resources", "store", "testkit"]),
+    ("e2e", &["resources", "store", "testkit", "xds"]),
     ("xtask", &[]),
 ];
 

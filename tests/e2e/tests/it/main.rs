@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod authorities;
+mod control_planes;
 mod crash;
 mod demo;
 mod documents;
@@ -7,3 +9,6 @@ mod examples;
 mod kumactl;
 mod mesh;
 mod operator;
+mod processes;
+mod protocols;
+mod world;
