@@ -6,3 +6,7 @@ mod client;
 mod command;
 mod config;
 mod inspect;
+mod push;
+mod rebuild;
+mod services;
+mod world;

@@ -1,0 +1,208 @@
+//! What a change costs: which proxies are woken by it, and what is encoded for them.
+
+use std::sync::Arc;
+
+use control_plane::push::Work;
+use resources::{Key, Kind, Resource, Status};
+use serde_json::json;
+use xds::Type;
+
+use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
+
+const CALLERS: usize = 20;
+
+/// Twenty callers of `backend`, one of `other`, and a mesh next door, all connected.
+struct Busy {
+    world: World,
+    callers: Vec<Proxy>,
+    /// A server of `backend`, the caller of `other`, and the proxy next door.
+    bystanders: Vec<Proxy>,
+}
+
+impl Busy {
+    async fn new() -> Busy {
+        let world = World::new();
+        world.put([mesh("default", "STRICT"), mesh("next-door", "STRICT")]).await;
+        world.put([service("default", "backend", &[]), service("default", "other", &[])]).await;
+        world
+            .put([
+                dataplane("default", "backend-1", "127.0.1.1", "backend", &[]),
+                dataplane("default", "other-1", "127.0.1.2", "other", &[]),
+                dataplane("default", "loner", "127.0.1.3", "loner", &["other"]),
+                dataplane("next-door", "web", "127.0.1.4", "web", &[]),
+            ])
+            .await;
+        let caller =
+            |i| dataplane("default", &format!("web-{i}"), &format!("127.0.2.{i}"), "web", &["backend"]);
+        world.put((0..CALLERS).map(caller)).await;
+        let mut callers = Vec::new();
+        for i in 0..CALLERS {
+            callers.push(world.proxy("default", &format!("web-{i}")).await);
+        }
+        let bystanders = vec![
+            world.proxy("default", "backend-1").await,
+            world.proxy("default", "loner").await,
+            world.proxy("next-door", "web").await,
+        ];
+        Busy { world, callers, bystanders }
+    }
+
+    /// Lets everybody do what there is to do: what the callers did, and what the others did.
+    async fn turns(&mut self) -> (Vec<Work>, Vec<Work>) {
+        let (mut callers, mut bystanders) = (Vec::new(), Vec::new());
+        for proxy in &mut self.callers {
+            callers.push(proxy.turn().await);
+        }
+        for proxy in &mut self.bystanders {
+            bystanders.push(proxy.turn().await);
+        }
+        (callers, bystanders)
+    }
+
+    /// Checks that storing this wakes nobody and costs nothing.
+    async fn nobody_notices(&mut self, what: &str, resource: Resource) {
+        let (encoded, woken) = (self.world.encoded(), self.world.push.woken());
+        self.world.put([resource]).await;
+        let (callers, bystanders) = self.turns().await;
+        assert!(callers.iter().chain(&bystanders).all(|work| *work == Work::Nothing), "{what}");
+        assert_eq!(self.world.push.woken(), woken, "{what}");
+        assert_eq!(self.world.encoded_since(&encoded), [], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_calls_the_service() {
+    let mut busy = Busy::new().await;
+    for joins in [true, false] {
+        let (encoded, woken) = (busy.world.encoded(), busy.world.push.woken());
+        match joins {
+            true => busy.world.put([dataplane("default", "backend-2", "127.0.1.9", "backend", &[])]).await,
+            false => busy.world.delete(Kind::Dataplane, "default", "backend-2").await,
+        }
+        let (callers, bystanders) = busy.turns().await;
+        assert!(callers.iter().all(|work| matches!(work, Work::Endpoints(_))), "{callers:?}");
+        assert_eq!(bystanders, [Work::Nothing, Work::Nothing, Work::Nothing]);
+        assert_eq!(busy.world.push.woken() - woken, CALLERS as u64);
+        assert_eq!(busy.world.encoded_since(&encoded), [(Type::Endpoint, 1)]);
+        let assignments: Vec<_> = busy
+            .callers
+            .iter()
+            .map(|caller| caller.current.as_ref().unwrap().target.of(Type::Endpoint).values().next().unwrap())
+            .collect();
+        assert!(assignments.iter().all(|one| Arc::ptr_eq(one, assignments[0])), "it is shared, not copied");
+        assert_eq!(assignments[0].body.windows(9).any(|text| text == b"127.0.1.9"), joins);
+    }
+}
+
+#[tokio::test]
+async fn a_second_proxy_like_the_first_encodes_only_its_own() {
+    let world = World::new();
+    world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
+    world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
+    let caller = |i| dataplane("default", &format!("web-{i}"), &format!("127.0.2.{i}"), "web", &["backend"]);
+    world.put([caller(1), caller(2)]).await;
+    let first = world.proxy("default", "web-1").await;
+    let encoded = world.encoded();
+    let second = world.proxy("default", "web-2").await;
+
+    let known = first.told().unwrap();
+    let fresh: Vec<_> = second.told().unwrap().into_iter().filter(|one| !known.contains(one)).collect();
+    let mut own: Vec<&str> = fresh.iter().map(|(_, name, _)| name.as_str()).collect();
+    own.sort_unstable();
+    assert_eq!(own, ["inbound:127.0.2.2:80", "localhost:80"], "where it listens, and its application");
+    assert_eq!(world.encoded_since(&encoded), [(Type::Cluster, 1), (Type::Listener, 1)]);
+}
+
+#[tokio::test]
+async fn the_same_proxy_coming_back_encodes_nothing() {
+    let busy = Busy::new().await;
+    let encoded = busy.world.encoded();
+    let again = busy.world.proxy("default", "web-0").await;
+    assert_eq!(busy.world.encoded_since(&encoded), []);
+    assert_eq!(again.told(), busy.callers[0].told());
+}
+
+#[tokio::test]
+async fn what_concerns_no_proxy_wakes_and_encodes_nothing() {
+    let mut busy = Busy::new().await;
+    let mut status = service("default", "backend", &[]);
+    let counts = json!({ "dataplaneProxies": { "connected": 7, "healthy": 7, "total": 7 } });
+    status.status = Some(Status::from_json(Kind::MeshService, counts).unwrap());
+    busy.nobody_notices("a status", status).await;
+
+    let insight = json!({ "subscriptions": [{ "id": "1", "connectTime": "2024-05-01T10:00:00Z" }] });
+    let key = Key::new(Kind::DataplaneInsight, "default", "backend-1");
+    busy.nobody_notices("an insight", resource(key, &[], insight)).await;
+
+    let secret = || json!({ "data": "c2VjcmV0" });
+    let key = Key::new(Kind::Secret, "default", "some-secret");
+    busy.nobody_notices("a secret", resource(key, &[], secret())).await;
+    let key = Key::global(Kind::GlobalSecret, "some-secret");
+    busy.nobody_notices("a global secret", resource(key, &[], secret())).await;
+
+    busy.nobody_notices("a Dataplane next door", dataplane("next-door", "b", "127.0.1.8", "b", &[])).await;
+    let same = dataplane("default", "backend-1", "127.0.1.1", "backend", &[]);
+    busy.nobody_notices("the same again", same).await;
+    busy.nobody_notices("a service nobody calls", service("default", "unloved", &[])).await;
+}
+
+#[tokio::test]
+async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_else() {
+    let mut busy = Busy::new().await;
+    let encoded = busy.world.encoded();
+    let spec = json!({
+        "targetRef": { "kind": "Mesh" },
+        "from": [{ "targetRef": { "kind": "MeshSubset", "tags": { "kuma.io/service": "web" } },
+                   "default": { "action": "Allow" } }]
+    });
+    let key = Key::new(Kind::MeshTrafficPermission, "default", "let-web-in");
+    busy.world.put([resource(key, &[], spec)]).await;
+    let (callers, bystanders) = busy.turns().await;
+    assert!(callers.iter().all(|work| *work == Work::Everything), "{callers:?}");
+    assert_eq!(bystanders, [Work::Everything, Work::Everything, Work::Nothing]);
+    // One inbound each: the callers', the server's and the loner's. Outbounds stay as they are.
+    assert_eq!(busy.world.encoded_since(&encoded), [(Type::Listener, CALLERS as u64 + 2)]);
+}
+
+#[tokio::test]
+async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
+    let world = World::new();
+    let team = [("team", "x")];
+    world.put([mesh("default", ""), service("default", "b", &team)]).await;
+    let outbound = json!({ "port": 10_000, "backendRef":
+        { "kind": "MeshService", "labels": { "team": "x" }, "port": 80 } });
+    let networking = json!({ "address": "127.0.2.1", "outbound": [outbound], "inbound":
+        [{ "port": 80, "tags": { "kuma.io/service": "web" } }] });
+    let key = Key::new(Kind::Dataplane, "default", "web");
+    world.put([resource(key, &[], json!({ "networking": networking }))]).await;
+    let mut proxy = world.proxy("default", "web").await;
+    let cluster = |proxy: &Proxy| {
+        let plan = &proxy.current.as_ref().unwrap().plan;
+        plan.outbounds.iter().map(|outbound| outbound.names.cluster.clone()).collect::<Vec<_>>()
+    };
+    let before = cluster(&proxy);
+    world.put([service("default", "a", &team)]).await;
+    assert_eq!(proxy.turn().await, Work::Everything);
+    assert_ne!(cluster(&proxy), before);
+    world.delete(Kind::MeshService, "default", "a").await;
+    proxy.turn().await;
+    assert_eq!(cluster(&proxy), before);
+}
+
+#[tokio::test]
+async fn a_change_between_connecting_and_the_first_configuration_is_not_missed() {
+    let world = World::new();
+    world.put([mesh("default", ""), service("default", "backend", &[])]).await;
+    let mut early = Proxy::connect(&world, traits("default", "web"));
+    assert_eq!(early.turn().await, Work::Everything);
+    assert!(early.current.is_none(), "there is no Dataplane yet");
+    world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
+    assert_eq!(early.turn().await, Work::Everything);
+
+    let mut proxy = Proxy::connect(&world, traits("default", "web"));
+    world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
+    proxy.turn().await;
+    early.turn().await;
+    assert!(proxy.told().is_some());
+    assert_eq!(proxy.told(), early.told());
+}

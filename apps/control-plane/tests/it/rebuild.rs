@@ -1,0 +1,267 @@
+//! After any changes every proxy has, byte for byte, what a control plane would tell it that has just
+//! started and knows nothing of the past.
+
+use std::sync::Arc;
+
+use control_plane::push::{Push, Work};
+use plan::ProxyTraits;
+use proptest::prelude::*;
+use resources::{Key, Kind, Resource, Status};
+use runtime::Shutdown;
+use serde_json::{Value, json};
+use store::Write as Stored;
+
+use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
+
+/// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
+type Write = (u8, u8, Option<[u8; 4]>);
+
+/// Some writes in one batch, and which proxies get their turn afterwards.
+type Step = (Vec<Write>, u8);
+
+const PROXIES: u8 = 4;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let content = prop::option::weighted(0.85, prop::array::uniform4(0u8..4));
+    let write = (0u8..16, 0u8..PROXIES, content);
+    prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
+}
+
+fn key(kind: Kind, name: &str) -> Key {
+    Key::new(kind, "default", name)
+}
+
+fn built(kind: u8, name: u8, content: [u8; 4]) -> Resource {
+    match kind {
+        0 => mesh("default", ["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]),
+        1..=6 => random_dataplane(name, content),
+        7..=10 => random_service(name, content),
+        11 | 12 => random_external(name, content),
+        13 => {
+            let certified = if content[0] < 2 { "ca-1" } else { "" };
+            let spec = json!({ "mTLS": { "issuedBackend": certified } });
+            resource(key(Kind::DataplaneInsight, &format!("dp-{name}")), &[], spec)
+        }
+        _ => {
+            let from = json!({ "targetRef": { "kind": "MeshSubset", "tags": tags(content[0]) },
+                "default": { "action": if content[1] < 2 { "Allow" } else { "Deny" } } });
+            let spec = json!({ "targetRef": { "kind": "Mesh" }, "from": [from] });
+            resource(key(Kind::MeshTrafficPermission, &format!("p-{name}")), &[], spec)
+        }
+    }
+}
+
+fn tags(seed: u8) -> Value {
+    match seed {
+        0 => json!({ "kuma.io/service": "a" }),
+        1 => json!({ "kuma.io/service": "b", "version": "1" }),
+        2 => json!({ "kuma.io/service": "b", "kuma.io/protocol": "http" }),
+        _ => json!({ "kuma.io/service": "a", "kuma.io/protocol": "grpc", "version": "1" }),
+    }
+}
+
+fn random_dataplane(name: u8, [first, second, calls, extra]: [u8; 4]) -> Resource {
+    let state = ["Ready", "NotReady", "Ignored", "Ready"][usize::from(extra)];
+    let backend =
+        |kind: &str, name: u8, port: u16| json!({ "kind": kind, "name": format!("s-{name}"), "port": port });
+    let outbounds = match calls {
+        0 => json!([{ "port": 1001, "backendRef": backend("MeshService", second, 80) },
+                    { "port": 1002, "tags": tags(first) }]),
+        1 => json!([{ "port": 1001, "backendRef":
+                        { "kind": "MeshService", "labels": { "team": "x" }, "port": 80 } },
+                    { "port": 1002, "backendRef": backend("MeshExternalService", first, 443) }]),
+        2 => json!([{ "port": 1001, "backendRef": backend("MeshService", first, 0) },
+                    { "port": 1002, "backendRef": backend("MeshService", first, 81) },
+                    { "port": 1003, "backendRef": backend("MeshExternalService", second, 0) }]),
+        _ => json!([{ "port": 1001, "tags": { "kuma.io/service": "a" } },
+                    { "port": 1001, "tags": { "kuma.io/service": "b" } }]),
+    };
+    let mut networking = json!({
+        "address": format!("127.0.3.{}", name + 4 * (extra / 3)),
+        "inbound": [
+            { "port": 80, "name": "web", "tags": tags(first) },
+            { "port": 81, "tags": tags(second), "state": state },
+        ],
+        "outbound": outbounds
+    });
+    if calls == 3 && extra > 1 {
+        networking["transparentProxying"] =
+            json!({ "redirectPortInbound": 15006, "redirectPortOutbound": 15001 });
+    }
+    let labels: &[(&str, &str)] = if second % 2 == 1 { &[("team", "x")] } else { &[] };
+    resource(key(Kind::Dataplane, &format!("dp-{name}")), labels, json!({ "networking": networking }))
+}
+
+fn random_service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
+    let selector = match selector {
+        0 => json!({ "dataplaneTags": { "kuma.io/service": "a" } }),
+        1 => json!({ "dataplaneTags": { "version": "*" } }),
+        2 => json!({ "dataplaneRef": { "name": format!("dp-{label}") } }),
+        _ => json!({ "dataplaneLabels": { "matchLabels": { "team": "x" } } }),
+    };
+    let ports = match port {
+        0 => json!([{ "port": 80, "targetPort": 80, "appProtocol": "http" }]),
+        1 => json!([{ "port": 80, "targetPort": 81, "appProtocol": "grpc" }]),
+        2 => json!([{ "port": 80, "targetPort": "web" }, { "port": 81, "targetPort": 81 }]),
+        _ => json!([{ "port": 81, "name": "x", "targetPort": 80 }]),
+    };
+    let labels: &[(&str, &str)] = if label > 1 { &[("team", "x")] } else { &[] };
+    let spec = json!({ "selector": selector, "ports": ports });
+    let mut service = resource(key(Kind::MeshService, &format!("s-{name}")), labels, spec);
+    if status > 1 {
+        let status =
+            json!({ "vips": [{ "ip": format!("241.0.{name}.{status}") }], "tls": { "status": "Ready" } });
+        service.status = Some(Status::from_json(Kind::MeshService, status).unwrap());
+    }
+    service
+}
+
+fn random_external(name: u8, [endpoint, tls, label, status]: [u8; 4]) -> Resource {
+    let address = ["host.example", "192.0.2.1", "", "unix:///tmp/x.sock"][usize::from(endpoint)];
+    let mut spec = json!({
+        "match": { "port": 443, "protocol": "tcp" },
+        "endpoints": [{ "address": address, "port": 443 + u16::from(tls) }]
+    });
+    if tls == 3 {
+        spec["tls"] = json!({ "enabled": true });
+    }
+    let labels: &[(&str, &str)] = if label == 3 { &[("kuma.io/zone", "west")] } else { &[] };
+    let mut external = resource(key(Kind::MeshExternalService, &format!("s-{name}")), labels, spec);
+    if status > 1 {
+        let status = json!({ "vip": { "ip": format!("242.0.{name}.{status}") } });
+        external.status = Some(Status::from_json(Kind::MeshExternalService, status).unwrap());
+    }
+    external
+}
+
+/// Writes a batch as far as it makes sense: what is not there cannot be deleted.
+async fn store(world: &World, batch: &[Write]) {
+    let snapshot = world.store.snapshot().unwrap();
+    let mut writes: Vec<Stored> = Vec::new();
+    for &(kind, name, content) in batch {
+        let resource = built(kind, name, content.unwrap_or_default());
+        let key = resource.key.clone();
+        // The last one of a batch counts.
+        writes.retain(|write| *write.key() != key);
+        match (content, snapshot.get(&key)) {
+            (Some(_), Some(old)) => writes.push(Stored::Update { resource, expected: old.version }),
+            (Some(_), None) => writes.push(Stored::Create(resource)),
+            (None, Some(_)) => writes.push(Stored::Delete { key, expected: None }),
+            (None, None) => {}
+        }
+    }
+    if writes.is_empty() {
+        return;
+    }
+    world.store.write(writes).await.unwrap();
+    world.push.caught_up().await;
+}
+
+/// What a control plane tells a proxy that has started just now.
+async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
+    let fresh = World::on(world.store.clone());
+    fresh.push.caught_up().await;
+    let mut proxy = Proxy::connect(&fresh, traits.clone());
+    proxy.turn().await;
+    proxy
+}
+
+fn same(incremental: &Proxy, scratch: &Proxy) {
+    // Whoever has lost its Dataplane keeps what it has; there is nothing to compare it with.
+    let Some(expect) = scratch.told() else { return };
+    let told = incremental.told().unwrap_or_default();
+    let names = |all: &[(xds::Type, String, Vec<u8>)]| -> Vec<String> {
+        all.iter().map(|(kind, name, _)| format!("{kind:?} {name}")).collect()
+    };
+    assert_eq!(names(&told), names(&expect));
+    for (told, expect) in told.iter().zip(&expect) {
+        assert_eq!(told, expect);
+    }
+}
+
+async fn follow(steps: &[Step]) {
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    let mut proxies: Vec<Proxy> = (0..PROXIES)
+        .map(|name| {
+            let traits = traits("default", &format!("dp-{name}"));
+            // Both ways of naming, with and without IPv6.
+            Proxy::connect(&world, ProxyTraits { unified_naming: name > 1, ipv6: name % 2 == 1, ..traits })
+        })
+        .collect();
+    for (batch, turns) in steps {
+        store(&world, batch).await;
+        for (name, proxy) in proxies.iter_mut().enumerate() {
+            // Who does not get its turn now has more to do later.
+            if turns & (1 << name) != 0 {
+                proxy.turn().await;
+                same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+            }
+        }
+    }
+    for proxy in &mut proxies {
+        proxy.turn().await;
+        same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+        assert_eq!(proxy.turn().await, Work::Nothing);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_changes_ends_where_a_rebuild_from_scratch_does(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(follow(&steps));
+    }
+}
+
+/// A proxy as the server runs it: it works whenever it is woken, until it is told to say what it has.
+async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Proxy {
+    let mut proxy = Proxy { connected: push.connect(traits), current: None };
+    loop {
+        let watcher = proxy.connected.watcher.clone();
+        tokio::select! {
+            biased;
+            work = watcher.work() => {
+                if let Some(next) = proxy.connected.compute(&work, proxy.current.as_ref()).await {
+                    proxy.current = Some(next);
+                }
+            }
+            () = ending.begun() => return proxy,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_missed_by_proxies_that_connect_while_everything_changes() {
+    let world = World::new();
+    world.put([mesh("default", ""), service("default", "a", &[]), service("default", "b", &[])]).await;
+    let ending = Shutdown::default();
+    let mut proxies = Vec::new();
+    for round in 0..150u8 {
+        let name = format!("web-{}", round % 30);
+        let calls: &[&str] = if round % 3 == 0 { &["a"] } else { &["b", "a"] };
+        world.put([dataplane("default", &name, &format!("127.0.4.{}", round % 30), "web", calls)]).await;
+        if round < 30 {
+            proxies.push(tokio::spawn(live(world.push.clone(), traits("default", &name), ending.clone())));
+        }
+        let server = ["a", "b"][usize::from(round % 2)];
+        let address = format!("127.0.5.{}", 1 + round / 2);
+        // Not waited for: whoever computes now may see it or not, but must hear of it.
+        let resource = dataplane("default", &format!("server-{}", round % 20), &address, server, &[]);
+        let known = world.store.snapshot().unwrap().get(&resource.key).map(|old| old.version);
+        let write = match known {
+            Some(expected) => Stored::Update { resource, expected },
+            None => Stored::Create(resource),
+        };
+        world.store.write(vec![write]).await.unwrap();
+    }
+    world.push.caught_up().await;
+    // Whoever still has something to do does that before it ends.
+    ending.begin();
+    for proxy in proxies {
+        let proxy = proxy.await.unwrap();
+        same(&proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+    }
+}

@@ -1,0 +1,115 @@
+//! MeshServices come from Dataplanes, and go when nobody needs them any more.
+
+use std::sync::Arc;
+
+use control_plane::{config::Config, mesh_services};
+use resources::{
+    Draft, Key, Kind, Resource, Status,
+    kinds::mesh_service::{MeshService, MeshServiceStatus, State},
+};
+use runtime::Shutdown;
+use store::{Memory, Store};
+
+use crate::world::{World, dataplane, eventually, mesh, registrar};
+
+/// A control plane's generator of services, ended when it is dropped.
+struct Generator(Shutdown);
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        self.0.begin();
+    }
+}
+
+fn generate(store: &Arc<dyn Store>, grace_period: &str) -> Generator {
+    let shutdown = Shutdown::default();
+    let mut config = Config::default();
+    config.mesh_service.deletion_grace_period = grace_period.parse().unwrap();
+    mesh_services::start(Arc::new(registrar(store.clone())), &config, &shutdown);
+    Generator(shutdown)
+}
+
+fn stored(store: &Arc<dyn Store>, mesh: &str, name: &str) -> Option<Arc<Resource>> {
+    store.snapshot().unwrap().get(&Key::new(Kind::MeshService, mesh, name)).cloned()
+}
+
+fn status(service: &Resource) -> MeshServiceStatus {
+    match &service.status {
+        Some(Status::MeshService(status)) => MeshServiceStatus::clone(status),
+        _ => MeshServiceStatus::default(),
+    }
+}
+
+async fn register(store: &Arc<dyn Store>, mesh: &str, name: &str, address: &str, service: &str) {
+    let dataplane = dataplane(mesh, name, address, service, &[]);
+    registrar(store.clone()).put(Draft::new(dataplane.key, dataplane.spec)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stored_dataplane_makes_its_service_with_an_address_and_names() {
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    let _generator = generate(&world.store, "1h");
+    register(&world.store, "default", "backend-1", "127.0.1.1", "backend").await;
+    let complete = || {
+        let service = stored(&world.store, "default", "backend")?;
+        (!status(&service).vips.is_empty()).then_some(service)
+    };
+    eventually("the service has an address", || complete().is_some()).await;
+    let service = complete().unwrap();
+    let spec = service.spec.get::<MeshService>().unwrap();
+    assert_eq!(spec.state, State::Available);
+    let ports: Vec<_> = spec.ports.iter().map(|port| (port.port, port.snis.len())).collect();
+    assert_eq!(ports, [(80, 1)], "each port can be asked for by one name");
+    assert_eq!(spec.identities.iter().map(|i| i.value.as_str()).collect::<Vec<_>>(), ["backend"]);
+    let vip: std::net::Ipv4Addr = status(&service).vips[0].ip.parse().unwrap();
+    assert_eq!(vip.octets()[0], 241, "{vip}");
+}
+
+#[tokio::test]
+async fn two_generators_on_one_store_agree_and_come_to_rest() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let world = World::on(store.clone());
+    world.put([mesh("default", "")]).await;
+    let _both = [generate(&store, "1h"), generate(&store, "1h")];
+    for i in 0..10 {
+        register(&store, "default", &format!("dp-{i}"), &format!("127.0.1.{i}"), &format!("s-{i}")).await;
+    }
+    let vips = || -> Vec<String> {
+        let snapshot = store.snapshot().unwrap();
+        let services = snapshot.in_mesh(Kind::MeshService, "default");
+        services.flat_map(|service| status(service).vips).map(|vip| vip.ip).collect()
+    };
+    eventually("every service has an address", || vips().len() == 10).await;
+    let distinct: std::collections::BTreeSet<String> = vips().into_iter().collect();
+    assert_eq!(distinct.len(), 10);
+    // At rest: nobody writes any more, so that the revision stays the same for a while.
+    let (mut last, mut unchanged) = (0, 0);
+    eventually("nothing is written any more", || {
+        let revision = store.snapshot().unwrap().revision();
+        unchanged = if revision == last { unchanged + 1 } else { 0 };
+        last = revision;
+        unchanged > 40
+    })
+    .await;
+    assert!(last < 100, "{last} revisions for ten services are a quarrel");
+}
+
+#[tokio::test]
+async fn a_service_without_dataplanes_goes_after_the_grace_period_whatever_happens_elsewhere() {
+    let world = World::new();
+    world.put([mesh("default", ""), mesh("next-door", "")]).await;
+    let _generator = generate(&world.store, "300ms");
+    register(&world.store, "default", "backend-1", "127.0.1.1", "backend").await;
+    eventually("the service is there", || stored(&world.store, "default", "backend").is_some()).await;
+    world.delete(Kind::Dataplane, "default", "backend-1").await;
+    let marked = || {
+        let service = stored(&world.store, "default", "backend");
+        service.is_none_or(|service| service.label("kuma.io/deletion-grace-period-started-at").is_some())
+    };
+    eventually("the service is marked", marked).await;
+    // Something else happens meanwhile, which must not make the generator forget.
+    register(&world.store, "next-door", "web-1", "127.0.1.2", "web").await;
+    eventually("the service next door is there", || stored(&world.store, "next-door", "web").is_some()).await;
+    eventually("the service is gone", || stored(&world.store, "default", "backend").is_none()).await;
+}

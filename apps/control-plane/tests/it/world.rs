@@ -1,0 +1,198 @@
+//! A store, the push loop on it, and proxies that are nothing but their configuration.
+
+use std::{sync::Arc, time::Duration};
+
+use control_plane::push::{Connected, Current, Push, Work};
+use jiff::Timestamp;
+use plan::{AdminTarget, ProxyTraits};
+use resources::{Key, Kind, Labels, Resource, Spec};
+use runtime::Shutdown;
+use serde_json::{Value, json};
+use store::{
+    Memory, Registrar, Store, Write,
+    registrar::{Mode, Setup},
+};
+use xds::Type;
+
+/// How long something may take that should happen at once.
+pub const SOON: Duration = Duration::from_secs(20);
+
+pub struct World {
+    pub store: Arc<dyn Store>,
+    pub push: Arc<Push>,
+    pub shutdown: Shutdown,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+    }
+}
+
+pub fn registrar(store: Arc<dyn Store>) -> Registrar {
+    let setup = Setup {
+        mode: Mode::Zone { name: "default".to_owned(), federated: false },
+        read_only: false,
+        disable_origin_label_validation: false,
+        unsafe_delete: false,
+        companions: Box::new(|_| Ok(Vec::new())),
+        now: Timestamp::now,
+    };
+    Registrar::new(store, setup)
+}
+
+pub fn resource(key: Key, labels: &[(&str, &str)], spec: Value) -> Resource {
+    let mut spec = Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap();
+    spec.apply_defaults();
+    Resource {
+        spec,
+        key,
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        status: None,
+    }
+}
+
+/// A mesh; `mode` is that of its mutual TLS, or empty for none.
+pub fn mesh(name: &str, mode: &str) -> Resource {
+    let mut spec = json!({ "meshServices": { "mode": "Everywhere" } });
+    if !mode.is_empty() {
+        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": mode });
+        spec["mtls"] = json!({ "enabledBackend": "ca-1", "backends": [backend] });
+    }
+    resource(Key::global(Kind::Mesh, name), &[], spec)
+}
+
+/// A Dataplane with one inbound that calls MeshServices, the first at port 10000.
+pub fn dataplane(mesh: &str, name: &str, address: &str, service: &str, calls: &[&str]) -> Resource {
+    let outbounds: Vec<Value> = calls
+        .iter()
+        .zip(10_000..)
+        .map(|(service, port)| {
+            json!({ "port": port, "backendRef": { "kind": "MeshService", "name": service, "port": 80 } })
+        })
+        .collect();
+    let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
+    let networking =
+        json!({ "address": address, "inbound": [{ "port": 80, "tags": tags }], "outbound": outbounds });
+    resource(Key::new(Kind::Dataplane, mesh, name), &[], json!({ "networking": networking }))
+}
+
+pub fn service(mesh: &str, name: &str, labels: &[(&str, &str)]) -> Resource {
+    let spec = json!({
+        "selector": { "dataplaneTags": { "kuma.io/service": name } },
+        "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }],
+        "identities": [{ "type": "ServiceTag", "value": name }]
+    });
+    resource(Key::new(Kind::MeshService, mesh, name), labels, spec)
+}
+
+pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
+    ProxyTraits {
+        mesh: mesh.into(),
+        name: name.into(),
+        unified_naming: false,
+        reuse_port: true,
+        ipv6: false,
+        admin_port: 0,
+        admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
+        readiness_port: 9902,
+        system_ca_path: None,
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        World::on(Arc::new(Memory::default()))
+    }
+
+    /// Another control plane on the same store.
+    pub fn on(store: Arc<dyn Store>) -> World {
+        let push = Arc::new(Push::new(store.clone(), "default"));
+        let shutdown = Shutdown::default();
+        push.start(&shutdown);
+        World { store, push, shutdown }
+    }
+
+    /// Stores resources in one batch, whether they were there or not.
+    pub async fn put(&self, resources: impl IntoIterator<Item = Resource>) {
+        let stored = self.store.snapshot().unwrap();
+        let write = |resource: Resource| match stored.get(&resource.key) {
+            Some(old) => Write::Update { expected: old.version, resource },
+            None => Write::Create(resource),
+        };
+        self.store.write(resources.into_iter().map(write).collect()).await.unwrap();
+        self.push.caught_up().await;
+    }
+
+    pub async fn delete(&self, kind: Kind, mesh: &str, name: &str) {
+        let key = Key::new(kind, mesh, name);
+        self.store.write(vec![Write::Delete { key, expected: None }]).await.unwrap();
+        self.push.caught_up().await;
+    }
+
+    /// How many resources of each type were encoded until now.
+    pub fn encoded(&self) -> Vec<(Type, u64)> {
+        Type::ALL.map(|kind| (kind, self.push.encoder().encoded(kind))).to_vec()
+    }
+
+    /// What was encoded since `before`, without what was not.
+    pub fn encoded_since(&self, before: &[(Type, u64)]) -> Vec<(Type, u64)> {
+        let now = self.encoded().into_iter().zip(before);
+        now.map(|((kind, now), (_, before))| (kind, now - before)).filter(|(_, more)| *more > 0).collect()
+    }
+
+    /// Connects a proxy and computes its configuration.
+    pub async fn proxy(&self, mesh: &str, name: &str) -> Proxy {
+        self.push.caught_up().await;
+        let mut proxy = Proxy::connect(self, traits(mesh, name));
+        assert_eq!(proxy.turn().await, Work::Everything);
+        proxy
+    }
+}
+
+/// A connected proxy, and what it was told.
+pub struct Proxy {
+    pub connected: Connected,
+    pub current: Option<Current>,
+}
+
+impl Proxy {
+    pub fn connect(world: &World, traits: ProxyTraits) -> Proxy {
+        Proxy { connected: world.push.connect(traits), current: None }
+    }
+
+    /// Does what there is to do, and says what that was.
+    pub async fn turn(&mut self) -> Work {
+        let watcher = self.connected.watcher.clone();
+        let work = tokio::select! {
+            biased;
+            work = watcher.work() => work,
+            () = std::future::ready(()) => return Work::Nothing,
+        };
+        if let Some(next) = self.connected.compute(&work, self.current.as_ref()).await {
+            self.current = Some(next);
+        }
+        work
+    }
+
+    /// Every resource: type, name and content.
+    pub fn told(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
+        let target = &self.current.as_ref()?.target;
+        let of_kind =
+            |kind: Type| target.of(kind).values().map(move |r| (kind, r.name.to_string(), r.body.to_vec()));
+        Some(Type::ALL.into_iter().flat_map(of_kind).collect())
+    }
+}
+
+/// Waits for a condition that should hold soon.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "still not so: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
