@@ -3,8 +3,8 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    apply, client, completion, config, control_planes, delete, failure, failure::Result, generate, get, kri,
-    reference, sni, version,
+    apply, client, completion, config, control_planes, delete, failure, failure::Result, generate, get,
+    inspect, kri, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -55,6 +55,16 @@ pub enum Command {
     Apply(apply::Apply),
     Get(get::Get),
     Delete(delete::Delete),
+    /// Show how proxies, meshes, services and zones are doing
+    Inspect {
+        #[command(subcommand)]
+        command: inspect::Inspect,
+    },
+    /// Look into one proxy
+    Proxy {
+        #[command(subcommand)]
+        command: proxy::Proxy,
+    },
     /// Show and change which control planes this client knows
     Config {
         #[command(subcommand)]
@@ -99,6 +109,8 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Inspect { command } => command.run(&settings()?.client()?),
+        Command::Proxy { command } => command.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),
         Command::Config { command: ConfigCommand::ControlPlanes { command } } => command.run(settings()?),
         Command::Generate { command } => command.run(&cli.global),

@@ -4,19 +4,17 @@ mod columns;
 mod watch;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     client::{Client, query_value},
     control_planes::pair,
     failure::{Failure, Result},
     output::{self, Format, Output},
+    pages::{self, Found},
     terminal,
     types::{DEFAULT_MESH, Type},
 };
-
-/// As many as the REST API gives at once.
-const LARGEST_PAGE: usize = 1000;
 
 /// Show resources
 #[derive(Debug, Args)]
@@ -51,14 +49,6 @@ pub struct Get {
     offset: Option<u32>,
 }
 
-/// What one look at the control plane found.
-struct Found {
-    items: Vec<Value>,
-    total: u64,
-    next_offset: Option<u64>,
-    revision: Option<String>,
-}
-
 impl Get {
     pub fn run(&self, client: &Client) -> Result<()> {
         let kind = Type::resolve(&self.kind, client)?;
@@ -83,10 +73,9 @@ impl Get {
 
     fn list(&self, kind: &Type, client: &Client) -> Result<()> {
         let found = self.look(kind, client)?;
-        let list = || json!({ "total": found.total, "items": found.items, "next": found.next_offset });
         let text = match self.output.format {
-            Format::Json => output::json(&list()),
-            Format::Yaml => output::yaml(&list()),
+            Format::Json => output::json(&found.to_json()),
+            Format::Yaml => output::yaml(&found.to_json()),
             format => columns::render(kind, &found.items, format),
         };
         terminal::data(&text)?;
@@ -114,40 +103,15 @@ impl Get {
             let items: Vec<Value> = self.one(kind, name, client)?.into_iter().collect();
             return Ok(Found { total: items.len() as u64, items, next_offset: None, revision: None });
         }
-        let one_page = self.size.is_some();
-        let size = self.size.map_or(LARGEST_PAGE, |size| size as usize);
-        let mut offset = u64::from(self.offset.unwrap_or(0));
-        let mut items = Vec::new();
-        loop {
-            let answer = client.get(&self.page(kind, size, offset))?;
-            let revision = answer.revision.clone();
-            let mut page = answer.json(&format!("could not list {}", kind.path))?;
-            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
-                return Err(Failure::failed(format!(
-                    "could not list {}: the answer has no items",
-                    kind.path
-                )));
-            };
-            let more = !page["next"].is_null() && !found.is_empty();
-            offset += found.len() as u64;
-            items.extend(found);
-            if one_page || !more {
-                let total = page["total"].as_u64().unwrap_or(items.len() as u64);
-                return Ok(Found { items, total, next_offset: more.then_some(offset), revision });
-            }
-        }
-    }
-
-    fn page(&self, kind: &Type, size: usize, offset: u64) -> String {
         let mesh = (!self.all_meshes).then_some(self.mesh.as_str());
-        let mut path = format!("{}?size={size}", kind.collection(mesh));
-        if offset > 0 {
-            path.push_str(&format!("&offset={offset}"));
-        }
-        for (key, value) in &self.labels {
-            let filter = query_value(&format!("filter[labels.{key}]"));
-            path.push_str(&format!("&{filter}={}", query_value(value)));
-        }
-        path
+        let filters: String = self
+            .labels
+            .iter()
+            .map(|(key, value)| {
+                format!("&{}={}", query_value(&format!("filter[labels.{key}]")), query_value(value))
+            })
+            .collect();
+        let offset = u64::from(self.offset.unwrap_or(0));
+        pages::read(client, &kind.collection(mesh), &filters, self.size, offset)
     }
 }

@@ -4,6 +4,7 @@
 //! stderr, and the exit code says whose fault a failure was; see [`failure`].
 
 mod apply;
+mod cell;
 mod cli;
 mod client;
 mod completion;
@@ -13,8 +14,11 @@ mod delete;
 mod failure;
 mod generate;
 mod get;
+mod inspect;
 mod kri;
 mod output;
+mod pages;
+mod proxy;
 mod reference;
 mod sni;
 mod terminal;

@@ -1,16 +1,13 @@
 //! What a table shows of each kind: what an operator asks about it first.
 
-use jiff::{Timestamp, Unit};
 use resources::{Kind, labels};
 use serde_json::Value;
 
 use crate::{
+    cell::{self, Column, endpoint, list, number, since, text},
     output::{self, Format},
     types::Type,
 };
-
-/// A title and how its cell is read from a resource.
-type Column = (&'static str, fn(&Value) -> String);
 
 pub fn render<'a>(kind: &Type, items: impl IntoIterator<Item = &'a Value>, format: Format) -> String {
     if format == Format::Name {
@@ -30,11 +27,7 @@ pub fn cells<'a>(
     items: impl IntoIterator<Item = &'a Value>,
     format: Format,
 ) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let columns = columns(kind, format == Format::Wide);
-    let titles = columns.iter().map(|(title, _)| *title).collect();
-    let rows =
-        items.into_iter().map(|item| columns.iter().map(|(_, cell)| or_dash(cell(item))).collect()).collect();
-    (titles, rows)
+    cell::grid(&columns(kind, format == Format::Wide), items)
 }
 
 fn columns(kind: &Type, wide: bool) -> Vec<Column> {
@@ -145,22 +138,6 @@ fn wide_columns(kind: Kind) -> Vec<Column> {
     }
 }
 
-fn or_dash(cell: String) -> String {
-    if cell.is_empty() { "-".to_owned() } else { cell }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
 fn label(item: &Value, key: &str) -> String {
     text(&item["labels"][key])
 }
@@ -170,22 +147,6 @@ fn own_labels(item: &Value) -> String {
     let all = item["labels"].as_object().into_iter().flatten();
     let own = all.filter(|(key, _)| !key.starts_with("kuma.io/") && !key.starts_with("k8s.kuma.io/"));
     own.map(|(key, value)| format!("{key}={}", text(value))).collect::<Vec<_>>().join(",")
-}
-
-fn list(value: &Value, show: fn(&Value) -> String) -> String {
-    let shown: Vec<String> =
-        value.as_array().into_iter().flatten().map(show).filter(|item| !item.is_empty()).collect();
-    shown.join(",")
-}
-
-fn endpoint(of: &Value, address: &str, port: &str) -> String {
-    let (address, port) = (text(&of[address]), text(&of[port]));
-    match (address.is_empty(), port.is_empty()) {
-        (true, true) => String::new(),
-        (false, true) => address,
-        _ if address.contains(':') => format!("[{address}]:{port}"),
-        _ => format!("{address}:{port}"),
-    }
 }
 
 /// `80/http`.
@@ -271,20 +232,6 @@ fn last_connected(item: &Value) -> String {
 
 fn age(item: &Value) -> String {
     since(&item["creationTime"])
-}
-
-/// `5s`, `3m`, `2h`, `9d`: one unit is enough to see how old something is.
-fn since(time: &Value) -> String {
-    let Some(time) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
-        return String::new();
-    };
-    let seconds = Timestamp::now().since((Unit::Second, time)).map_or(0, |span| span.get_seconds()).max(0);
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
 
 /// A mesh that does not say anything about MeshServices has none.

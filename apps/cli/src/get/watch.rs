@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{Found, Get, columns};
+use super::{Get, columns};
 use crate::{
     client::Client,
     failure::{Failure, Result},
     output::{self, Format},
+    pages::Found,
     terminal,
     types::Type,
 };

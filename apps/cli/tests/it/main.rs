@@ -6,6 +6,8 @@ mod apply_input;
 mod config;
 mod generate;
 mod get;
+mod inspect;
 mod names;
 mod program;
+mod proxy;
 mod server;

@@ -1,0 +1,141 @@
+//! `inspect`: how proxies, meshes, services and zones are doing, and what one proxy says.
+
+mod columns;
+pub mod dataplane;
+
+use clap::{Args, Subcommand};
+use resources::Kind;
+
+use crate::{
+    cell::{self, Column},
+    client::{Client, query_value},
+    control_planes::pair,
+    failure::Result,
+    output::{self, Format, Output},
+    pages, terminal,
+    types::{DEFAULT_MESH, Type},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum Inspect {
+    Dataplanes(Dataplanes),
+    Dataplane(dataplane::Dataplane),
+    Meshes(Meshes),
+    Services(Services),
+    Zones(Zones),
+}
+
+/// Show whether proxies are connected, what they were sent and what they run
+#[derive(Debug, Args)]
+pub struct Dataplanes {
+    #[command(flatten)]
+    scope: InMesh,
+    /// Only proxies with this tag; repeatable, all must match on one inbound
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    tag: Vec<(String, String)>,
+    /// Only gateways; --gateway=builtin for one kind of them, --gateway=false for all other proxies
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = ["true", "false", "builtin", "delegated"])]
+    gateway: Option<String>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Show how many proxies, services and policies meshes have
+#[derive(Debug, Args)]
+pub struct Meshes {
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Show the services named by kuma.io/service and how many of their proxies are online
+#[derive(Debug, Args)]
+pub struct Services {
+    #[command(flatten)]
+    scope: InMesh,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Show whether the control planes of zones are connected and what they were sent
+#[derive(Debug, Args)]
+pub struct Zones {
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Which meshes to look at.
+#[derive(Debug, Args)]
+struct InMesh {
+    /// Mesh to look at
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    /// Look at all meshes
+    #[arg(short = 'A', long, conflicts_with = "mesh")]
+    all_meshes: bool,
+}
+
+impl InMesh {
+    fn collection(&self, kind: Kind) -> String {
+        Type::of_kind(kind).collection((!self.all_meshes).then_some(self.mesh.as_str()))
+    }
+}
+
+impl Inspect {
+    pub fn run(&self, client: &Client) -> Result<()> {
+        match self {
+            Inspect::Dataplanes(dataplanes) => dataplanes.run(client),
+            Inspect::Dataplane(dataplane) => dataplane.run(client),
+            Inspect::Meshes(Meshes { output }) => {
+                let path = Type::of_kind(Kind::MeshInsight).collection(None);
+                show(client, &path, "", "mesh", output, columns::meshes)
+            }
+            Inspect::Services(Services { scope, output }) => {
+                let path = scope.collection(Kind::ServiceInsight);
+                show(client, &path, "", "service", output, columns::services)
+            }
+            Inspect::Zones(Zones { output }) => {
+                let path = format!("{}/_overview", Type::of_kind(Kind::Zone).collection(None));
+                show(client, &path, "", "zone", output, columns::zones)
+            }
+        }
+    }
+}
+
+impl Dataplanes {
+    fn run(&self, client: &Client) -> Result<()> {
+        let path = format!("{}/_overview", self.scope.collection(Kind::Dataplane));
+        let mut filters = String::new();
+        for (key, value) in &self.tag {
+            filters.push_str(&format!("&tag={}", query_value(&format!("{key}:{value}"))));
+        }
+        if let Some(gateway) = &self.gateway {
+            filters.push_str(&format!("&gateway={gateway}"));
+        }
+        show(client, &path, &filters, "dataplane", &self.output, columns::dataplanes)
+    }
+}
+
+/// Lists a collection in the form asked for. `columns` are told whether there is room for all.
+fn show(
+    client: &Client,
+    path: &str,
+    filters: &str,
+    noun: &str,
+    output: &Output,
+    columns: fn(bool) -> Vec<Column>,
+) -> Result<()> {
+    let found = pages::all(client, path, filters)?;
+    let rendered = match output.format {
+        Format::Json => output::json(&found.to_json()),
+        Format::Yaml => output::yaml(&found.to_json()),
+        Format::Name => {
+            found.items.iter().map(|item| format!("{noun}/{}\n", cell::text(&item["name"]))).collect()
+        }
+        Format::Table | Format::Wide => {
+            let (titles, rows) = cell::grid(&columns(output.format == Format::Wide), &found.items);
+            output::table(&titles, rows)
+        }
+    };
+    Ok(terminal::data(&rendered)?)
+}

@@ -1,0 +1,197 @@
+//! What the tables of `inspect` show: the titles Kuma gives them, the most asked for by default.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::cell::{Column, list, number, since, text, time};
+
+pub fn dataplanes(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("MESH", |item| text(&item["mesh"])),
+        ("NAME", |item| text(&item["name"])),
+        ("TAGS", tags),
+        ("STATUS", proxy_status),
+        ("LAST CONNECTED AGO", |item| last_connected(&item["dataplaneInsight"])),
+        ("LAST UPDATED AGO", |item| last_updated(&item["dataplaneInsight"])),
+        ("TOTAL UPDATES", |item| total(&item["dataplaneInsight"], "responsesSent")),
+        ("TOTAL ERRORS", |item| total(&item["dataplaneInsight"], "responsesRejected")),
+    ];
+    if wide {
+        columns.extend::<[Column; 6]>([
+            ("CERT REGENERATED AGO", |item| since(&certificate(item)["lastCertificateRegeneration"])),
+            ("CERT EXPIRATION", |item| moment(&certificate(item)["certificateExpirationTime"])),
+            ("CERT REGENERATIONS", |item| text(&certificate(item)["certificateRegenerations"])),
+            ("CERT BACKEND", |item| text(&certificate(item)["issuedBackend"])),
+            ("KUMA-DP VERSION", |item| text(&version(&item["dataplaneInsight"])["kumaDp"]["version"])),
+            ("ENVOY VERSION", |item| text(&version(&item["dataplaneInsight"])["envoy"]["version"])),
+        ]);
+    }
+    columns
+}
+
+pub fn zones(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("NAME", |item| text(&item["name"])),
+        ("STATUS", zone_status),
+        ("LAST CONNECTED AGO", |item| last_connected(&item["zoneInsight"])),
+        ("LAST UPDATED AGO", |item| last_updated(&item["zoneInsight"])),
+        ("TOTAL UPDATES", |item| total(&item["zoneInsight"], "responsesSent")),
+        ("TOTAL ERRORS", |item| total(&item["zoneInsight"], "responsesRejected")),
+        ("ZONE-CP VERSION", |item| text(&version(&item["zoneInsight"])["kumaCp"]["version"])),
+    ];
+    if wide {
+        columns.push(("ENABLED", |item| if is_disabled(item) { "no" } else { "yes" }.to_owned()));
+        columns.push(("ZONE-CP INSTANCE", |item| {
+            latest(&item["zoneInsight"]).map(|s| text(&s["zoneInstanceId"])).unwrap_or_default()
+        }));
+    }
+    columns
+}
+
+pub fn meshes(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("NAME", |item| text(&item["name"])),
+        ("DATAPLANES", |item| online(&item["dataplanes"])),
+        ("DEGRADED", |item| number(&item["dataplanes"]["partiallyDegraded"]).to_string()),
+        ("SERVICES", |item| number(&item["services"]["total"]).to_string()),
+        ("POLICIES", |item| {
+            let policies = item["policies"].as_object().into_iter().flat_map(Map::values);
+            policies.map(|policy| number(&policy["total"])).sum::<u64>().to_string()
+        }),
+        ("CERT BACKENDS", |item| by_key(&item["mTLS"]["issuedBackends"])),
+    ];
+    if wide {
+        columns.push(("KUMA-DP VERSIONS", |item| by_key(&item["dpVersions"]["kumaDp"])));
+        columns.push(("ENVOY VERSIONS", |item| by_key(&item["dpVersions"]["envoy"])));
+        columns.push(("LAST UPDATED AGO", |item| since(&item["modificationTime"])));
+    }
+    columns
+}
+
+pub fn services(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("MESH", |item| text(&item["mesh"])),
+        ("NAME", |item| text(&item["name"])),
+        ("TYPE", |item| item["serviceType"].as_str().unwrap_or("internal").to_owned()),
+        ("STATUS", |item| {
+            match item["status"].as_str() {
+                Some("online") => "Online",
+                Some("offline") => "Offline",
+                Some("partially_degraded") => "Partially degraded",
+                _ => "Not available",
+            }
+            .to_owned()
+        }),
+        ("DATAPLANES", |item| online(&item["dataplanes"])),
+        ("ADDRESS", |item| text(&item["addressPort"])),
+    ];
+    if wide {
+        columns.push(("ZONES", |item| list(&item["zones"], text)));
+        columns.push(("CERT BACKENDS", |item| by_key(&item["issuedBackends"])));
+    }
+    columns
+}
+
+/// `kuma.io/protocol=http kuma.io/service=web,web-admin`: all values of a tag together.
+fn tags(item: &Value) -> String {
+    let networking = &item["dataplane"]["networking"];
+    let inbounds = networking["inbound"].as_array().into_iter().flatten();
+    let mut all: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for carrier in inbounds.chain([&networking["gateway"]]) {
+        for (key, value) in carrier["tags"].as_object().into_iter().flatten() {
+            all.entry(key).or_default().insert(text(value));
+        }
+    }
+    let shown = all.into_iter().map(|(key, values)| {
+        let values: Vec<String> = values.into_iter().collect();
+        format!("{key}={}", values.join(","))
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// A proxy is as well as its connection and, unless it is a gateway, its inbounds.
+fn proxy_status(item: &Value) -> String {
+    let networking = &item["dataplane"]["networking"];
+    if !is_online(&item["dataplaneInsight"]) {
+        return "Offline".to_owned();
+    }
+    let inbounds: Vec<&Value> = networking["inbound"].as_array().into_iter().flatten().collect();
+    let ready = inbounds.iter().filter(|inbound| takes_traffic(inbound)).count();
+    match ready {
+        _ if !networking["gateway"].is_null() => "Online",
+        ready if ready == inbounds.len() => "Online",
+        0 => "Offline",
+        _ => "Partially degraded",
+    }
+    .to_owned()
+}
+
+fn takes_traffic(inbound: &Value) -> bool {
+    inbound["state"] != "NotReady"
+        && inbound["health"].as_object().is_none_or(|h| h.get("ready") == Some(&true.into()))
+}
+
+fn zone_status(item: &Value) -> String {
+    let online = !is_disabled(item) && is_online(&item["zoneInsight"]);
+    if online { "Online" } else { "Offline" }.to_owned()
+}
+
+fn is_disabled(item: &Value) -> bool {
+    item["zone"]["enabled"] == false
+}
+
+fn subscriptions(insight: &Value) -> impl Iterator<Item = &Value> {
+    insight["subscriptions"].as_array().into_iter().flatten()
+}
+
+fn is_online(insight: &Value) -> bool {
+    subscriptions(insight).any(|s| !s["connectTime"].is_null() && s["disconnectTime"].is_null())
+}
+
+fn latest(insight: &Value) -> Option<&Value> {
+    subscriptions(insight).filter(|s| !s["connectTime"].is_null()).last()
+}
+
+fn version(insight: &Value) -> &Value {
+    latest(insight).map_or(&Value::Null, |subscription| &subscription["version"])
+}
+
+fn last_connected(insight: &Value) -> String {
+    latest(insight).map_or_else(|| "never".to_owned(), |subscription| since(&subscription["connectTime"]))
+}
+
+/// The newest update, on whichever connection it came.
+fn last_updated(insight: &Value) -> String {
+    let updates = subscriptions(insight).map(|subscription| &subscription["status"]["lastUpdateTime"]);
+    let newest = updates.filter(|update| time(update).is_some()).max_by_key(|update| time(update));
+    newest.map_or_else(|| "never".to_owned(), since)
+}
+
+fn total(insight: &Value, count: &str) -> String {
+    subscriptions(insight).map(|s| number(&s["status"]["total"][count])).sum::<u64>().to_string()
+}
+
+fn certificate(item: &Value) -> &Value {
+    &item["dataplaneInsight"]["mTLS"]
+}
+
+/// `2024-05-02 10:00:00`, in UTC.
+fn moment(value: &Value) -> String {
+    time(value).map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default()
+}
+
+/// `3/4`: online of all.
+fn online(of: &Value) -> String {
+    let total = number(&of["total"]);
+    if of.is_null() { String::new() } else { format!("{}/{total}", number(&of["online"])) }
+}
+
+/// `ca-1=3,ca-2=1`: how many proxies each has.
+fn by_key(of: &Value) -> String {
+    let counts = of.as_object().into_iter().flatten().map(|(key, count)| {
+        let count = if count.is_object() { number(&count["total"]) } else { number(count) };
+        format!("{key}={count}")
+    });
+    counts.collect::<Vec<_>>().join(",")
+}

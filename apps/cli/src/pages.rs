@@ -1,0 +1,55 @@
+//! Lists of the REST API come in pages; this reads one, or all of them.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    failure::{Failure, Result},
+};
+
+/// As many as the REST API gives at once.
+const LARGEST_PAGE: u32 = 1000;
+
+/// What one look at the control plane found.
+pub struct Found {
+    pub items: Vec<Value>,
+    pub total: u64,
+    pub next_offset: Option<u64>,
+    pub revision: Option<String>,
+}
+
+impl Found {
+    /// As the REST API says it, with an offset in place of an address.
+    pub fn to_json(&self) -> Value {
+        json!({ "total": self.total, "items": self.items, "next": self.next_offset })
+    }
+}
+
+/// Everything in a collection.
+pub fn all(client: &Client, collection: &str, filters: &str) -> Result<Found> {
+    read(client, collection, filters, None, 0)
+}
+
+/// One page if a size is given, else everything from the offset on. `filters` start with `&`.
+pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>, from: u64) -> Result<Found> {
+    let attempted = format!("could not list {}", collection.trim_start_matches('/'));
+    let page_size = size.unwrap_or(LARGEST_PAGE);
+    let mut offset = from;
+    let mut items = Vec::new();
+    loop {
+        let skipped = if offset > 0 { format!("&offset={offset}") } else { String::new() };
+        let answer = client.get(&format!("{collection}?size={page_size}{skipped}{filters}"))?;
+        let revision = answer.revision.clone();
+        let mut page = answer.json(&attempted)?;
+        let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
+            return Err(Failure::failed(format!("{attempted}: the answer has no items")));
+        };
+        let more = !page["next"].is_null() && !found.is_empty();
+        offset += found.len() as u64;
+        items.extend(found);
+        if size.is_some() || !more {
+            let total = page["total"].as_u64().unwrap_or(items.len() as u64);
+            return Ok(Found { items, total, next_offset: more.then_some(offset), revision });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! `proxy config NAME WHAT`: the parts of one proxy's configuration, one row each.
+
+pub mod dump;
+pub mod rows;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::{
+    cell::{self, Column, endpoint, list, text},
+    client::Client,
+    failure::{Failure, Result},
+    output::{self, Format, Output},
+    terminal,
+    types::DEFAULT_MESH,
+};
+use dump::Dump;
+
+#[derive(Debug, Subcommand)]
+pub enum Proxy {
+    Config(Config),
+}
+
+/// Show the parts of a proxy's configuration
+///
+/// KIND says how a name is made: kri and self are unified names, legacy those of older proxies, system
+/// what is internal, other what follows none of these.
+#[derive(Debug, Args)]
+pub struct Config {
+    /// Name of the proxy
+    #[arg(value_name = "NAME")]
+    proxy: String,
+    /// Which parts
+    #[arg(value_name = "PART")]
+    part: Part,
+    /// Only parts whose name contains this
+    #[arg(long, value_name = "SUBSTRING", default_value = "", hide_default_value = true)]
+    name: String,
+    /// Mesh of the proxy
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    /// What the control plane would send now, instead of what the proxy runs
+    #[arg(long)]
+    expected: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The parts of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    Listeners,
+    Routes,
+    Clusters,
+    Endpoints,
+    Secrets,
+}
+
+impl Proxy {
+    pub fn run(&self, client: &Client) -> Result<()> {
+        let Proxy::Config(config) = self;
+        config.run(client)
+    }
+}
+
+impl Config {
+    fn run(&self, client: &Client) -> Result<()> {
+        if self.expected && self.part == Part::Secrets {
+            return Err(Failure::invalid(
+                "the control plane does not show secrets: leave out --expected to see those the proxy runs",
+            ));
+        }
+        let dump = match self.expected {
+            true => Dump::of_control_plane(client, &self.mesh, &self.proxy)?,
+            false => Dump::of_proxy(client, &self.mesh, &self.proxy, self.part == Part::Endpoints)?,
+        };
+        let mut items = rows::of(&dump, self.part);
+        items.retain(|item| self.wants(item));
+        let all = || json!({ "total": items.len(), "items": items });
+        let rendered = match self.output.format {
+            Format::Json => output::json(&all()),
+            Format::Yaml => output::yaml(&all()),
+            Format::Name => {
+                let mut names: Vec<String> = items
+                    .iter()
+                    .map(|item| format!("{}/{}\n", self.part.noun(), text(&item["name"])))
+                    .collect();
+                names.dedup();
+                names.concat()
+            }
+            format => {
+                let (titles, rows) = cell::grid(&columns(self.part, format == Format::Wide), &items);
+                output::table(&titles, rows)
+            }
+        };
+        Ok(terminal::data(&rendered)?)
+    }
+
+    fn wants(&self, item: &Value) -> bool {
+        let mut names = ["name", "virtualHost", "route"].iter().filter_map(|field| item[*field].as_str());
+        names.any(|name| name.contains(&self.name))
+    }
+}
+
+impl Part {
+    fn noun(self) -> &'static str {
+        match self {
+            Part::Listeners => "listener",
+            Part::Routes => "route",
+            Part::Clusters => "cluster",
+            Part::Endpoints => "endpoint",
+            Part::Secrets => "secret",
+        }
+    }
+}
+
+fn columns(part: Part, wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> =
+        vec![("NAME", |item| text(&item["name"])), ("KIND", |item| text(&item["kind"]))];
+    let (own, more): (Vec<Column>, Vec<Column>) = match part {
+        Part::Listeners => (
+            vec![
+                ("ADDRESS", |item| endpoint(item, "address", "port")),
+                ("PROTOCOL", |item| list(&item["protocols"], text)),
+                ("DIRECTION", |item| text(&item["direction"])),
+                ("TLS", tls),
+                ("STATE", |item| text(&item["state"])),
+            ],
+            vec![("ERROR", |item| text(&item["error"]))],
+        ),
+        Part::Routes => (
+            vec![
+                ("VIRTUAL HOST", |item| text(&item["virtualHost"])),
+                ("MATCH", |item| text(&item["match"])),
+                ("DESTINATION", |item| list(&item["destinations"], text)),
+            ],
+            vec![
+                ("ROUTE", |item| text(&item["route"])),
+                ("DOMAINS", |item| list(&item["domains"], text)),
+                ("STATE", |item| text(&item["state"])),
+            ],
+        ),
+        Part::Clusters => (
+            vec![
+                ("TYPE", |item| text(&item["type"])),
+                ("ADDRESS", |item| list(&item["endpoints"], |e| endpoint(e, "address", "port"))),
+                ("PROTOCOL", |item| text(&item["protocol"])),
+                ("TLS", tls),
+                ("STATE", |item| text(&item["state"])),
+            ],
+            vec![("ERROR", |item| text(&item["error"]))],
+        ),
+        Part::Endpoints => (
+            vec![
+                ("ADDRESS", |item| endpoint(item, "address", "port")),
+                ("HEALTH", |item| text(&item["health"])),
+                ("WEIGHT", |item| text(&item["weight"])),
+                ("ZONE", |item| text(&item["zone"])),
+            ],
+            vec![("PRIORITY", |item| text(&item["priority"]))],
+        ),
+        Part::Secrets => (
+            vec![
+                ("TYPE", |item| text(&item["type"])),
+                ("STATE", |item| text(&item["state"])),
+                ("LAST UPDATED AGO", |item| cell::since(&item["lastUpdated"])),
+            ],
+            Vec::new(),
+        ),
+    };
+    columns.extend(own);
+    if wide {
+        columns.extend(more);
+    }
+    columns
+}
+
+fn tls(item: &Value) -> String {
+    if item["tls"] == true { "yes" } else { "no" }.to_owned()
+}

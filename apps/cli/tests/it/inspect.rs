@@ -1,0 +1,276 @@
+//! `inspect`: tables and documents about proxies, meshes, services and zones.
+
+use serde_json::{Value, json};
+
+use crate::{program::Program, server::Server};
+
+fn list(items: &[Value]) -> Value {
+    json!({"total": items.len(), "items": items, "next": null})
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+/// A proxy that connected twice; `inbounds` are its inbounds.
+fn proxy(name: &str, inbounds: &Value, insight: &Value) -> Value {
+    let mut of = json!({"type": "DataplaneOverview", "mesh": "default", "name": name,
+        "dataplane": {"networking": {"address": "10.0.0.1", "inbound": inbounds}}});
+    if !insight.is_null() {
+        of["dataplaneInsight"] = insight.clone();
+    }
+    of
+}
+
+fn insight() -> Value {
+    json!({
+        "subscriptions": [
+            {"connectTime": "2020-01-01T00:00:00Z", "disconnectTime": "2020-01-02T00:00:00Z",
+             "status": {"lastUpdateTime": "2020-01-01T01:00:00Z", "total": {"responsesSent": "10", "responsesRejected": "1"}},
+             "version": {"kumaDp": {"version": "2.13.0"}}},
+            {"connectTime": "2020-01-03T00:00:00Z", "status": {"total": {"responsesSent": "5", "responsesRejected": "1"}},
+             "version": {"kumaDp": {"version": "2.14.3"}, "envoy": {"version": "1.40.0"}}}],
+        "mTLS": {"certificateExpirationTime": "2020-05-02T10:00:00Z", "lastCertificateRegeneration": "2020-01-03T00:00:00Z",
+                 "certificateRegenerations": 3, "issuedBackend": "ca-1"}
+    })
+}
+
+fn inbound(service: &str) -> Value {
+    json!({"port": 80, "tags": {"kuma.io/service": service, "kuma.io/protocol": "http"}})
+}
+
+#[test]
+fn proxies_are_shown_with_what_became_of_their_connections() {
+    let server = Server::start();
+    let items = [
+        proxy("web", &json!([inbound("web"), inbound("web-admin")]), &insight()),
+        proxy("new", &json!([]), &Value::Null),
+    ];
+    server.on("GET", "/meshes/default/dataplanes/_overview?size=1000", 200, list(&items));
+    let program = Program::of(&server);
+    let run = |format| program.run(&["inspect", "dataplanes", "-o", format]).ok();
+    let table = run("table");
+    let titles = [
+        "MESH",
+        "NAME",
+        "TAGS",
+        "STATUS",
+        "LAST CONNECTED AGO",
+        "LAST UPDATED AGO",
+        "TOTAL UPDATES",
+        "TOTAL ERRORS",
+    ];
+    assert_eq!(cells(table.lines()[0]), titles);
+    let row = cells(table.lines()[1]);
+    assert_eq!(row[..4], ["default", "web", "kuma.io/protocol=http kuma.io/service=web,web-admin", "Online"]);
+    assert!(row[4].ends_with('d') && row[5].ends_with('d'), "{row:?}");
+    assert_eq!(row[6..], ["15", "2"], "all connections together");
+    assert_eq!(cells(table.lines()[2]), ["default", "new", "-", "Offline", "never", "never", "0", "0"]);
+
+    let wide = run("wide");
+    let more = [
+        "CERT REGENERATED AGO",
+        "CERT EXPIRATION",
+        "CERT REGENERATIONS",
+        "CERT BACKEND",
+        "KUMA-DP VERSION",
+        "ENVOY VERSION",
+    ];
+    assert_eq!(cells(wide.lines()[0])[8..], more);
+    assert_eq!(cells(wide.lines()[1])[9..], ["2020-05-02 10:00:00", "3", "ca-1", "2.14.3", "1.40.0"]);
+    assert_eq!(cells(wide.lines()[2])[8..], ["-"; 6]);
+    assert_eq!(run("json").json(), list(&items), "as the REST API says it");
+    let yaml = resources::format::yaml::documents(&run("yaml").out).unwrap().remove(0).value;
+    assert_eq!(yaml, list(&items));
+    assert_eq!(run("name").out, "dataplane/web\ndataplane/new\n");
+}
+
+#[test]
+fn a_proxy_is_as_well_as_its_inbounds() {
+    let not_ready = json!({"port": 80, "state": "NotReady"});
+    let unhealthy = json!({"port": 80, "health": {"ready": false}});
+    let gateway = |mut of: Value| {
+        of["dataplane"]["networking"]["gateway"] = json!({"tags": {"kuma.io/service": "edge"}});
+        of
+    };
+    let cases = [
+        (proxy("a", &json!([inbound("a")]), &insight()), "Online"),
+        (proxy("b", &json!([]), &insight()), "Online"),
+        (proxy("c", &json!([inbound("a"), not_ready]), &insight()), "Partially degraded"),
+        (proxy("d", &json!([not_ready, unhealthy]), &insight()), "Offline"),
+        (proxy("e", &json!([inbound("a")]), &json!({})), "Offline"),
+        (gateway(proxy("f", &json!([]), &insight())), "Online"),
+    ];
+    let server = Server::start();
+    let items: Vec<Value> = cases.iter().map(|(item, _)| item.clone()).collect();
+    server.on("GET", "/meshes/default/dataplanes/_overview?size=1000", 200, list(&items));
+    let ran = Program::of(&server).run(&["inspect", "dataplanes"]).ok();
+    for ((item, expect), line) in cases.iter().zip(&ran.lines()[1..]) {
+        assert_eq!(cells(line)[3], *expect, "{}", item["name"]);
+    }
+}
+
+#[test]
+fn proxies_are_chosen_by_the_control_plane() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let check = |arguments: &[&str], path: &str| {
+        server.on("GET", path, 200, list(&[]));
+        program.run(&[&["inspect", "dataplanes"], arguments].concat()).ok();
+        assert_eq!(server.lines().last().unwrap(), &format!("GET {path}"));
+    };
+    let of_default = "/meshes/default/dataplanes/_overview?size=1000";
+    check(
+        &["--tag", "kuma.io/service=a&b", "--tag", "v=1"],
+        &format!("{of_default}&tag=kuma.io/service:a%26b&tag=v:1"),
+    );
+    check(&["--gateway"], &format!("{of_default}&gateway=true"));
+    check(&["--gateway=builtin"], &format!("{of_default}&gateway=builtin"));
+    check(&["-m", "shop"], "/meshes/shop/dataplanes/_overview?size=1000");
+    check(&["-A"], "/dataplanes/_overview?size=1000");
+    program.run(&["inspect", "dataplanes", "--tag", "a"]).failed(2).says("KEY=VALUE");
+    program.run(&["inspect", "dataplanes", "--gateway=x"]).failed(2).says("delegated");
+}
+
+#[test]
+fn meshes_services_and_zones_have_their_tables() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let check = |what: &str, path: &str, item: Value, titles: &[&str], row: &[&str]| {
+        server.on("GET", &format!("{path}?size=1000"), 200, list(std::slice::from_ref(&item)));
+        let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
+        assert_eq!(cells(ran.lines()[0]), titles, "{what}");
+        assert_eq!(cells(ran.lines()[1]), row, "{what}");
+        assert_eq!(program.run(&["inspect", what, "-o", "json"]).ok().json(), list(&[item]), "{what}");
+    };
+    let stat = json!({"total": 4, "online": 2, "offline": 1, "partiallyDegraded": 1});
+    check(
+        "meshes",
+        "/mesh-insights",
+        json!({"type": "MeshInsight", "name": "default", "dataplanes": stat, "services": {"total": 3},
+               "policies": {"MeshTimeout": {"total": 2}, "MeshRetry": {"total": 1}},
+               "mTLS": {"issuedBackends": {"ca-1": {"total": 3}, "ca-2": {"total": 1}}},
+               "dpVersions": {"kumaDp": {"2.14.3": {"total": 4}}, "envoy": {"1.40.0": {"total": 4}}}}),
+        &[
+            "NAME",
+            "DATAPLANES",
+            "DEGRADED",
+            "SERVICES",
+            "POLICIES",
+            "CERT BACKENDS",
+            "KUMA-DP VERSIONS",
+            "ENVOY VERSIONS",
+            "LAST UPDATED AGO",
+        ],
+        &["default", "2/4", "1", "3", "3", "ca-1=3,ca-2=1", "2.14.3=4", "1.40.0=4", "-"],
+    );
+    check(
+        "services",
+        "/meshes/default/service-insights",
+        json!({"type": "ServiceInsight", "mesh": "default", "name": "web", "status": "partially_degraded",
+               "dataplanes": stat, "addressPort": "web.mesh:80", "zones": ["east", "west"], "issuedBackends": {"ca-1": 2}}),
+        &["MESH", "NAME", "TYPE", "STATUS", "DATAPLANES", "ADDRESS", "ZONES", "CERT BACKENDS"],
+        &["default", "web", "internal", "Partially degraded", "2/4", "web.mesh:80", "east,west", "ca-1=2"],
+    );
+    check(
+        "zones",
+        "/zones/_overview",
+        json!({"type": "ZoneOverview", "name": "east", "zone": {"enabled": false}, "zoneInsight": {"subscriptions": [
+            {"connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1", "version": {"kumaCp": {"version": "2.14.3"}},
+             "status": {"total": {"responsesSent": "7"}}}]}}),
+        &[
+            "NAME",
+            "STATUS",
+            "LAST CONNECTED AGO",
+            "LAST UPDATED AGO",
+            "TOTAL UPDATES",
+            "TOTAL ERRORS",
+            "ZONE-CP VERSION",
+            "ENABLED",
+            "ZONE-CP INSTANCE",
+        ],
+        &["east", "Offline", "0s", "never", "7", "0", "2.14.3", "no", "cp-1"],
+    );
+}
+
+#[test]
+fn what_a_proxy_says_is_passed_on_or_put_into_the_form_asked_for() {
+    let server = Server::start();
+    let one = "/meshes/default/dataplanes/web";
+    let text = "cluster.self_http.upstream_rq_total: 3\nserver.state: 0\n";
+    let stats = json!({"stats": [{"name": "server.state", "value": 0}]});
+    server.reply("GET", &format!("{one}/stats"), 200, &[], text);
+    server.reply("GET", &format!("{one}/stats?usedonly=false"), 200, &[], "unused: 0\n");
+    server.on("GET", &format!("{one}/stats?format=json"), 200, stats.clone());
+    server.reply("GET", &format!("{one}/clusters"), 200, &[], "self_http::added_via_api::true\n");
+    let host = json!({"address": {"socket_address": {"address": "::1", "port_value": 80}},
+        "health_status": {"eds_health_status": "HEALTHY"},
+        "stats": [{"name": "rq_total", "value": "12"}, {"name": "rq_error"}]});
+    let ejected = json!({"address": {"pipe": {"path": "/tmp/s"}},
+        "health_status": {"eds_health_status": "HEALTHY", "failed_outlier_check": true}});
+    let clusters = json!({"cluster_statuses": [
+        {"name": "self_http", "host_statuses": [host, ejected]}, {"name": "system_ads"}]});
+    server.on("GET", &format!("{one}/clusters?format=json"), 200, clusters.clone());
+    let program = Program::of(&server);
+    let run = |arguments: &[&str]| {
+        program.run(&[&["inspect", "dataplane", "web", "--type"], arguments].concat()).ok()
+    };
+    assert_eq!(run(&["stats"]).out, text);
+    assert_eq!(run(&["stats", "--include-unused"]).out, "unused: 0\n");
+    assert_eq!(run(&["stats", "--format", "json"]).out, stats.to_string());
+    assert_eq!(run(&["stats", "-o", "json"]).json(), stats);
+    assert_eq!(run(&["stats", "-o", "yaml"]).out, "stats:\n- name: server.state\n  value: 0\n");
+    let table = run(&["stats", "-o", "table"]);
+    assert_eq!(cells(table.lines()[1]), ["cluster.self_http.upstream_rq_total", "3"]);
+    assert_eq!(run(&["clusters"]).out, "self_http::added_via_api::true\n");
+    assert_eq!(run(&["clusters", "-o", "json"]).json(), clusters);
+    let table = run(&["clusters", "-o", "table"]);
+    assert_eq!(
+        table.lines().into_iter().map(cells).collect::<Vec<_>>(),
+        [
+            ["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS"],
+            ["self_http", "self", "[::1]:80", "healthy", "12", "0"],
+            ["self_http", "self", "/tmp/s", "ejected", "0", "0"],
+            ["system_ads", "system", "-", "-", "-", "-"],
+        ]
+    );
+}
+
+#[test]
+fn flags_that_would_change_nothing_are_refused_before_asking() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let check = |arguments: &[&str], says: &str| {
+        program.run(&[&["inspect", "dataplane", "web"], arguments].concat()).failed(2).says(says);
+    };
+    check(&[], "--type");
+    check(&["--type", "policies"], "possible values: config, config-dump, stats, clusters");
+    check(&["--type", "stats", "--include-eds"], "config-dump");
+    check(&["--type", "config", "--format", "json"], "stats and clusters");
+    check(&["--type", "clusters", "--include-unused"], "--type stats");
+    check(&["--type", "stats", "--format", "json", "-o", "json"], "cannot be used with");
+    assert!(server.lines().is_empty());
+}
+
+#[test]
+fn a_proxy_that_cannot_be_asked_is_explained_by_the_control_plane() {
+    let server = Server::start();
+    let refusal = "Dataplane web does not answer at 10.0.0.1:9901: connection refused; check that its kuma-dp is running";
+    let problem = json!({"status": 503, "title": "Service unavailable", "detail": refusal});
+    for view in ["xds", "stats", "clusters", "_config"] {
+        server.on("GET", &format!("/meshes/default/dataplanes/web/{view}"), 503, problem.clone());
+    }
+    let program = Program::of(&server);
+    for view in ["config", "config-dump", "stats", "clusters"] {
+        program
+            .run(&["inspect", "dataplane", "web", "--type", view])
+            .failed(1)
+            .says("could not inspect Dataplane \"web\" in mesh \"default\"")
+            .says(refusal);
+        program
+            .run(&["inspect", "dataplane", "nobody", "--type", view])
+            .failed(1)
+            .says("there is no Dataplane \"nobody\" in mesh \"default\"");
+    }
+    program.run(&["proxy", "config", "web", "listeners"]).failed(1).says(refusal);
+}

@@ -1,0 +1,210 @@
+//! `proxy config`: rows from what the proxy runs and from what it would be sent.
+
+use serde_json::{Value, json};
+
+use crate::{program::Program, server::Server};
+
+const ONE: &str = "/meshes/default/dataplanes/web";
+const BACKEND: &str = "kri_msvc_default_east__backend_http";
+const HCM: &str =
+    "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const TCP: &str = "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+const HTTP: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+fn cells(line: &str) -> Vec<&str> {
+    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+fn socket(address: &str, port: u16) -> Value {
+    json!({"socket_address": {"address": address, "port_value": port}})
+}
+
+/// The shape of Envoy 1.40's answers.
+fn dump() -> Value {
+    let section = |name: &str, fields: Value| {
+        let mut of = json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{name}")});
+        of.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        of
+    };
+    let inbound = json!({"name": "self_http", "address": socket("10.0.0.1", 80), "traffic_direction": "INBOUND",
+        "filter_chains": [{"transport_socket": {"name": "tls"}, "filters": [{"typed_config": {"@type": HCM}}]}]});
+    let outbound = json!({"name": BACKEND, "address": socket("240.0.0.1", 80), "traffic_direction": "OUTBOUND",
+        "filter_chains": [{"filters": [{"typed_config": {"@type": TCP}}]}]});
+    let http2 = json!({HTTP: {"@type": HTTP, "explicit_http_config": {"http2_protocol_options": {}}}});
+    let routes = json!({"name": BACKEND, "virtual_hosts": [{"name": BACKEND, "domains": ["*"], "routes": [
+        {"name": "kri_mhttpr_default___r_rule_0", "match": {"path": "/exact", "headers": [{"name": "x"}]},
+         "route": {"weighted_clusters": {"clusters": [{"name": BACKEND, "weight": 9}, {"name": "other", "weight": 1}]}}},
+        {"match": {"prefix": "/old"}, "redirect": {}},
+        {"match": {"safe_regex": {"regex": "^/x"}}, "direct_response": {"status": 404}},
+        {"match": {"prefix": "/"}, "route": {"cluster": BACKEND}}]}]});
+    let endpoint = |address: &str| json!({"endpoint": {"address": socket(address, 8080)}, "health_status": "HEALTHY", "load_balancing_weight": 1});
+    json!({"configs": [
+        section("BootstrapConfigDump", json!({})),
+        section("ClustersConfigDump", json!({
+            "static_clusters": [{"cluster": {"name": "ads_cluster", "type": "STRICT_DNS",
+                "load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket("::1", 5678)}}]}]}}}],
+            "dynamic_active_clusters": [
+                {"cluster": {"name": "web-api", "type": "EDS"}},
+                {"cluster": {"name": BACKEND, "type": "EDS", "transport_socket": {}, "typed_extension_protocol_options": http2}}],
+            "dynamic_warming_clusters": [{"cluster": {"name": "slow"}}]})),
+        section("ListenersConfigDump", json!({"dynamic_listeners": [
+            {"name": "self_http", "active_state": {"listener": inbound}},
+            {"name": BACKEND, "active_state": {"listener": outbound}},
+            {"name": "inbound:10.0.0.1:90", "error_state": {"details": "address in use",
+                "failed_configuration": {"name": "inbound:10.0.0.1:90", "address": socket("10.0.0.1", 90)}}}]})),
+        section("RoutesConfigDump", json!({"static_route_configs": [{"route_config": routes}]})),
+        section("SecretsConfigDump", json!({"dynamic_active_secrets": [
+            {"name": "system_mtls_ca_default", "last_updated": "2020-01-01T00:00:00Z",
+             "secret": {"name": "system_mtls_ca_default", "validation_context": {}}}]})),
+        section("EndpointsConfigDump", json!({"dynamic_endpoint_configs": [{"endpoint_config":
+            {"cluster_name": BACKEND, "endpoints": [
+                {"locality": {"zone": "east"}, "lb_endpoints": [endpoint("10.0.0.3"), endpoint("10.0.0.2")]},
+                {"priority": 1, "lb_endpoints": [endpoint("10.9.0.1")]}]}}]})),
+    ]})
+}
+
+fn taught() -> (Server, Program) {
+    let server = Server::start();
+    server.on("GET", &format!("{ONE}/xds"), 200, dump());
+    server.on("GET", &format!("{ONE}/xds?include_eds=true"), 200, dump());
+    let program = Program::of(&server);
+    (server, program)
+}
+
+#[test]
+fn every_part_has_a_table() {
+    let (_server, program) = taught();
+    let check = |arguments: &[&str], expect: &[&[&str]]| {
+        let ran = program.run(&[&["proxy", "config", "web"], arguments].concat()).ok();
+        assert_eq!(ran.lines().into_iter().map(cells).collect::<Vec<_>>(), expect, "{arguments:?}");
+    };
+    check(
+        &["listeners", "-o", "wide"],
+        &[
+            &["NAME", "KIND", "ADDRESS", "PROTOCOL", "DIRECTION", "TLS", "STATE", "ERROR"],
+            &["inbound:10.0.0.1:90", "legacy", "10.0.0.1:90", "-", "-", "no", "rejected", "address in use"],
+            &[BACKEND, "kri", "240.0.0.1:80", "tcp", "outbound", "no", "active", "-"],
+            &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "active", "-"],
+        ],
+    );
+    check(
+        &["routes"],
+        &[
+            &["NAME", "KIND", "VIRTUAL HOST", "MATCH", "DESTINATION"],
+            &[BACKEND, "kri", BACKEND, "path /exact +1 headers", &format!("{BACKEND}=9,other=1")],
+            &[BACKEND, "kri", BACKEND, "prefix /old", "redirect"],
+            &[BACKEND, "kri", BACKEND, "regex ^/x", "status 404"],
+            &[BACKEND, "kri", BACKEND, "prefix /", BACKEND],
+        ],
+    );
+    check(
+        &["clusters"],
+        &[
+            &["NAME", "KIND", "TYPE", "ADDRESS", "PROTOCOL", "TLS", "STATE"],
+            &["ads_cluster", "legacy", "STRICT_DNS", "[::1]:5678", "tcp", "no", "static"],
+            &[BACKEND, "kri", "EDS", "-", "http2", "yes", "active"],
+            &["slow", "other", "STATIC", "-", "tcp", "no", "warming"],
+            &["web-api", "other", "EDS", "-", "tcp", "no", "active"],
+        ],
+    );
+    check(
+        &["endpoints", "-o", "wide"],
+        &[
+            &["NAME", "KIND", "ADDRESS", "HEALTH", "WEIGHT", "ZONE", "PRIORITY"],
+            &[BACKEND, "kri", "10.0.0.2:8080", "healthy", "1", "east", "0"],
+            &[BACKEND, "kri", "10.0.0.3:8080", "healthy", "1", "east", "0"],
+            &[BACKEND, "kri", "10.9.0.1:8080", "healthy", "1", "-", "1"],
+        ],
+    );
+    let secrets = program.run(&["proxy", "config", "web", "secrets"]).ok();
+    assert_eq!(cells(secrets.lines()[1])[..4], ["system_mtls_ca_default", "system", "authorities", "active"]);
+}
+
+#[test]
+fn programs_get_the_same_fields_whatever_the_proxy_says() {
+    let (_server, program) = taught();
+    let run = |arguments: &[&str]| program.run(&[&["proxy", "config", "web"], arguments].concat()).ok();
+    assert_eq!(
+        run(&["listeners", "--name", "self_", "-o", "json"]).json(),
+        json!({"total": 1, "items": [{"name": "self_http", "kind": "self", "address": "10.0.0.1", "port": 80,
+            "protocols": ["http"], "direction": "inbound", "tls": true, "state": "active", "error": null}]})
+    );
+    assert_eq!(
+        run(&["clusters", "--name", "slow", "-o", "json"]).json(),
+        json!({"total": 1, "items": [{"name": "slow", "kind": "other", "type": "STATIC", "endpoints": [],
+            "protocol": "tcp", "tls": false, "state": "warming", "error": null}]})
+    );
+    let yaml = run(&["secrets", "-o", "yaml"]).out;
+    assert!(yaml.starts_with("total: 1\nitems:\n- name: system_mtls_ca_default\n"), "{yaml}");
+    assert_eq!(run(&["endpoints", "-o", "name"]).out, format!("endpoint/{BACKEND}\n"));
+    assert_eq!(
+        run(&["routes", "--name", "mhttpr", "-o", "json"]).json()["total"],
+        1,
+        "routes have names too"
+    );
+    assert_eq!(
+        run(&["listeners", "--name", "nothing", "-o", "json"]).json(),
+        json!({"total": 0, "items": []})
+    );
+}
+
+#[test]
+fn what_would_be_sent_is_shown_like_what_runs() {
+    let (server, program) = taught();
+    let address = |port: u16| json!({"socketAddress": {"address": "10.0.0.1", "portValue": port}});
+    let config = json!({"xds": {
+        "type.googleapis.com/envoy.config.listener.v3.Listener": {"self_http": {
+            "name": "self_http", "address": address(80), "trafficDirection": "INBOUND",
+            "filterChains": [{"transportSocket": {}, "filters": [{"typedConfig": {"@type": HCM, "routeConfig": {
+                "name": "self_http", "virtualHosts": [{"name": "self_http", "domains": ["*"],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "self_http"}}]}]}}}]}]}},
+        "type.googleapis.com/envoy.config.cluster.v3.Cluster": {"self_http": {"name": "self_http", "type": "STATIC",
+            "typedExtensionProtocolOptions": {HTTP: {"@type": HTTP, "explicitHttpConfig": {"httpProtocolOptions": {}}}},
+            "loadAssignment": {"clusterName": "self_http", "endpoints": [
+                {"lbEndpoints": [{"endpoint": {"address": address(8080)}}]}]}}},
+    }});
+    server.on("GET", &format!("{ONE}/_config"), 200, config.clone());
+    let check = |part: &str, expect: &[&str]| {
+        let ran = program.run(&["proxy", "config", "web", part, "--expected"]).ok();
+        assert_eq!(cells(ran.lines()[1]), expect, "{part}");
+    };
+    check("listeners", &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "expected"]);
+    check("routes", &["self_http", "self", "self_http", "prefix /", "self_http"]);
+    check("clusters", &["self_http", "self", "STATIC", "10.0.0.1:8080", "http", "no", "expected"]);
+    check("endpoints", &["self_http", "self", "10.0.0.1:8080", "unknown", "1", "-"]);
+    program.run(&["proxy", "config", "web", "secrets", "--expected"]).failed(2).says("leave out --expected");
+
+    let inspect = |arguments: &[&str]| {
+        program.run(&[&["inspect", "dataplane", "web", "--type", "config"], arguments].concat()).ok()
+    };
+    assert_eq!(inspect(&[]).json(), config);
+    assert!(inspect(&["-o", "yaml"]).out.starts_with("xds:\n  type.googleapis.com/"));
+    let table = inspect(&["-o", "table"]);
+    let kinds: Vec<&str> = table.lines().into_iter().skip(1).map(|line| cells(line)[0]).collect();
+    assert_eq!(kinds, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"]);
+}
+
+#[test]
+fn the_whole_dump_is_shown_as_the_proxy_says_it() {
+    let (server, program) = taught();
+    let run = |arguments: &[&str]| {
+        program.run(&[&["inspect", "dataplane", "web", "--type", "config-dump"], arguments].concat()).ok()
+    };
+    assert_eq!(run(&[]).json(), dump());
+    assert_eq!(server.lines().last().unwrap(), &format!("GET {ONE}/xds"));
+    let table = run(&["--include-eds", "-o", "table"]);
+    assert_eq!(server.lines().last().unwrap(), &format!("GET {ONE}/xds?include_eds=true"));
+    assert_eq!(cells(table.lines()[0]), ["TYPE", "NAME", "KIND"]);
+    assert_eq!(cells(table.lines()[1]), ["Listener", "inbound:10.0.0.1:90", "legacy"]);
+    assert_eq!(table.lines().len(), 1 + 3 + 1 + 4 + 1 + 1);
+}
+
+#[test]
+fn an_answer_that_is_no_configuration_is_a_failure() {
+    let server = Server::start();
+    server.on("GET", &format!("{ONE}/xds"), 200, json!({}));
+    let program = Program::of(&server);
+    program.run(&["proxy", "config", "web", "clusters"]).failed(1).says("the answer has no configs");
+    program.run(&["proxy", "config", "web", "policies"]).failed(2).says("possible values");
+    program.run(&["proxy", "config", "web"]).failed(2);
+}
