@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -26,9 +27,23 @@ use xds::{
     message::{DeltaRequest, DeltaResponse, Node},
 };
 
-use crate::ControlPlane;
+use crate::{ControlPlane, proxy::dataplane_token};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// Where a control plane is, and how to believe it; outlives the process itself.
+#[derive(Debug, Clone)]
+pub struct Address {
+    url: String,
+    authority: PathBuf,
+}
+
+impl Address {
+    pub fn of(control_plane: &ControlPlane) -> Address {
+        let authority = control_plane.work_dir().join("kuma-cp.crt");
+        Address { url: control_plane.dp_server(), authority }
+    }
+}
 
 /// Who a stream says it is.
 #[derive(Debug, Clone)]
@@ -40,6 +55,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A proxy that brings its Dataplane along and has a token of its own.
+    pub fn of(control_plane: &ControlPlane, dataplane: Value) -> anyhow::Result<Identity> {
+        let text = |field: &str| dataplane[field].as_str().unwrap_or("default").to_owned();
+        let (mesh, name) = (text("mesh"), text("name"));
+        let token = Some(dataplane_token(control_plane, &mesh, &name)?);
+        Ok(Identity { mesh, name, dataplane: Some(dataplane), token })
+    }
+
     pub fn node(&self) -> Node {
         let text = |text: &str| prost_types::Value {
             kind: Some(prost_types::value::Kind::StringValue(text.to_owned())),
@@ -64,17 +87,13 @@ pub struct Stream {
     requests: mpsc::UnboundedSender<DeltaRequest>,
     responses: Streaming<DeltaResponse>,
     pub known: Known,
-    /// How many bytes of resources came.
-    pub received: usize,
+    /// How many bytes of resources came on this stream.
+    pub received: HashMap<Type, usize>,
 }
 
 impl Stream {
     /// Connects and asks for all clusters and listeners, saying what is known of them already.
-    pub async fn open(
-        control_plane: &ControlPlane,
-        identity: &Identity,
-        known: Known,
-    ) -> Result<Stream, Status> {
+    pub async fn open(address: &Address, identity: &Identity, known: Known) -> Result<Stream, Status> {
         let (requests, outgoing) = mpsc::unbounded_channel();
         for kind in [Type::Cluster, Type::Listener] {
             let asked = DeltaRequest {
@@ -87,8 +106,8 @@ impl Stream {
             let _ = requests.send(asked);
         }
         let failed = |error: anyhow::Error| Status::unavailable(format!("{error:#}"));
-        let connection = connect(control_plane).await.map_err(failed)?;
-        let origin = Uri::try_from(control_plane.dp_server()).map_err(|error| failed(error.into()))?;
+        let connection = connect(address).await.map_err(failed)?;
+        let origin = Uri::try_from(&address.url).map_err(|error| failed(error.into()))?;
         let service =
             tower::service_fn(move |request: http::Request<Body>| connection.clone().send_request(request));
         let mut grpc = tonic::client::Grpc::with_origin(service, origin);
@@ -101,7 +120,7 @@ impl Stream {
         let path = PathAndQuery::from_static(METHOD);
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let responses = grpc.streaming(request, path, codec).await?.into_inner();
-        Ok(Stream { requests, responses, known, received: 0 })
+        Ok(Stream { requests, responses, known, received: HashMap::new() })
     }
 
     /// Sends a request as it is.
@@ -118,7 +137,7 @@ impl Stream {
             Type::by_url(&response.type_url).ok_or_else(|| Status::internal("a type nobody asked for"))?;
         let known = self.known.entry(kind).or_default();
         for resource in response.resources {
-            self.received += resource.resource.map_or(0, |body| body.value.len());
+            *self.received.entry(kind).or_default() += resource.resource.map_or(0, |body| body.value.len());
             known.insert(resource.name, resource.version);
         }
         for name in &response.removed_resources {
@@ -150,9 +169,9 @@ impl Stream {
 }
 
 /// Sends bytes as the body of a discovery call; says how the control plane ends it.
-pub async fn send_raw(control_plane: &ControlPlane, body: Bytes) -> anyhow::Result<Status> {
-    let mut connection = connect(control_plane).await?;
-    let request = http::Request::post(format!("{}{METHOD}", control_plane.dp_server()))
+pub async fn send_raw(address: &Address, body: Bytes) -> anyhow::Result<Status> {
+    let mut connection = connect(address).await?;
+    let request = http::Request::post(format!("{}{METHOD}", address.url))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(Body::new(Full::new(body)))?;
@@ -164,9 +183,9 @@ pub async fn send_raw(control_plane: &ControlPlane, body: Bytes) -> anyhow::Resu
     Status::from_header_map(&trailers).context("neither headers nor trailers have a status")
 }
 
-async fn connect(control_plane: &ControlPlane) -> anyhow::Result<SendRequest<Body>> {
+async fn connect(address: &Address) -> anyhow::Result<SendRequest<Body>> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(control_plane.work_dir().join("kuma-cp.crt"))? {
+    for certificate in CertificateDer::pem_file_iter(&address.authority)? {
         roots.add(certificate?)?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -175,7 +194,7 @@ async fn connect(control_plane: &ControlPlane) -> anyhow::Result<SendRequest<Bod
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let port = Uri::try_from(control_plane.dp_server())?.port_u16().context("no port")?;
+    let port = Uri::try_from(&address.url)?.port_u16().context("no port")?;
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let name = ServerName::try_from("localhost")?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;

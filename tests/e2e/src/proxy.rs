@@ -36,6 +36,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Use this token instead of one that is made for it.
     pub token: Option<String>,
+    /// Believe this certificate instead of the control plane's.
+    pub authority: Option<PathBuf>,
 }
 
 /// A running agent and its Envoy.
@@ -82,7 +84,7 @@ impl Proxy {
             .arg("run")
             .args(["--cp-address", &control_plane.dp_server(), "--name", &name, "--mesh", &mesh])
             .arg("--ca-cert-file")
-            .arg(control_plane.work_dir().join("kuma-cp.crt"))
+            .arg(options.authority.clone().unwrap_or_else(|| control_plane.work_dir().join("kuma-cp.crt")))
             .arg("--dataplane-file")
             .arg(dataplane)
             .arg("--dataplane-token-file")
@@ -188,7 +190,8 @@ fn joined(mut chunks: &str) -> Option<String> {
     }
 }
 
-fn dataplane_token(control_plane: &ControlPlane, mesh: &str, name: &str) -> anyhow::Result<String> {
+/// A token for one proxy.
+pub fn dataplane_token(control_plane: &ControlPlane, mesh: &str, name: &str) -> anyhow::Result<String> {
     let request = json!({"mesh": mesh, "name": name, "validFor": "1h"});
     let answer = control_plane.client().post("/tokens/dataplane", &request)?;
     ensure!(answer.status == 200, "no token: {} {}", answer.status, answer.body);

@@ -1,6 +1,16 @@
 //! Control planes that die, come back, and share a store.
 
-use e2e::{Setup, eventually, proxy::Proxy, service::call};
+use std::time::Duration;
+
+use e2e::{
+    Setup,
+    discovery::{Address, Identity, Known, Stream},
+    eventually,
+    proxy::{Proxy, own_address},
+    service::{call, dataplane},
+};
+use tokio::runtime::Runtime;
+use xds::Type;
 
 use crate::world::{World, answered_by, by_reference, client, everybody, load};
 
@@ -50,4 +60,87 @@ fn a_change_through_one_control_plane_reaches_the_proxies_of_another() {
         call(address, 10001).is_ok_and(|answer| answer.status == 403)
     })
     .unwrap();
+}
+
+/// Opens a stream for everybody at once; whoever is refused asks again without much of a pause.
+async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream> {
+    let open = |(identity, known): (Identity, Known)| {
+        let address = address.clone();
+        tokio::spawn(async move {
+            loop {
+                match Stream::open(&address, &identity, known.clone()).await {
+                    Ok(stream) => return stream,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        })
+    };
+    let opening: Vec<_> = all.into_iter().map(open).collect();
+    let mut streams = Vec::new();
+    for stream in opening {
+        streams.push(stream.await.unwrap());
+    }
+    streams
+}
+
+/// Waits until all have had an answer about a type.
+async fn all_told(streams: &mut [Stream], kind: Type) {
+    for stream in streams {
+        let told = tokio::time::timeout(e2e::DEADLINE, stream.until(kind));
+        told.await.expect("an answer in time").unwrap();
+    }
+}
+
+#[test]
+fn fifty_proxies_that_come_back_at_once_are_served_without_being_told_what_they_know() {
+    let mut world = World::start(Setup::default());
+    let (_app, _server, _) = world.service("web-1", "web", "http");
+    let (_client, address) = client(&world, "client", &[by_reference("web")]);
+    assert_eq!(answered_by(address, 10001), "web-1");
+    let runtime = Runtime::new().unwrap();
+    let identity = |number: usize| {
+        let name = format!("fake-{number}");
+        let own = dataplane(&name, "fakes", own_address(), "http", (own_address(), 9000).into());
+        Identity::of(&world.control_plane, own).unwrap()
+    };
+    let identities: Vec<Identity> = (0..50).map(identity).collect();
+    let target = Address::of(&world.control_plane);
+    let strangers = identities.iter().cloned().map(|identity| (identity, Known::default())).collect();
+    let mut streams = runtime.block_on(open_all(&target, strangers));
+    runtime.block_on(all_told(&mut streams, Type::Listener));
+    let known: Vec<Known> = streams.into_iter().map(|stream| stream.known).collect();
+    assert!(
+        known.iter().all(|known| !known[&Type::Cluster].is_empty() && !known[&Type::Listener].is_empty())
+    );
+
+    let control_plane = &mut world.control_plane;
+    let mut streams = Vec::new();
+    let (calls, failures) = load(address, 10001, || {
+        control_plane.kill().unwrap();
+        let returning = identities.into_iter().zip(known.clone()).collect();
+        let opening = runtime.spawn({
+            let target = target.clone();
+            async move { open_all(&target, returning).await }
+        });
+        control_plane.start_again().unwrap();
+        streams = runtime.block_on(opening).unwrap();
+    });
+    assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
+
+    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Deny"));
+    eventually("the real proxy to follow", || call(address, 10001).is_ok_and(|answer| answer.status == 403))
+        .unwrap();
+    for (stream, known) in streams.iter_mut().zip(&known) {
+        runtime.block_on(async {
+            while stream.known[&Type::Listener] == known[&Type::Listener] {
+                tokio::time::timeout(e2e::DEADLINE, stream.next()).await.expect("an answer in time").unwrap();
+            }
+        });
+        assert_eq!(stream.known[&Type::Cluster], known[&Type::Cluster]);
+        assert_eq!(
+            stream.received.get(&Type::Cluster).copied().unwrap_or_default(),
+            0,
+            "clusters sent again"
+        );
+    }
 }

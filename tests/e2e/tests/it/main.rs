@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod authorities;
+mod bad_input;
 mod control_planes;
 mod crash;
 mod demo;
