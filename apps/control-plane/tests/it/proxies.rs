@@ -1,0 +1,337 @@
+//! What proxies ask before and while they run: a bootstrap, a place in the mesh, and leave to go.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use control_plane::dp_server::{self, Certificate, Context, proxy::Proxy, registration::Registration};
+use http::{Request, StatusCode, header};
+use identity::{
+    DataplaneToken, KeyPair, Purpose,
+    certificate::{Usage, self_signed},
+    signing_key::{self, FIRST_KID},
+    token,
+};
+use jiff::Timestamp;
+use resources::{
+    Draft, Key, Kind,
+    format::{universal, yaml},
+    kinds::{
+        dataplane::{Dataplane, InboundState},
+        dataplane_insight::DataplaneInsight,
+    },
+};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
+
+/// A server for proxies, without a port.
+struct Server {
+    world: World,
+    context: Arc<Context>,
+    router: Router,
+}
+
+impl Server {
+    async fn new(tokens_required: bool, deregistration_delay: Duration) -> Server {
+        let world = World::new();
+        world.put([mesh("default", "")]).await;
+        let now = Timestamp::now();
+        let names = ["localhost".to_owned(), "*.example.com".to_owned()];
+        let pair = self_signed(Usage::Server, &names, &["127.0.0.1".parse().unwrap()], now).unwrap();
+        let context = Arc::new(Context {
+            registrar: Arc::new(registrar(world.store.clone())),
+            push: world.push.clone(),
+            issuer: dp_server::secrets::Secrets::default(),
+            certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
+            tokens_required,
+            port: 5678,
+            admin_port: 9901,
+            readiness_port: 9902,
+            deregistration_delay,
+            instance_id: "cp-1".to_owned(),
+            admission: Semaphore::new(1),
+            shutdown: world.shutdown.clone(),
+        });
+        Server { world, router: dp_server::router(context.clone()), context }
+    }
+
+    async fn post(&self, path: &str, headers: &[(&str, &str)], body: Value) -> (StatusCode, String, String) {
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let (status, kind) = (answer.status(), answer.headers().get(header::CONTENT_TYPE).cloned());
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let kind = kind.map(|kind| kind.to_str().unwrap().to_owned()).unwrap_or_default();
+        (status, kind, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// The bootstrap an agent gets, read back.
+    async fn bootstrap(&self, request: Value) -> Value {
+        let (status, _, text) = self.post("/bootstrap", &[("host", "localhost:5678")], request).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+        yaml::documents(&text).unwrap().remove(0).value
+    }
+
+    /// A token for the proxy `web`.
+    async fn token(&self, mesh: &str) -> String {
+        let purpose = Purpose::Dataplane { mesh };
+        let key = signing_key::draft(purpose, FIRST_KID, &KeyPair::generate().unwrap());
+        self.context.registrar.ensure(vec![key]).await.unwrap();
+        let key = signing_key::latest(&self.world.store.snapshot().unwrap(), purpose).unwrap();
+        let claims =
+            DataplaneToken { name: "web".to_owned(), mesh: mesh.to_owned(), ..DataplaneToken::default() };
+        token::issue(&claims, &key, Timestamp::now(), Duration::from_secs(60)).unwrap()
+    }
+
+    /// Whether the inbounds of `web` are ready; `None` when it is not stored.
+    fn ready(&self) -> Option<bool> {
+        let snapshot = self.world.store.snapshot().unwrap();
+        let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", "web"))?;
+        let inbounds = stored.spec.get::<Dataplane>().unwrap().inbounds();
+        Some(inbounds.iter().all(|inbound| inbound.state == InboundState::Ready))
+    }
+
+    async fn register(&self) -> Registration {
+        Registration::begin(self.context.clone(), bringing_its_dataplane()).await.unwrap()
+    }
+}
+
+fn web() -> Draft {
+    let web = dataplane("default", "web", "127.0.2.1", "web", &[]);
+    Draft::new(web.key, web.spec)
+}
+
+fn bringing_its_dataplane() -> Proxy {
+    let metadata = json!({ "dataplane.resource": universal::render_draft(&web()).to_string() });
+    Proxy::identify("default.web", metadata).unwrap()
+}
+
+/// What an agent asks that brings its Dataplane along.
+fn asking(change: impl FnOnce(&mut Value)) -> Value {
+    let mut request = json!({
+        "mesh": "default",
+        "name": "web",
+        "dataplaneToken": "a-token",
+        "dataplaneResource": universal::render_draft(&web()).to_string(),
+        "features": ["feature-delta-grpc"],
+        "workdir": "/tmp/web",
+        "readinessPort": 9999,
+    });
+    change(&mut request);
+    request
+}
+
+/// Checks how a request for a bootstrap is refused, and that the answer holds every text.
+async fn refused(server: &Server, host: &str, request: Value, expect: u16, texts: &[&str]) {
+    let (status, _, text) = server.post("/bootstrap", &[("host", &format!("{host}:5678"))], request).await;
+    assert_eq!(status.as_u16(), expect, "{text}");
+    for part in texts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert!(!text.contains("a-token"), "{text}");
+}
+
+#[tokio::test]
+async fn a_bootstrap_that_cannot_work_is_refused_with_the_reason() {
+    let server = Server::new(true, Duration::ZERO).await;
+    let with = |key: &str, value: &str| asking(|request| request[key] = json!(value));
+    let no_token = "Dataplane Token is required";
+    refused(&server, "localhost", with("dataplaneToken", ""), 422, &[no_token]).await;
+    refused(&server, "localhost", with("mesh", "none"), 422, &["\"none\" does not exist"]).await;
+    refused(&server, "localhost", with("proxyType", "ingress"), 422, &["ingress"]).await;
+    refused(&server, "localhost", with("dataplaneResource", ""), 404, &[]).await;
+    refused(&server, "localhost", with("name", "other"), 422, &["\"other\"", "web"]).await;
+    let two = with("dataplaneResource", "a: 1\n---\nb: 2");
+    refused(&server, "localhost", two, 422, &["found 2 documents"]).await;
+    refused(&server, "localhost", json!("?"), 400, &["not valid JSON"]).await;
+
+    let invalid = json!({ "type": "Dataplane", "mesh": "default", "name": "web", "networking": {
+        "address": "not an address!", "inbound": [{ "port": 0, "tags": { "kuma.io/service": "web" } }] } });
+    let invalid = with("dataplaneResource", &invalid.to_string());
+    let violations = ["networking.address", "networking.inbound[0].port"];
+    refused(&server, "127.0.0.1", invalid, 422, &violations).await;
+
+    let advice = ["cp.elsewhere", "*.example.com", "--cp-address"];
+    refused(&server, "cp.elsewhere", asking(|_| ()), 400, &advice).await;
+    refused(&server, "a.b.example.com", asking(|_| ()), 400, &["a.b.example.com"]).await;
+}
+
+#[tokio::test]
+async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
+    let server = Server::new(true, Duration::ZERO).await;
+    let bootstrap = server.bootstrap(asking(|_| ())).await;
+    assert_eq!(
+        (&bootstrap["node"]["id"], &bootstrap["node"]["cluster"]),
+        (&json!("default.web"), &json!("web"))
+    );
+    let metadata = &bootstrap["node"]["metadata"];
+    for (key, expect) in [
+        ("dataplane.admin.port", "9901"),
+        ("dataplane.readinessReporter.port", "9999"),
+        ("dataplane.admin.socketPath", "/tmp/web/kuma-envoy-admin.sock"),
+        ("dataplane.proxyType", "dataplane"),
+    ] {
+        assert_eq!(metadata[key], json!(expect), "{key}");
+    }
+    // What the proxy sends back when it connects says who it is.
+    let proxy = Proxy::identify("default.web", metadata.clone()).unwrap();
+    assert_eq!(proxy.own_dataplane, Some(web()));
+    assert_eq!(proxy.traits.readiness_port, 9999);
+    assert!(!metadata.to_string().contains("a-token"), "{metadata}");
+
+    let text = bootstrap.to_string();
+    assert!(text.contains("DELTA_GRPC") && text.contains("localhost") && text.contains("a-token"), "{text}");
+    let other = server.bootstrap(asking(|r| r["features"] = json!([]))).await.to_string();
+    assert!(!other.contains("DELTA_GRPC"), "{other}");
+}
+
+#[tokio::test]
+async fn names_follow_the_unified_naming_of_the_agent() {
+    let server = Server::new(false, Duration::ZERO).await;
+    let clusters = |bootstrap: &Value| -> Vec<String> {
+        let all = bootstrap["static_resources"]["clusters"].as_array();
+        all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let legacy = clusters(&server.bootstrap(asking(|_| ())).await);
+    assert!(legacy.contains(&"ads_cluster".to_owned()), "{legacy:?}");
+    for feature in ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"] {
+        let unified = clusters(&server.bootstrap(asking(|r| r["features"] = json!([feature]))).await);
+        assert_eq!(unified.len(), legacy.len());
+        assert!(unified.iter().all(|name| name.starts_with("system_")), "{unified:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_reads_json_gets_the_bootstrap_inside_of_it() {
+    let server = Server::new(false, Duration::ZERO).await;
+    server.context.registrar.put(web()).await.unwrap();
+    let stored = asking(|r| {
+        r["dataplaneResource"] = json!("");
+        r["dataplaneToken"] = json!("");
+    });
+    let host = ("host", "cp.example.com:5678");
+    let (status, kind, plain) = server.post("/bootstrap", &[host], stored.clone()).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/x-yaml"));
+    let (status, kind, answer) =
+        server.post("/bootstrap", &[host, ("accept", "application/json")], stored).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::OK, "application/json"));
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let inside = BASE64_STANDARD.decode(answer["bootstrap"].as_str().unwrap()).unwrap();
+    assert_eq!(String::from_utf8(inside).unwrap(), plain);
+    assert_eq!(answer["kumaSidecarConfiguration"]["networking"]["address"], "127.0.2.1");
+}
+
+#[tokio::test]
+async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens() {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    let registration = server.register().await;
+    assert_eq!(server.ready(), Some(false));
+    assert!(registration.announce().await);
+    assert_eq!(server.ready(), Some(true));
+    // One that comes back was ready all the time, as far as others can tell.
+    let _again = server.register().await;
+    assert_eq!(server.ready(), Some(true));
+    let snapshot = server.world.store.snapshot().unwrap();
+    let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, "default", "web")).unwrap();
+    assert_eq!(insight.spec.get::<DataplaneInsight>().unwrap().subscriptions.len(), 2);
+}
+
+#[tokio::test]
+async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
+    let server = Server::new(false, Duration::from_millis(100)).await;
+    server.register().await.end();
+    eventually("the Dataplane is gone", || server.ready().is_none()).await;
+
+    let first = server.register().await;
+    first.announce().await;
+    let second = server.register().await;
+    let connected = server.context.push.connect(traits("default", "web"));
+    first.end();
+    let ended = || {
+        let snapshot = server.world.store.snapshot().unwrap();
+        let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, "default", "web"))?;
+        let insight = insight.spec.get::<DataplaneInsight>()?;
+        insight.subscriptions.first()?.disconnect_time
+    };
+    eventually("the end of the first connection is on record", || ended().is_some()).await;
+    let enough = Timestamp::now() + Duration::from_millis(300);
+    eventually("the delay has passed", || Timestamp::now() > enough).await;
+    assert_eq!(server.ready(), Some(true), "its proxy is connected");
+    drop(connected);
+    second.end();
+    eventually("the Dataplane is gone", || server.ready().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_stored_dataplane_outlives_its_proxy() {
+    let server = Server::new(false, Duration::ZERO).await;
+    server.context.registrar.put(web()).await.unwrap();
+    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    let registration = Registration::begin(server.context.clone(), proxy).await.unwrap();
+    assert!(registration.announce().await);
+    registration.end();
+    let ended = || {
+        let snapshot = server.world.store.snapshot().unwrap();
+        let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, "default", "web"))?;
+        insight.spec.get::<DataplaneInsight>()?.subscriptions.last()?.disconnect_time
+    };
+    eventually("the end of the connection is on record", || ended().is_some()).await;
+    tokio::task::yield_now().await;
+    assert_eq!(server.ready(), Some(true));
+}
+
+#[tokio::test]
+async fn a_proxy_that_drains_is_taken_out_of_service_if_its_token_is_good() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    server.context.registrar.put(web()).await.unwrap();
+    let good = server.token("default").await;
+    server.world.put([mesh("next-door", "")]).await;
+    let foreign = server.token("next-door").await;
+    let drain = |name: &str, token: &str| json!({ "mesh": "default", "name": name, "dataplaneToken": token });
+    for (what, token) in [("none", ""), ("garbage", "a.b.c"), ("of another mesh", &foreign)] {
+        let (status, _, text) = server.post("/drain", &[], drain("web", token)).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{what}: {text}");
+        assert!(token.is_empty() || !text.contains(token), "{what}: {text}");
+        assert_eq!(server.ready(), Some(true), "{what}");
+    }
+    let other = dataplane("default", "other", "127.0.2.2", "other", &[]);
+    server.context.registrar.put(Draft::new(other.key, other.spec)).await.unwrap();
+    let (status, ..) = server.post("/drain", &[], drain("other", &good)).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "the token is for web");
+
+    for _ in 0..2 {
+        let (status, ..) = server.post("/drain", &[], drain("web", &good)).await;
+        assert_eq!((status, server.ready()), (StatusCode::NO_CONTENT, Some(false)));
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    server.context.registrar.put(web()).await.unwrap();
+    let good = server.token("default").await;
+    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    let check = |token: Option<&str>| {
+        let snapshot = server.world.store.snapshot().unwrap();
+        proxy.authenticate(&server.context, &snapshot, token).map_err(|status| status.code())
+    };
+    assert_eq!(check(Some(&good)), Ok(()));
+    assert_eq!(check(None), Err(tonic::Code::Unauthenticated));
+    let mut changed = server.context.push.secrets_changed();
+    changed.borrow_and_update();
+    server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
+    assert_eq!(check(Some(&good)), Err(tonic::Code::Unauthenticated));
+    assert!(changed.has_changed().unwrap(), "whoever is connected looks again");
+    let before = changed.borrow_and_update().of("next-door");
+    server.world.put([mesh("default", "STRICT")]).await;
+    assert_eq!(changed.borrow_and_update().of("next-door"), before, "another mesh has nothing to look at");
+}
