@@ -1,10 +1,22 @@
 //! Whose certificates are believed, and how they are replaced while everybody talks.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+};
+
 use e2e::{
     Setup, eventually,
     proxy::{Proxy, own_address},
     service::{call, dataplane, with_outbound},
 };
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::aws_lc_rs,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 
 use crate::world::{World, answered_by, by_reference, by_tags, client, load};
@@ -49,6 +61,75 @@ fn a_certificate_of_another_mesh_is_refused() {
         panic!("{error}: {last} {}", server.admin("/stats?usedonly&filter=ssl").unwrap())
     });
     assert_eq!(answered_by(allowed, 10001), "web-1");
+}
+
+/// Believes any server: the question is whether the server believes the client.
+#[derive(Debug)]
+struct Gullible;
+
+impl ServerCertVerifier for Gullible {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[test]
+fn a_forged_certificate_is_refused_by_the_server() {
+    let world = World::start(Setup::default());
+    let (_app, server, inbound) = world.service("web-1", "web", "http");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut wanted = rcgen::CertificateParams::default();
+    // The right name, from an authority of the forger's own.
+    wanted.subject_alt_names = vec![rcgen::SanType::URI("spiffe://default/client".try_into().unwrap())];
+    let forged = wanted.self_signed(&key).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Gullible))
+        .with_client_auth_cert(
+            vec![forged.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let connection = ClientConnection::new(Arc::new(config), "web.mesh".try_into().unwrap()).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect((inbound, 8080)).unwrap());
+    let sent = stream.write_all(b"GET / HTTP/1.1\r\nhost: web\r\n\r\n");
+    let mut answer = Vec::new();
+    let read = sent.and_then(|()| stream.read_to_end(&mut answer));
+    assert!(read.is_err() && answer.is_empty(), "{read:?} {}", String::from_utf8_lossy(&answer));
+    let refused = format!("listener.{inbound}_8080.ssl.fail_verify_error");
+    eventually("the server to count it", || server.stat(&refused).is_ok_and(|count| count == 1))
+        .unwrap_or_else(|error| panic!("{error}: {}", server.admin("/stats?usedonly&filter=ssl").unwrap()));
 }
 
 #[test]

@@ -107,9 +107,8 @@ fn a_token_that_does_not_fit_is_refused_with_the_reason() {
         Code::PermissionDenied,
         "kuma.io/service",
     );
-    let short = here.token(&json!({"mesh": "default", "name": "bad", "validFor": "1s"}));
+    let short = here.token(&json!({"mesh": "default", "name": "bad", "validFor": "1ms"}));
     let late = Identity { token: short, ..fitting.clone() };
-    std::thread::sleep(std::time::Duration::from_millis(1100));
     here.check_refused(&late, Code::Unauthenticated, "expired");
     here.are_served();
 }
@@ -175,15 +174,13 @@ fn what_a_dataplane_cannot_have_is_reported_and_the_rest_of_it_works() {
     assert_eq!(answered_by(caller, 10001), "hopeful-1");
     let reports = [
         format!("inbound second: another inbound already listens at {address}:8080"),
-        format!("outbound {address}:10002: there is no destination with MeshService \\\"nowhere\\\""),
+        format!("outbound {address}:10002: there is no destination with MeshService \"nowhere\""),
         format!("outbound {address}:10001: the address is in use"),
     ];
     let log = || here.world.control_plane.log();
     for report in reports {
-        eventually("a word about it in the log", || {
-            log().contains(&report) || log().contains(&report.replace('\\', ""))
-        })
-        .unwrap_or_else(|error| panic!("{error}: {report} in {}", log()));
+        eventually("a word about it in the log", || log().contains(&report))
+            .unwrap_or_else(|error| panic!("{error}: {report} in {}", log()));
     }
     here.are_served();
 }

@@ -12,4 +12,5 @@ mod mesh;
 mod operator;
 mod processes;
 mod protocols;
+mod validation;
 mod world;
