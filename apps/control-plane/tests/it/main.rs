@@ -10,4 +10,5 @@ mod proxies;
 mod push;
 mod rebuild;
 mod services;
+mod streams;
 mod world;

@@ -31,14 +31,14 @@ use tower::ServiceExt;
 use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
 
 /// A server for proxies, without a port.
-struct Server {
-    world: World,
-    context: Arc<Context>,
-    router: Router,
+pub struct Server {
+    pub world: World,
+    pub context: Arc<Context>,
+    pub router: Router,
 }
 
 impl Server {
-    async fn new(tokens_required: bool, deregistration_delay: Duration) -> Server {
+    pub async fn new(tokens_required: bool, deregistration_delay: Duration) -> Server {
         let world = World::new();
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();
@@ -82,7 +82,7 @@ impl Server {
     }
 
     /// A token for the proxy `web`.
-    async fn token(&self, mesh: &str) -> String {
+    pub async fn token(&self, mesh: &str) -> String {
         let purpose = Purpose::Dataplane { mesh };
         let key = signing_key::draft(purpose, FIRST_KID, &KeyPair::generate().unwrap());
         self.context.registrar.ensure(vec![key]).await.unwrap();

@@ -1,0 +1,191 @@
+//! Discovery streams from the first request to the last: what is sent, and how they end.
+
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Request;
+use http_body_util::BodyExt;
+use prost::Message;
+use resources::{Draft, Key, Kind};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tower::ServiceExt;
+use xds::{
+    Type,
+    message::{DeltaRequest, DeltaResponse, Node},
+};
+
+use crate::{
+    proxies::Server,
+    world::{SOON, dataplane, mesh, resource, service},
+};
+
+const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// A proxy's end of a delta stream.
+struct Stream {
+    requests: mpsc::Sender<Result<Bytes, Infallible>>,
+    answers: Body,
+    unread: BytesMut,
+    first: bool,
+}
+
+/// What comes next.
+#[derive(Debug)]
+enum Next {
+    Response(DeltaResponse),
+    /// The code of gRPC and the message.
+    End(String, String),
+}
+
+impl Stream {
+    async fn open(server: &Server, token: Option<&str>) -> Stream {
+        let (requests, incoming) = mpsc::channel(16);
+        let mut request =
+            Request::post(DELTA).header("content-type", "application/grpc").header("te", "trailers");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let request = request.body(Body::from_stream(ReceiverStream::new(incoming))).unwrap();
+        let answer = server.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        Stream { requests, answers: answer.into_body(), unread: BytesMut::new(), first: true }
+    }
+
+    async fn ask(&mut self, kind: Type, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let node = Node { id: "default.web".to_owned(), ..Node::default() };
+        let node = std::mem::take(&mut self.first).then_some(node);
+        let type_url = kind.url().to_owned();
+        self.send(DeltaRequest {
+            node,
+            type_url,
+            resource_names_subscribe: names,
+            ..DeltaRequest::default()
+        })
+        .await;
+    }
+
+    async fn send(&mut self, request: DeltaRequest) {
+        let body = request.encode_to_vec();
+        let mut frame = BytesMut::new();
+        frame.put_u8(0);
+        frame.put_u32(u32::try_from(body.len()).unwrap());
+        frame.put_slice(&body);
+        self.requests.send(Ok(frame.freeze())).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Next {
+        loop {
+            if self.unread.len() >= 5 {
+                let length = u32::from_be_bytes(self.unread[1..5].try_into().unwrap()) as usize;
+                if self.unread.len() >= 5 + length {
+                    let message = self.unread.split_to(5 + length).freeze().slice(5..);
+                    return Next::Response(DeltaResponse::decode(message).unwrap());
+                }
+            }
+            let frame = tokio::time::timeout(SOON, self.answers.frame()).await.expect("an answer in time");
+            let Some(frame) = frame else { return Next::End(String::new(), String::new()) };
+            match frame.unwrap().into_data() {
+                Ok(data) => self.unread.extend_from_slice(&data),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap();
+                    let text = |name: &str| {
+                        trailers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+                    };
+                    return Next::End(text("grpc-status"), text("grpc-message"));
+                }
+            }
+        }
+    }
+
+    /// The next response, acknowledged: its type, and the names it holds.
+    async fn response(&mut self) -> (Type, Vec<String>) {
+        let next = self.next().await;
+        let Next::Response(response) = next else { panic!("{next:?}") };
+        let kind = Type::by_url(&response.type_url).unwrap();
+        let acknowledged = DeltaRequest {
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            ..DeltaRequest::default()
+        };
+        self.send(acknowledged).await;
+        (kind, response.resources.into_iter().map(|resource| resource.name).collect())
+    }
+}
+
+/// A server with `web`, which calls `backend`, and a stream that has everything.
+async fn connected(server: &Server, token: &str) -> Stream {
+    let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
+    let web = Draft::new(web.key, web.spec);
+    server.context.registrar.put(web).await.unwrap();
+    server.world.put([service("default", "backend", &[])]).await;
+    server.world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
+    let mut stream = Stream::open(server, Some(token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    let (kind, clusters) = stream.response().await;
+    assert_eq!(kind, Type::Cluster);
+    let backend = clusters.iter().find(|name| name.contains("backend")).unwrap();
+    stream.ask(Type::Endpoint, &[backend]).await;
+    assert_eq!(stream.response().await, (Type::Endpoint, vec![backend.clone()]));
+    stream.ask(Type::Listener, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Listener);
+    stream
+}
+
+#[tokio::test]
+async fn a_proxy_is_sent_what_changed_for_it_and_nothing_else() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let mut stream = connected(&server, &token).await;
+    server.world.put([mesh("next-door", "STRICT")]).await;
+    let secret = |mesh: &str| resource(Key::new(Kind::Secret, mesh, "s"), &[], json!({ "data": "c2VjcmV0" }));
+    server.world.put([secret("next-door"), secret("default"), service("default", "unloved", &[])]).await;
+    server.world.put([dataplane("default", "unloved-1", "127.0.1.5", "unloved", &[])]).await;
+    // Had anything been sent for those, it would come before this.
+    server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
+    let (kind, names) = stream.response().await;
+    assert_eq!((kind, names.len()), (Type::Endpoint, 1));
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_the_stream_it_opened() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let mut stream = connected(&server, &token).await;
+    server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
+    let Next::End(code, text) = stream.next().await else { panic!() };
+    assert_eq!(code, (tonic::Code::Unauthenticated as i32).to_string(), "{text}");
+    assert!(!text.contains(&token), "{text}");
+}
+
+#[tokio::test]
+async fn whoever_cannot_be_let_in_is_told_why() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let codes = BTreeMap::from([
+        ("no token", (None, tonic::Code::Unauthenticated)),
+        ("no such Dataplane", (Some(token.as_str()), tonic::Code::NotFound)),
+    ]);
+    for (what, (token, code)) in codes {
+        let mut stream = Stream::open(&server, token).await;
+        stream.ask(Type::Cluster, &[]).await;
+        let Next::End(found, text) = stream.next().await else { panic!("{what}") };
+        assert_eq!(found, (code as i32).to_string(), "{what}: {text}");
+    }
+    let mut nobody = Stream::open(&server, Some(&token)).await;
+    nobody.send(DeltaRequest { type_url: Type::Cluster.url().to_owned(), ..DeltaRequest::default() }).await;
+    let Next::End(code, text) = nobody.next().await else { panic!() };
+    assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
+}
+
+#[tokio::test]
+async fn the_end_of_the_control_plane_waits_for_no_proxy() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let _silent = Stream::open(&server, Some(&token)).await;
+    let _idle = connected(&server, &token).await;
+    assert!(server.world.shutdown.finish(SOON).await, "every stream has ended by itself");
+}
