@@ -30,7 +30,7 @@ use crate::{
         source::Loaded,
     },
     defaults, diagnostics, dp_server, inspect, mesh_services,
-    push::Push,
+    push::{self, Push},
     storage,
 };
 
@@ -87,7 +87,8 @@ pub async fn start(config: Config) -> Result<Running> {
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
-    if push.is_some() {
+    if let Some(push) = &push {
+        push::metrics::register(push, &metrics);
         inspect::ensure_authority(&registrar, now).await?;
     }
     let admin_port = config.bootstrap_server.params.admin_port;

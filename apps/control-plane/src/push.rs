@@ -11,6 +11,8 @@
 //! the newest snapshot. Turns are handed out first come, first served, to as many proxies at a time as
 //! there are processors. A proxy that uses none of the changed destinations is not woken at all.
 
+pub mod metrics;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{

@@ -95,6 +95,22 @@ async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_cal
 }
 
 #[tokio::test]
+async fn metrics_tell_what_was_done() {
+    let busy = Busy::new().await;
+    let metrics = runtime::metrics::Metrics::default();
+    control_plane::push::metrics::register(&busy.world.push, &metrics);
+    let text = metrics.encode();
+    let endpoints = busy.world.push.encoder().encoded(Type::Endpoint);
+    for line in [
+        format!("xds_proxies_connected {}", CALLERS + 3),
+        format!("xds_proxies_woken_total {}", busy.world.push.woken()),
+        format!("xds_resources_encoded_total{{type=\"endpoint\"}} {endpoints}"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_second_proxy_like_the_first_encodes_only_its_own() {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
