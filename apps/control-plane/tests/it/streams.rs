@@ -189,3 +189,47 @@ async fn the_end_of_the_control_plane_waits_for_no_proxy() {
     let _idle = connected(&server, &token).await;
     assert!(server.world.shutdown.finish(SOON).await, "every stream has ended by itself");
 }
+
+#[tokio::test]
+async fn certificates_are_made_once_whatever_changes_elsewhere() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    server.world.put([mesh("default", "STRICT"), mesh("next-door", "STRICT")]).await;
+    let token = server.token("default").await;
+    let mut stream = connected(&server, &token).await;
+    stream.ask(Type::Secret, &["identity_cert:secret:default", "mesh_ca:secret:default"]).await;
+    let (kind, secrets) = stream.response().await;
+    assert_eq!((kind, secrets.len()), (Type::Secret, 2), "{secrets:?}");
+    let encoded = server.world.encoded();
+    let secret = |mesh: &str| resource(Key::new(Kind::Secret, mesh, "s"), &[], json!({ "data": "c2VjcmV0" }));
+    server.world.put([secret("next-door")]).await;
+    server.world.put([secret("default")]).await;
+    server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
+    assert_eq!(stream.response().await.0, Type::Endpoint);
+    assert_eq!(server.world.encoded_since(&encoded), [(Type::Endpoint, 1)]);
+}
+
+#[tokio::test]
+async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let mut bystander = connected(&server, &token).await;
+
+    let mut changing = connected(&server, &token).await;
+    let node = Node { id: "default.other".to_owned(), ..Node::default() };
+    let type_url = Type::Cluster.url().to_owned();
+    changing.send(DeltaRequest { node: Some(node), type_url, ..DeltaRequest::default() }).await;
+    let Next::End(code, text) = changing.next().await else { panic!() };
+    assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
+    assert!(text.contains("default.other"), "{text}");
+
+    let huge = [&[0][..], &u32::MAX.to_be_bytes()[..]].concat();
+    for (what, bytes) in [("garbage", vec![0, 0, 0, 0, 3, 255, 255, 255]), ("too much", huge)] {
+        let mut stream = Stream::open(&server, Some(&token)).await;
+        stream.requests.send(Ok(bytes.into())).await.unwrap();
+        let Next::End(code, text) = stream.next().await else { panic!("{what}") };
+        assert!(code != "0" && !text.is_empty(), "{what}: {code} {text}");
+    }
+
+    server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
+    assert_eq!(bystander.response().await.0, Type::Endpoint);
+}
