@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::Value;
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_rustls::TlsConnector;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming, body::Body};
@@ -27,7 +27,7 @@ use xds::{
     message::{DeltaRequest, DeltaResponse, Node},
 };
 
-use crate::{ControlPlane, proxy::dataplane_token};
+use crate::{ControlPlane, DEADLINE, proxy::dataplane_token};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
@@ -132,7 +132,8 @@ impl Stream {
     /// Takes the next response in and acknowledges it; says which type it was about.
     pub async fn next(&mut self) -> Result<Type, Status> {
         let ended = || Status::aborted("the control plane has ended the stream");
-        let response = self.responses.message().await?.ok_or_else(ended)?;
+        let late = |_| Status::deadline_exceeded("the control plane says nothing");
+        let response = timeout(DEADLINE, self.responses.message()).await.map_err(late)??.ok_or_else(ended)?;
         let kind =
             Type::by_url(&response.type_url).ok_or_else(|| Status::internal("a type nobody asked for"))?;
         let known = self.known.entry(kind).or_default();

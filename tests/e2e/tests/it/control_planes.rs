@@ -86,8 +86,7 @@ async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream>
 /// Waits until all have had an answer about a type.
 async fn all_told(streams: &mut [Stream], kind: Type) {
     for stream in streams {
-        let told = tokio::time::timeout(e2e::DEADLINE, stream.until(kind));
-        told.await.expect("an answer in time").unwrap();
+        stream.until(kind).await.unwrap();
     }
 }
 
@@ -133,7 +132,7 @@ fn fifty_proxies_that_come_back_at_once_are_served_without_being_told_what_they_
     for (stream, known) in streams.iter_mut().zip(&known) {
         runtime.block_on(async {
             while stream.known[&Type::Listener] == known[&Type::Listener] {
-                tokio::time::timeout(e2e::DEADLINE, stream.next()).await.expect("an answer in time").unwrap();
+                stream.next().await.unwrap();
             }
         });
         assert_eq!(stream.known[&Type::Cluster], known[&Type::Cluster]);
