@@ -33,6 +33,10 @@ fn a_proxy_that_comes_back_is_told_nothing_it_knows() {
     let (calls, failures) = load(address, 10001, || {
         control_plane.kill().unwrap();
         control_plane.start_again().unwrap();
+        eventually("both proxies to be back", || {
+            [&server, &proxy].map(received).iter().zip(before).all(|(now, before)| *now > before)
+        })
+        .unwrap();
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
     // A change that comes after all else proves that all else has come.
