@@ -109,8 +109,10 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     let dp_server = match proxies.zip(push) {
         Some((listener, push)) => {
-            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, now)?;
-            Some(serve_proxies(listener, &config, context, now)?)
+            let tls = certificates::dp_server(&config, now)?;
+            let shown = certificates::shown(&tls, now)?;
+            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown);
+            Some(serve_proxies(listener, &config, context, tls.to_config()?))
         }
         None => None,
     };
@@ -147,18 +149,14 @@ fn dp_context(
     listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
-    now: Timestamp,
-) -> Result<dp_server::Context> {
-    let tls = certificates::dp_server(config, now)?;
+    certificate: dp_server::Certificate,
+) -> dp_server::Context {
     let params = &config.bootstrap_server.params;
-    Ok(dp_server::Context {
+    dp_server::Context {
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::default(),
-        certificate: dp_server::Certificate {
-            pem: tls.certificate_pem.clone(),
-            facts: certificates::facts(&tls, now)?,
-        },
+        certificate,
         tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
         port: listener.addr().port(),
         admin_port: params.admin_port,
@@ -167,7 +165,7 @@ fn dp_context(
         instance_id,
         admission: Semaphore::new(ADMITTED_AT_ONCE),
         shutdown: shutdown.clone(),
-    })
+    }
 }
 
 /// Starts what proxies connect to, and the loops that work for them.
@@ -175,9 +173,8 @@ fn serve_proxies(
     listener: Listener,
     config: &Config,
     context: dp_server::Context,
-    now: Timestamp,
-) -> Result<SocketAddr> {
-    let tls = certificates::dp_server(config, now)?.to_config()?;
+    tls: Arc<ServerConfig>,
+) -> SocketAddr {
     let shutdown = context.shutdown.clone();
     context.push.start(&shutdown);
     mesh_services::start(context.registrar.clone(), config, &shutdown);
@@ -185,7 +182,7 @@ fn serve_proxies(
     // A stream is one request that never ends, so only its beginning is timed.
     let limits = Limits { request: STREAM_START, ..limits(config) };
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
-    Ok(addr)
+    addr
 }
 
 fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use identity::certificate::{Facts, Pair, Usage, self_signed};
+use identity::certificate::{Pair, Usage, self_signed};
 use jiff::Timestamp;
 use runtime::tls::{Certificate, ServerTls};
 
-use crate::{config::Config, storage::create_dir};
+use crate::{config::Config, dp_server, storage::create_dir};
 
 /// What a certificate that is refused can be cured with.
 const HINT: &str = "remove both files to have new ones generated";
@@ -49,10 +49,10 @@ pub fn dp_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
     })
 }
 
-/// What the certificate says.
-pub fn facts(tls: &ServerTls, now: Timestamp) -> Result<Facts> {
+/// The certificate proxies see, and what it says.
+pub fn shown(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> {
     let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
-    Ok(pair.check(now)?)
+    Ok(dp_server::Certificate { facts: pair.check(now)?, pem: pair.certificate })
 }
 
 fn given(certificate: &str, key: &str, now: Timestamp) -> Result<Pair> {
