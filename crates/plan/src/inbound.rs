@@ -113,9 +113,9 @@ fn server_tls(context: &Context<'_>) -> ServerTls {
 /// Once clients can be told apart, somebody must have allowed them.
 fn permissions(context: &Context<'_>, spec: &dataplane::Inbound) -> Option<policy::Permissions> {
     context.snapshot.mtls.as_ref()?;
-    let of_kind = |kind| context.snapshot.policies.get(&kind).map_or(&[][..], Vec::as_slice);
-    let selector = policy::Selector { routes: of_kind(Kind::MeshHTTPRoute), ..policy::Selector::default() };
-    let policies = of_kind(Kind::MeshTrafficPermission);
+    let routes: Vec<_> = context.snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
+    let policies = context.snapshot.policies_of(Kind::MeshTrafficPermission);
     Some(policy::permission::resolve(policies, context.dataplane, spec, &selector))
 }
 

@@ -88,8 +88,8 @@ pub struct Work {
 }
 
 /// The permissions of one inbound. `policies` are the MeshTrafficPermissions of the mesh, in any order.
-pub fn resolve(
-    policies: &[Arc<Resource>],
+pub fn resolve<'p>(
+    policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
     selector: &Selector<'_>,
@@ -98,15 +98,16 @@ pub fn resolve(
 }
 
 /// As [`resolve`], and how much work it was.
-pub fn resolve_counting(
-    policies: &[Arc<Resource>],
+pub fn resolve_counting<'p>(
+    policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
     selector: &Selector<'_>,
 ) -> (Permissions, Work) {
-    let mut work = Work { policies: policies.len(), ..Work::default() };
+    let mut work = Work::default();
     let mut applying: Vec<_> = policies
-        .iter()
+        .into_iter()
+        .inspect(|_| work.policies += 1)
         .filter(|policy| selector.selects_inbound(policy, dataplane, inbound))
         .filter_map(|policy| {
             let spec = policy.spec.get::<MeshTrafficPermission>()?;

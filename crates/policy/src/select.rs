@@ -73,18 +73,22 @@ impl Selector<'_> {
     }
 
     /// The policies that apply to the proxy, lowest precedence first.
-    pub fn for_proxy<'p>(&self, policies: &'p [Arc<Resource>], proxy: &Resource) -> Vec<&'p Arc<Resource>> {
-        sorted(policies.iter().filter(|policy| !self.select(policy, proxy).is_empty()))
+    pub fn for_proxy<'p>(
+        &self,
+        policies: impl IntoIterator<Item = &'p Arc<Resource>>,
+        proxy: &Resource,
+    ) -> Vec<&'p Arc<Resource>> {
+        sorted(policies.into_iter().filter(|policy| !self.select(policy, proxy).is_empty()))
     }
 
     /// The policies that apply to an inbound, lowest precedence first.
     pub fn for_inbound<'p>(
         &self,
-        policies: &'p [Arc<Resource>],
+        policies: impl IntoIterator<Item = &'p Arc<Resource>>,
         proxy: &Resource,
         inbound: &Inbound,
     ) -> Vec<&'p Arc<Resource>> {
-        sorted(policies.iter().filter(|policy| self.selects_inbound(policy, proxy, inbound)))
+        sorted(policies.into_iter().filter(|policy| self.selects_inbound(policy, proxy, inbound)))
     }
 
     /// The reference that chooses proxies, and the resource it stands in; `None` if a gate is closed.

@@ -1,6 +1,6 @@
 //! The mesh, frozen.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use imbl::OrdMap;
 use resources::{
@@ -27,8 +27,7 @@ pub struct MeshSnapshot {
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     /// The ports of every MeshService and MeshExternalService, in the order of its spec.
     pub services: OrdMap<Key, Arc<[DestinationId]>>,
-    /// Policies by kind, sorted by name.
-    pub policies: BTreeMap<Kind, Vec<Arc<Resource>>>,
+    pub policies: OrdMap<Key, Arc<Resource>>,
 }
 
 /// Mutual TLS by the mesh's own certificate authority.
@@ -57,6 +56,11 @@ impl Mtls {
 }
 
 impl MeshSnapshot {
+    /// The policies of a kind, sorted by name.
+    pub fn policies_of(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> + Clone {
+        of_kind(&self.policies, kind).map(|(_, policy)| policy)
+    }
+
     /// The destination an outbound refers to: by name, or else the first by name that has the labels.
     pub fn backend(&self, reference: &BackendRef) -> Option<&Arc<Destination>> {
         let kind = Kind::by_name(&reference.kind)?;
@@ -77,12 +81,7 @@ impl MeshSnapshot {
             let destination = ports.first().and_then(|id| self.destinations.get(id));
             destination.is_some_and(|d| labels.iter().all(|(name, value)| d.labels.get(name) == Some(value)))
         };
-        let from = Key::new(kind, "", "");
-        self.services
-            .range(from..)
-            .take_while(move |(key, _)| key.kind == kind)
-            .map(|(_, ports)| &**ports)
-            .filter(move |ports| has_labels(ports))
+        of_kind(&self.services, kind).map(|(_, ports)| &**ports).filter(move |ports| has_labels(ports))
     }
 
     /// No port means the only one, which is how a MeshExternalService is referred to.
@@ -97,19 +96,24 @@ impl MeshSnapshot {
 
 impl PartialEq for MeshSnapshot {
     fn eq(&self, other: &Self) -> bool {
-        let all_same = |a: &[Arc<Resource>], b: &[Arc<Resource>]| {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| looks_same(a, b))
-        };
         self.name == other.name
             && looks_same(&self.mesh, &other.mesh)
             && self.destinations == other.destinations
             && self.endpoints == other.endpoints
             && self.services == other.services
-            && self.dataplanes.len() == other.dataplanes.len()
-            && self.dataplanes.values().zip(other.dataplanes.values()).all(|(a, b)| looks_same(a, b))
-            && self.policies.keys().eq(other.policies.keys())
-            && self.policies.values().zip(other.policies.values()).all(|(a, b)| all_same(a, b))
+            && all_look_same(&self.dataplanes, &other.dataplanes)
+            && all_look_same(&self.policies, &other.policies)
     }
+}
+
+/// What a map holds of one kind, in the order of names; the keys of a mesh differ in kind and name only.
+fn of_kind<V>(map: &OrdMap<Key, V>, kind: Kind) -> impl Iterator<Item = (&Key, &V)> + Clone {
+    let first = Key { kind, mesh: Arc::default(), name: Arc::default() };
+    map.range(first..).take_while(move |(key, _)| key.kind == kind)
+}
+
+fn all_look_same<K: Ord>(a: &OrdMap<K, Arc<Resource>>, b: &OrdMap<K, Arc<Resource>>) -> bool {
+    a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
 }
 
 /// Whether two versions of a resource are the same to a proxy.

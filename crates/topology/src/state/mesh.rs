@@ -40,7 +40,7 @@ pub struct MeshState {
     /// Dataplanes that have a certificate.
     certified: BTreeSet<Arc<str>>,
     services: BTreeMap<Key, Arc<Resource>>,
-    policies: BTreeMap<Kind, BTreeMap<Arc<str>, Arc<Resource>>>,
+    policies: OrdMap<Key, Arc<Resource>>,
     /// How many Dataplanes want each set of tags.
     wanted_tags: BTreeMap<Arc<Tags>, usize>,
     index: Index,
@@ -58,7 +58,6 @@ pub struct MeshState {
 struct Round {
     affected: Affected,
     dirty: BTreeSet<Subject>,
-    policies: bool,
 }
 
 impl MeshState {
@@ -193,18 +192,14 @@ impl MeshState {
     }
 
     fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let of_kind = self.policies.entry(key.kind).or_default();
-        if !seen_alike(of_kind.get(&key.name), value) {
-            round.affected.everyone = true;
-            round.policies = true;
-            match value {
-                Some(policy) => of_kind.insert(key.name.clone(), policy.clone()),
-                None => of_kind.remove(&key.name),
-            };
+        if seen_alike(self.policies.get(key), value) {
+            return;
         }
-        if of_kind.is_empty() {
-            self.policies.remove(&key.kind);
-        }
+        round.affected.everyone = true;
+        match value {
+            Some(policy) => self.policies.insert(key.clone(), policy.clone()),
+            None => self.policies.remove(key),
+        };
     }
 
     /// Computes what a subject offers now, and what that changes.
@@ -319,7 +314,7 @@ impl MeshState {
         }
         // A destination can differ within a round in more than one way; the wider one counts.
         round.affected.endpoints.retain(|id| !round.affected.destinations.contains(id));
-        self.snapshot = self.mesh.clone().map(|mesh| Arc::new(self.freeze(mesh, round.policies)));
+        self.snapshot = self.mesh.clone().map(|mesh| Arc::new(self.freeze(mesh)));
         Some(MeshUpdate {
             mesh: self.name.clone(),
             snapshot: self.snapshot.clone(),
@@ -327,11 +322,8 @@ impl MeshState {
         })
     }
 
-    fn freeze(&self, mesh: Arc<Resource>, policies_changed: bool) -> MeshSnapshot {
-        let policies = match &self.snapshot {
-            Some(snapshot) if !policies_changed => snapshot.policies.clone(),
-            _ => self.policies.iter().map(|(kind, all)| (*kind, all.values().cloned().collect())).collect(),
-        };
+    /// Clones of shared maps only: what does not change costs nothing.
+    fn freeze(&self, mesh: Arc<Resource>) -> MeshSnapshot {
         MeshSnapshot {
             name: self.name.clone(),
             mesh,
@@ -340,7 +332,7 @@ impl MeshState {
             destinations: self.destinations.clone(),
             endpoints: self.endpoints.clone(),
             services: self.ports.clone(),
-            policies,
+            policies: self.policies.clone(),
         }
     }
 }
