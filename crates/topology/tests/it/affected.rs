@@ -152,6 +152,24 @@ fn snapshots_share_what_did_not_change() {
     }
 }
 
+/// A reference more than before means that the list around it was copied.
+#[test]
+fn a_policy_write_copies_the_same_few_references_however_many_policies_there_are() {
+    let policy = |name: &str| resource(Kind::MeshTimeout, name, &[], json!({}));
+    let copied = |policies: usize| {
+        let mut state = state((0..policies).map(|i| policy(&format!("p-{i:05}"))).chain([mesh("STRICT")]));
+        let before = state.mesh("default").unwrap().clone();
+        let references = |policy: &Arc<Resource>| Arc::strong_count(policy);
+        let counts: Vec<usize> = before.policies_of(Kind::MeshTimeout).map(references).collect();
+        state.apply(&[present(policy("p-00003-and-a-half"))]);
+        let after = state.mesh("default").unwrap();
+        assert_eq!(after.policies_of(Kind::MeshTimeout).count(), policies + 1);
+        assert!(before.dataplanes.ptr_eq(&after.dataplanes) && before.endpoints.ptr_eq(&after.endpoints));
+        before.policies_of(Kind::MeshTimeout).zip(counts).filter(|(p, count)| references(p) > *count).count()
+    };
+    assert!(copied(10_000) <= copied(100), "{} of 10,000, {} of 100", copied(10_000), copied(100));
+}
+
 #[test]
 fn of_two_services_with_one_identifier_the_first_by_name_is_reached() {
     let twin = Resource {
