@@ -155,6 +155,10 @@ impl Port {
     }
 
     pub(crate) fn validate(&self, path: &Path, found: &mut Violations) {
+        let name = self.name.as_deref().filter(|name| !name.is_empty());
+        if let Some(complaint) = name.and_then(section::complaint) {
+            found.add(path.field("name"), complaint);
+        }
         checks::port(self.port, &path.field("port"), found);
         for (i, sni) in self.snis.iter().enumerate() {
             checks::rfc1123_subdomain(&sni.value, &path.field("snis").index(i).field("value"), found);
@@ -276,6 +280,32 @@ mod tests {
                 ("spec.identities[0].type", r#""type" must be one of ["ServiceTag", "SpiffeID"]"#),
             ],
         );
+    }
+
+    #[test]
+    fn names_of_ports_are_section_names() {
+        for name in ["", "1", "65535", "a", "backend-kumahq.com", &"a".repeat(63)] {
+            violations(json!({"ports": [{"name": name, "port": 80}]}), &[]);
+        }
+        for (name, rule) in [
+            ("65536", "a port number must be in the range 1 to 65535"),
+            ("080", "a port number must not have leading zeros"),
+            ("HTTP", "a port name may contain only lower case letters, digits, '-' and '.'"),
+            ("a--b", "a port name must not contain consecutive hyphens"),
+            (&"a".repeat(64), "a port name must be no more than 63 characters"),
+        ] {
+            let message = section::complaint(name).unwrap_or_default();
+            assert!(message.contains(rule), "{message}");
+            let ports = json!([{"port": 80}, {"name": name, "port": 81}]);
+            violations(json!({"ports": ports}), &[("spec.ports[1].name", &message)]);
+            // The same ports make up services of several zones.
+            check(
+                Kind::MeshMultiZoneService,
+                json!({"mesh": "default", "name": "all", "spec": {
+                    "selector": {"meshService": {"matchLabels": {"app": "x"}}}, "ports": ports}}),
+                &[("spec.ports[1].name", &message)],
+            );
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::{fmt, str::FromStr};
 use super::Error;
 
 const NAME_MAX: usize = 63;
+const ALLOWED: &str = "allowed is a port number from 1 to 65535 without leading zeros, or a name of 1 to 63 \
+     lower case letters, digits, '-' and '.' that starts with a letter, ends with a letter or a digit and has \
+     neither '--' nor '..'";
 
 /// A valid section name: a port number, or a port name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +63,11 @@ pub fn violation(section: &str) -> Option<&'static str> {
         return numeric_violation(section);
     }
     named_violation(section)
+}
+
+/// What is wrong with the name a user gave a port, and what is allowed instead.
+pub fn complaint(section: &str) -> Option<String> {
+    violation(section).map(|reason| format!("{section:?} is not a section name: {reason}; {ALLOWED}"))
 }
 
 fn numeric_violation(section: &str) -> Option<&'static str> {

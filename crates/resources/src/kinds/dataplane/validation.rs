@@ -16,7 +16,7 @@ use crate::{
         tags::{self, Need, check_port},
     },
     labels,
-    naming::dns,
+    naming::{dns, section},
 };
 
 const BACKEND_KINDS: [&str; 3] = ["MeshExternalService", "MeshMultiZoneService", "MeshService"];
@@ -215,10 +215,15 @@ fn check_sections(networking: &Networking, path: &Path, found: &mut Violations) 
 }
 
 fn check_section_name<'a>(name: &'a str, names: &mut HashSet<&'a str>, path: &Path, found: &mut Violations) {
-    if !name.is_empty() {
-        let message = format!("name {name:?} is already used by another inbound or listener");
-        found.require(names.insert(name), path, message);
+    // Without a name the section is the port, which is checked where it is given.
+    if name.is_empty() {
+        return;
     }
+    if let Some(complaint) = section::complaint(name) {
+        found.add(path, complaint);
+    }
+    let message = format!("name {name:?} is already used by another inbound or listener");
+    found.require(names.insert(name), path, message);
 }
 
 fn check_listener(listener: &Listener, path: &Path, found: &mut Violations) {

@@ -280,6 +280,42 @@ fn sections_and_sockets_are_unique() {
 }
 
 #[test]
+fn names_of_inbounds_and_listeners_are_section_names() {
+    let longest = "a".repeat(63);
+    let ok = ["", "1", "80", "65535", "a", "http", "http2", "a.b", "backend-kumahq.com", longest.as_str()];
+    for name in ok {
+        valid(Kind::Dataplane, networking(json!({ "inbound": [{ "port": 80, "name": name }] })));
+    }
+    let named = |rule: &str| format!("a port name {rule}");
+    let numbered = |rule: &str| format!("a port number {rule}");
+    let letters = named("may contain only lower case letters, digits, '-' and '.'");
+    let range = numbered("must be in the range 1 to 65535");
+    let too_long = "a".repeat(64);
+    for (name, rule) in [
+        ("0", &range),
+        ("65536", &range),
+        ("080", &numbered("must not have leading zeros")),
+        ("HTTP", &letters),
+        ("my_port", &letters),
+        ("9p", &named("must start with a lower case letter")),
+        ("a-", &named("must end with a lower case letter or a digit")),
+        ("a.", &named("must end with a lower case letter or a digit")),
+        ("a--b", &named("must not contain consecutive hyphens")),
+        ("a..b", &named("must not contain consecutive dots")),
+        (too_long.as_str(), &named("must be no more than 63 characters")),
+    ] {
+        let message = format!(
+            "{name:?} is not a section name: {rule}; allowed is a port number from 1 to 65535 without leading \
+             zeros, or a name of 1 to 63 lower case letters, digits, '-' and '.' that starts with a letter, \
+             ends with a letter or a digit and has neither '--' nor '..'"
+        );
+        inbound_rejected(json!({ "port": 80, "name": name }), &[("networking.inbound[0].name", &message)]);
+        let listener = json!({ "type": "ZoneIngress", "address": "10.0.0.1", "port": 1, "name": name });
+        rejected(json!({ "listeners": [listener] }), &[("networking.listeners[0].name", &message)]);
+    }
+}
+
+#[test]
 fn reachable_backends_are_named_or_labelled() {
     let kinds = "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService";
     let refs = "networking.transparentProxing.reachableBackends.refs";
