@@ -11,6 +11,29 @@ pub enum Class {
     Other,
 }
 
+impl Class {
+    /// The word for it in documents and tables.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Class::Kri(_) => "kri",
+            Class::SelfName(_) => "self",
+            Class::System(_) => "system",
+            Class::Legacy(_) => "legacy",
+            Class::Other => "other",
+        }
+    }
+
+    /// The resource the name itself tells; most names of a proxy's own objects need its layout for that.
+    pub fn kri(&self) -> Option<&Kri> {
+        match self {
+            Class::Kri(kri)
+            | Class::System(SystemName::Of(kri))
+            | Class::Legacy(LegacyName::Destination(kri)) => Some(kri),
+            _ => None,
+        }
+    }
+}
+
 /// Reads the name of a proxy's object in whichever scheme it follows.
 pub fn classify(name: &str) -> Class {
     if let Ok(kri) = name.parse() {

@@ -205,6 +205,23 @@ fn a_name_is_recognised_by_its_scheme() {
     }
 }
 
+#[test]
+fn a_class_has_a_word_and_tells_the_resource_if_the_name_does() {
+    let check = |name: &str, word: &str, kri: Option<&str>| {
+        let class = classify(name);
+        let told = class.kri().map(ToString::to_string);
+        assert_eq!((class.as_str(), told.as_deref()), (word, kri), "{name}");
+    };
+    let backend = "kri_msvc_default_east__backend_80";
+    check(backend, "kri", Some(backend));
+    check(&format!("system_{backend}"), "system", Some(backend));
+    check("default_backend__east_msvc_80", "legacy", Some(backend));
+    check("self_80", "self", None);
+    check("system_ads", "system", None);
+    check("inbound:10.0.0.1:80", "legacy", None);
+    check("backend", "other", None);
+}
+
 fn any_self_name() -> impl Strategy<Value = SelfName> {
     let passthrough =
         select(PASSTHROUGHS.to_vec()).prop_map(|(ip, direction)| SelfName::Passthrough(ip, direction));
