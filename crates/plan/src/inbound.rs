@@ -87,6 +87,7 @@ fn one(
             service_port,
             service,
         }),
+        section,
         address,
         port,
         workload: (service_address, service_port),

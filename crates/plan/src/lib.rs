@@ -11,6 +11,7 @@
 
 mod external;
 mod inbound;
+pub mod known;
 pub mod names;
 mod outbound;
 mod system;
@@ -18,10 +19,15 @@ mod timeouts;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
-use resources::{Resource, Spec, kinds::dataplane::Networking, naming::Direction};
+use resources::{
+    Resource, Spec,
+    kinds::dataplane::Networking,
+    naming::{Direction, SectionName},
+};
 use topology::{ClientTls, DestinationId, Endpoints, MeshSnapshot, Protocol};
 
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
 pub use timeouts::Timeouts;
 
@@ -80,6 +86,8 @@ pub struct ProxyPlan {
 /// Accept traffic for the application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Inbound {
+    /// Which inbound of the Dataplane: the section of its KRI.
+    pub section: SectionName,
     pub names: InboundNames,
     pub address: IpAddr,
     pub port: u16,

@@ -3,6 +3,7 @@
 
 mod external;
 mod inbounds;
+mod known;
 mod names;
 mod outbounds;
 mod support;

@@ -1,0 +1,141 @@
+//! What the names in a proxy stand for: the plan, read backwards.
+//!
+//! Statistics and complaints of a proxy speak of its objects by name. Unified names say themselves what
+//! they mean; older ones mean something only together with the plan that gave them.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use resources::naming::Kri;
+use topology::DestinationId;
+
+use crate::{Admin, Inbound, Outbound, Passthrough, ProxyPlan};
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    /// The resource the name stands for; `None` for what no resource describes.
+    pub kri: Option<Kri>,
+    pub role: Role,
+}
+
+/// Which part of the proxy an object belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    Inbound,
+    Outbound,
+    Passthrough,
+    /// A route of an outbound, which several outbounds may have under one name.
+    Route,
+    /// What the proxy needs for itself.
+    System,
+}
+
+/// Every name of an object and every prefix of statistics in the plan of `dataplane`'s proxy.
+///
+/// Where two objects have one name, the one that shows in statistics is meant: a virtual host never does.
+pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> {
+    let mut known = Known::default();
+    plan.inbounds.iter().for_each(|inbound| known.inbound(inbound, dataplane));
+    plan.outbounds.iter().for_each(|outbound| known.outbound(outbound));
+    plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
+    plan.admin.iter().for_each(|admin| known.admin(admin));
+    let system = Meaning { kri: None, role: Role::System };
+    if let Some(secrets) = &plan.secrets {
+        known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
+    }
+    for Inbound { section, names, .. } in &plan.inbounds {
+        let meaning = of_inbound(dataplane, section.as_str());
+        known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
+    }
+    for Outbound { destination, names, .. } in &plan.outbounds {
+        let meaning = of_outbound(destination);
+        known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
+        known.add(&Meaning { kri: None, role: Role::Route }, [names.default_route.as_str()]);
+    }
+    known.0
+}
+
+/// The prefix of a listener's statistics that is left to its address.
+pub fn address_stats(address: IpAddr, port: u16) -> String {
+    SocketAddr::new(address, port).to_string().replace(':', "_")
+}
+
+#[derive(Default)]
+struct Known(BTreeMap<String, Meaning>);
+
+impl Known {
+    /// The first meaning of a name stays.
+    fn add<'a>(&mut self, meaning: &Meaning, names: impl IntoIterator<Item = &'a str>) {
+        for name in names {
+            self.0.entry(name.to_owned()).or_insert_with(|| meaning.clone());
+        }
+    }
+
+    fn inbound(&mut self, inbound: &Inbound, dataplane: &Kri) {
+        let Inbound { names, section, address, port, .. } = inbound;
+        let meaning = of_inbound(dataplane, section.as_str());
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
+        self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
+        self.add(&meaning, names.cluster_stats.as_deref());
+        self.add(&meaning, [names.permission_stats.trim_end_matches('.')]);
+    }
+
+    fn outbound(&mut self, outbound: &Outbound) {
+        let Outbound { names, destination, address, port, also_at, .. } = outbound;
+        let meaning = of_outbound(destination);
+        let addresses = also_at.iter().copied().chain([(*address, *port)]);
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), addresses);
+        self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
+        self.add(&meaning, names.cluster_stats.as_deref());
+    }
+
+    fn passthrough(&mut self, passthrough: &Passthrough) {
+        let Passthrough { names, address, port, .. } = passthrough;
+        let meaning = Meaning { kri: None, role: Role::Passthrough };
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
+        self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
+        self.add(&meaning, names.cluster_stats.as_deref());
+    }
+
+    fn admin(&mut self, admin: &Admin) {
+        let Admin { names, address, port, .. } = admin;
+        let meaning = Meaning { kri: None, role: Role::System };
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
+        self.add(&meaning, [names.cluster.as_str(), &names.readiness_cluster, &names.filter_stats]);
+        self.add(&meaning, names.cluster_stats.as_deref());
+        self.add(&meaning, names.readiness_cluster_stats.as_deref());
+    }
+
+    fn listener(
+        &mut self,
+        meaning: &Meaning,
+        name: &str,
+        stats: Option<&str>,
+        addresses: impl IntoIterator<Item = (IpAddr, u16)>,
+    ) {
+        self.add(meaning, [name]);
+        match stats {
+            Some(stats) => self.add(meaning, [stats]),
+            None => {
+                for (address, port) in addresses {
+                    self.add(meaning, [address_stats(address, port).as_str()]);
+                }
+            }
+        }
+    }
+}
+
+fn of_inbound(dataplane: &Kri, section: &str) -> Meaning {
+    Meaning { kri: Some(dataplane.with_section(section)), role: Role::Inbound }
+}
+
+fn of_outbound(destination: &DestinationId) -> Meaning {
+    let kri = match destination {
+        DestinationId::Port(kri) => Some(kri.clone()),
+        DestinationId::Tags(_) => None,
+    };
+    Meaning { kri, role: Role::Outbound }
+}
