@@ -29,6 +29,15 @@ pub use section::SectionName;
 pub use self_name::{Direction, IpVersion, SelfName};
 pub use system::SystemName;
 
+/// The feature by which a proxy says that its objects have unified names, and how a later Kuma spells it.
+pub const UNIFIED_NAMING: [&str; 2] =
+    ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"];
+
+/// Whether a proxy with these features has unified names.
+pub fn unified_naming<'a>(features: impl IntoIterator<Item = &'a str>) -> bool {
+    features.into_iter().any(|feature| UNIFIED_NAMING.contains(&feature))
+}
+
 /// A string that is not the name it was taken for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
