@@ -1,81 +1,41 @@
 //! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::net::SocketAddr;
 
 use api::{AdminView, Format, Inspect, InspectError};
 use axum::{Extension, Router, extract::OriginalUri};
 use control_plane::{
     inspect::{self, Proxies},
-    push::{Connected, Push},
+    push::Connected,
 };
 use http::{StatusCode, Uri};
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
-use plan::{AdminTarget, AdminTls, ProxyTraits};
-use resources::{Key, Kind, Labels, Resource, Spec};
+use plan::{AdminTls, ProxyTraits};
+use resources::{Key, Kind};
 use runtime::{
-    Shutdown,
     listen::{Limits, Listener, Peer},
     tls::{MinVersion, ServerTls, certificates},
 };
 use serde_json::{Value, json};
-use store::{
-    Memory, Registrar, Store, Write,
-    registrar::{Mode, Setup},
-};
+
+use crate::world::{World, mesh, registrar, resource, traits};
 
 const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJOYW1lIjoid2ViIn0.c2lnbmF0dXJl";
 
-struct World {
-    store: Arc<dyn Store>,
-    push: Arc<Push>,
+/// A world with an authority for admin interfaces, and what looks into its proxies.
+struct Inspected {
+    world: World,
     proxies: Proxies,
-    shutdown: Shutdown,
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        self.shutdown.begin();
-    }
-}
-
-fn registrar(store: Arc<dyn Store>) -> Registrar {
-    let setup = Setup {
-        mode: Mode::Zone { name: "default".to_owned(), federated: false },
-        read_only: false,
-        disable_origin_label_validation: false,
-        unsafe_delete: false,
-        companions: Box::new(|_| Ok(Vec::new())),
-        now: Timestamp::now,
-    };
-    Registrar::new(store, setup)
-}
-
-impl World {
-    async fn new() -> World {
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
-        inspect::ensure_authority(&registrar(store.clone()), Timestamp::now()).await.unwrap();
-        let push = Arc::new(Push::new(store.clone(), "default"));
-        let shutdown = Shutdown::default();
-        push.start(&shutdown);
-        let proxies = Proxies::new(store.clone(), push.clone(), 9901);
-        let world = World { store, push, proxies, shutdown };
-        world.write(Key::global(Kind::Mesh, "default"), json!({})).await;
-        world
-    }
-
-    async fn write(&self, key: Key, spec: Value) {
-        let resource = Resource {
-            spec: Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap(),
-            key,
-            labels: Labels::new(),
-            created: Timestamp::UNIX_EPOCH,
-            modified: Timestamp::UNIX_EPOCH,
-            version: 0,
-            owner: None,
-            status: None,
-        };
-        self.store.write(vec![Write::Create(resource)]).await.unwrap();
+impl Inspected {
+    async fn new() -> Inspected {
+        let world = World::new();
+        inspect::ensure_authority(&registrar(world.store.clone()), Timestamp::now()).await.unwrap();
+        let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
+        world.put([mesh("default", "")]).await;
+        Inspected { world, proxies }
     }
 
     /// A Dataplane whose admin interface is at `admin`.
@@ -85,26 +45,17 @@ impl World {
         let networking = json!({
             "address": admin.ip().to_string(), "admin": { "port": admin.port() }, "inbound": [inbound],
         });
-        self.write(key.clone(), json!({ "networking": networking })).await;
+        self.world.put([resource(key.clone(), &[], json!({ "networking": networking }))]).await;
         key
     }
 
     fn admin_tls(&self, proxy: &Key, address: &str) -> AdminTls {
-        inspect::admin_tls(&self.store.snapshot().unwrap(), proxy, address).unwrap()
+        inspect::admin_tls(&self.world.store.snapshot().unwrap(), proxy, address).unwrap()
     }
 
     fn connect(&self, name: &str, admin: SocketAddr) -> Connected {
-        self.push.connect(ProxyTraits {
-            mesh: "default".into(),
-            name: name.into(),
-            unified_naming: false,
-            reuse_port: true,
-            ipv6: false,
-            admin_port: admin.port(),
-            admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
-            readiness_port: 9902,
-            system_ca_path: None,
-        })
+        let traits = traits("default", name);
+        self.world.push.connect(ProxyTraits { admin_port: admin.port(), ..traits })
     }
 
     /// Something like an Envoy, which answers to nobody but the control plane.
@@ -118,7 +69,7 @@ impl World {
             client_certificates: certificates(&tls.authority).unwrap(),
         });
         let config = tls.map(|tls| tls.to_config().unwrap());
-        listener.serve(Router::new().fallback(answer), config, Limits::default(), &self.shutdown);
+        listener.serve(Router::new().fallback(answer), config, Limits::default(), &self.world.shutdown);
         addr
     }
 }
@@ -143,7 +94,7 @@ const STATS: AdminView = AdminView::Stats { format: Format::Text, used_only: tru
 
 #[tokio::test]
 async fn a_proxy_answers_over_mutual_tls_and_its_dump_has_no_secrets() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let key = Key::new(Kind::Dataplane, "default", "web");
     let addr = world.envoy("127.0.0.2", |_| Some(world.admin_tls(&key, "127.0.0.2"))).await;
     world.dataplane("web", addr).await;
@@ -164,7 +115,7 @@ async fn a_proxy_answers_over_mutual_tls_and_its_dump_has_no_secrets() {
 
 #[tokio::test]
 async fn envoys_own_interface_on_this_machine_is_asked_without_tls() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let addr = world.envoy("127.0.0.1", |_| None).await;
     let key = world.dataplane("web", addr).await;
     assert_eq!(world.proxies.admin(&key, STATS).await.unwrap().body, "/stats?usedonly");
@@ -172,10 +123,10 @@ async fn envoys_own_interface_on_this_machine_is_asked_without_tls() {
 
 #[tokio::test]
 async fn whoever_is_not_the_proxy_is_not_believed() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let (web, other) =
         (Key::new(Kind::Dataplane, "default", "web"), Key::new(Kind::Dataplane, "default", "other"));
-    let stranger = World::new().await;
+    let stranger = Inspected::new().await;
     for (name, tls) in [
         ("the certificate of another address", Some(world.admin_tls(&other, "127.0.0.3"))),
         ("a certificate of another authority", Some(stranger.admin_tls(&web, "127.0.0.2"))),
@@ -193,7 +144,7 @@ async fn whoever_is_not_the_proxy_is_not_believed() {
 
 #[tokio::test]
 async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let nobody = {
         let listener = Listener::bind("127.0.0.2:0".parse().unwrap()).await.unwrap();
         listener.addr()
@@ -221,22 +172,14 @@ async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
 
 #[tokio::test]
 async fn the_configuration_of_a_connected_proxy_is_shown_without_secrets() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let addr: SocketAddr = "127.0.0.2:9901".parse().unwrap();
     let key = world.dataplane("web", addr).await;
     let not_connected = world.proxies.config(&key).await;
     assert_eq!(not_connected, Err(InspectError::NotConnected(key.clone())));
 
     let _connected = world.connect("web", addr);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    let config = loop {
-        match world.proxies.config(&key).await {
-            Ok(config) => break config,
-            // The push loop may not have seen the Dataplane yet.
-            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    };
+    let config = world.proxies.config(&key).await.unwrap();
     let listeners = &config["type.googleapis.com/envoy.config.listener.v3.Listener"];
     let admin = &listeners["kuma:envoy:admin"];
     assert_eq!(admin["address"]["socketAddress"], json!({ "address": "127.0.0.2", "portValue": 9901 }));
@@ -248,11 +191,11 @@ async fn the_configuration_of_a_connected_proxy_is_shown_without_secrets() {
 
 #[tokio::test]
 async fn the_authority_is_made_once_and_certificates_stay_the_same() {
-    let world = World::new().await;
+    let world = Inspected::new().await;
     let key = Key::new(Kind::Dataplane, "default", "web");
     let before = world.admin_tls(&key, "192.0.2.1");
-    inspect::ensure_authority(&registrar(world.store.clone()), Timestamp::now()).await.unwrap();
+    inspect::ensure_authority(&registrar(world.world.store.clone()), Timestamp::now()).await.unwrap();
     assert!(before == world.admin_tls(&key, "192.0.2.1"));
-    let authority = AdminAuthority::load(&world.store.snapshot().unwrap(), Timestamp::now()).unwrap();
+    let authority = AdminAuthority::load(&world.world.store.snapshot().unwrap(), Timestamp::now()).unwrap();
     assert_eq!(before.authority, authority.certificate());
 }
