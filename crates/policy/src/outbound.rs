@@ -4,22 +4,19 @@
 //! or about something wider (its service without a port, the mesh). Whoever configures an outbound looks
 //! up the narrowest conf there is: port, then service, then mesh.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use resources::{
-    Kind, Resource, Spec,
+    Kind, Labels,
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
-    naming::{Kri, section},
+    naming::Kri,
 };
 
 use crate::{
     merge::{self, Merged, Shape},
     order,
-    select::{self, Place},
+    select::Place,
     view::{Entry, PolicyView},
 };
 
@@ -51,6 +48,9 @@ pub struct ResourceRules {
 }
 
 impl ResourceRules {
+    /// No conf for anything.
+    pub const NONE: ResourceRules = ResourceRules { rules: BTreeMap::new(), mesh: None };
+
     /// The conf for a destination: that of its port, else of the whole service, else of the mesh.
     pub fn for_destination(&self, destination: &Kri) -> Option<&ResourceRule> {
         self.find(&[destination])
@@ -71,83 +71,63 @@ impl ResourceRules {
     }
 }
 
-/// What entries may refer to: the mesh, its services and its routes.
-#[derive(Debug, Clone, Default)]
-pub struct Destinations {
-    by_kri: BTreeMap<Kri, Arc<Resource>>,
-    mesh: Option<Kri>,
+/// What entries may refer to: the mesh, its services and its routes, looked up where they are kept.
+pub trait Destinations {
+    /// The mesh itself.
+    fn mesh(&self) -> Option<Kri>;
+
+    /// Names and numbers of the ports that a reference may single out; `None` when there is no such
+    /// resource.
+    fn ports(&self, resource: &Kri) -> Option<Vec<(String, u32)>>;
+
+    /// The resources of a kind that carry all labels.
+    fn labelled(&self, kind: Kind, labels: &Labels) -> Vec<Kri>;
 }
 
-impl Destinations {
-    /// From the Mesh and its MeshServices, MeshExternalServices, MeshMultiZoneServices and MeshHTTPRoutes;
-    /// other kinds are left out.
-    pub fn new<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Destinations {
-        let mut destinations = Destinations::default();
-        for resource in resources {
-            let Some(kri) = resource.kri("") else { continue };
-            match resource.kind() {
-                Kind::Mesh => destinations.mesh = Some(kri),
-                Kind::MeshService
-                | Kind::MeshExternalService
-                | Kind::MeshMultiZoneService
-                | Kind::MeshHTTPRoute => {
-                    destinations.by_kri.insert(kri, Arc::clone(resource));
+/// The resources, or ports of resources, that an entry of `policy` names.
+fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
+    let kind = match target.kind {
+        K::Mesh => return destinations.mesh().into_iter().collect(),
+        K::MeshService => Kind::MeshService,
+        K::MeshExternalService => Kind::MeshExternalService,
+        K::MeshMultiZoneService => Kind::MeshMultiZoneService,
+        K::MeshHttpRoute => Kind::MeshHTTPRoute,
+        _ => return Vec::new(),
+    };
+    if let Some(legacy) = LegacyName::of(target) {
+        return named_in_older_words(destinations, &legacy);
+    }
+    let candidates: Vec<Kri> = match target.labels.as_ref().filter(|labels| !labels.is_empty()) {
+        Some(labels) => destinations.labelled(kind, labels),
+        None => Place::of(policy).kri_of(kind, target).into_iter().collect(),
+    };
+    let section = target.section_name.as_deref().filter(|section| !section.is_empty());
+    candidates
+        .into_iter()
+        .filter_map(|kri| {
+            let ports = destinations.ports(&kri)?;
+            match section {
+                None => Some(kri),
+                Some(section) => {
+                    ports.iter().any(|(name, _)| name == section).then(|| kri.with_section(section))
                 }
-                _ => {}
             }
-        }
-        destinations
-    }
+        })
+        .collect()
+}
 
-    /// The resources, or ports of resources, that an entry of `policy` names.
-    fn resolve(&self, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
-        let kind = match target.kind {
-            K::Mesh => return self.mesh.iter().cloned().collect(),
-            K::MeshService => Kind::MeshService,
-            K::MeshExternalService => Kind::MeshExternalService,
-            K::MeshMultiZoneService => Kind::MeshMultiZoneService,
-            K::MeshHttpRoute => Kind::MeshHTTPRoute,
-            _ => return Vec::new(),
-        };
-        if let Some(legacy) = LegacyName::of(target) {
-            return self.named_in_older_words(&legacy);
-        }
-        let named: Vec<(Kri, &Resource)> = if target.labels.as_ref().is_some_and(|labels| !labels.is_empty())
-        {
-            let all = self.by_kri.iter().filter(|(_, resource)| resource.kind() == kind);
-            all.filter(|(_, resource)| select::has_labels(target, resource))
-                .map(|(kri, resource)| (kri.clone(), resource.as_ref()))
-                .collect()
-        } else {
-            let place = Place { mesh: &policy.mesh, zone: &policy.zone, namespace: &policy.namespace };
-            let kri = place.kri_of(kind, target);
-            let found = kri.and_then(|kri| self.by_kri.get(&kri).map(|resource| (kri, resource.as_ref())));
-            found.into_iter().collect()
-        };
-        match target.section_name.as_deref().filter(|section| !section.is_empty()) {
-            None => named.into_iter().map(|(kri, _)| kri).collect(),
-            Some(section) => named
-                .into_iter()
-                .filter(|(_, resource)| ports(resource).iter().any(|(name, _)| name == section))
-                .map(|(kri, _)| kri.with_section(section))
-                .collect(),
-        }
-    }
-
-    fn named_in_older_words(&self, legacy: &LegacyName<'_>) -> Vec<Kri> {
-        let services = self.by_kri.iter().filter(|(_, resource)| {
-            resource.kind() == Kind::MeshService
-                && resource.label(labels::K8S_NAMESPACE) == Some(legacy.namespace)
-                && resource.display_name() == legacy.name
-        });
-        let Some(port) = legacy.port else { return services.map(|(kri, _)| kri.clone()).collect() };
-        services
-            .filter_map(|(kri, resource)| {
-                let (name, _) = ports(resource).into_iter().find(|(_, number)| *number == port)?;
-                Some(kri.with_section(&name))
-            })
-            .collect()
-    }
+fn named_in_older_words(destinations: &impl Destinations, legacy: &LegacyName<'_>) -> Vec<Kri> {
+    let namespace = Labels::from([(labels::K8S_NAMESPACE.to_owned(), legacy.namespace.to_owned())]);
+    let services = destinations.labelled(Kind::MeshService, &namespace).into_iter();
+    let services = services.filter(|kri| kri.name == legacy.name);
+    let Some(port) = legacy.port else { return services.collect() };
+    services
+        .filter_map(|kri| {
+            let ports = destinations.ports(&kri)?;
+            let (name, _) = ports.into_iter().find(|(_, number)| *number == port)?;
+            Some(kri.with_section(&name))
+        })
+        .collect()
 }
 
 /// `<name>_<namespace>_svc_<port>`, the `kuma.io/service` of a Kubernetes service; the port may be missing.
@@ -173,16 +153,6 @@ impl LegacyName<'_> {
     }
 }
 
-/// Names and numbers of the ports that a reference may single out.
-fn ports(resource: &Resource) -> Vec<(String, u32)> {
-    let ports = match &resource.spec {
-        Spec::MeshService(service) => &service.ports,
-        Spec::MeshMultiZoneService(service) => &service.ports,
-        _ => return Vec::new(),
-    };
-    ports.iter().map(|port| (section::name_or_port(port.name.as_deref(), port.port), port.port)).collect()
-}
-
 /// An entry with its origin and what it names.
 struct Resolved<'a> {
     conf: &'a serde_json::Value,
@@ -193,7 +163,7 @@ struct Resolved<'a> {
 /// Merges the `to` entries of policies that apply to one proxy, per destination they name.
 pub fn resolve<'a>(
     policies: impl IntoIterator<Item = &'a PolicyView>,
-    destinations: &Destinations,
+    destinations: &impl Destinations,
     shape: Shape,
 ) -> ResourceRules {
     // A policy at the top of which stands a route configures that route only, through its legacy form.
@@ -204,7 +174,7 @@ pub fn resolve<'a>(
         .map(|(policy, index, entry)| Resolved {
             conf: &entry.conf,
             origin: policy.origin(index),
-            targets: destinations.resolve(&policy.kri, &entry.target).into_iter().collect(),
+            targets: named(destinations, &policy.kri, &entry.target).into_iter().collect(),
         })
         .collect();
     // Which entries reach a destination is looked up, not searched: each entry names few destinations.
@@ -214,10 +184,11 @@ pub fn resolve<'a>(
             naming.entry(target).or_default().push(i);
         }
     }
+    let mesh = destinations.mesh();
     let mut rules = BTreeMap::new();
     for &target in naming.keys() {
         let mut about: Vec<usize> = Vec::new();
-        let wider = [destinations.mesh.clone(), Some(target.without_section()), Some(target.clone())];
+        let wider = [mesh.clone(), Some(target.without_section()), Some(target.clone())];
         let wider: BTreeSet<Kri> = wider.into_iter().flatten().collect();
         for kri in &wider {
             about.extend(naming.get(kri).into_iter().flatten());
@@ -228,7 +199,7 @@ pub fn resolve<'a>(
         let merged = merge::merge_grouped(confs, shape);
         rules.insert(target.clone(), ResourceRule { target: target.clone(), merged });
     }
-    ResourceRules { rules, mesh: destinations.mesh.clone() }
+    ResourceRules { rules, mesh }
 }
 
 /// The conf for a destination that is known by its `kuma.io/service` tag only.

@@ -202,7 +202,7 @@ fn section_is(top: &TargetRef, section: &str) -> bool {
 }
 
 /// Whether a reference by labels means the resource; one without labels means every resource.
-pub(crate) fn has_labels(reference: &TargetRef, resource: &Resource) -> bool {
+fn has_labels(reference: &TargetRef, resource: &Resource) -> bool {
     let wanted = reference.labels.iter().flatten();
     wanted.into_iter().all(|(name, value)| resource.label(name) == Some(value))
 }
@@ -226,7 +226,11 @@ pub(crate) struct Place<'a> {
     pub namespace: &'a str,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    pub fn of(policy: &'a Kri) -> Place<'a> {
+        Place { mesh: &policy.mesh, zone: &policy.zone, namespace: &policy.namespace }
+    }
+
     pub fn kri_of(&self, kind: Kind, reference: &TargetRef) -> Option<Kri> {
         let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
         Some(Kri {

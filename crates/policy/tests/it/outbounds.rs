@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use policy::{Destinations, PolicyView, ResourceRules, Shape, outbound};
+use policy::{PolicyView, ResourceRules, Shape, outbound};
 use resources::{Kind, Resource, naming::Kri};
 use serde_json::{Value, json};
 
-use crate::support::{foreign, origins, resource, view};
+use crate::support::{Known, foreign, origins, resource, view};
 
 fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
     view(&resource(Kind::MeshTimeout, name, with, spec))
@@ -25,7 +25,7 @@ fn mesh() -> Arc<Resource> {
 }
 
 fn resolve(policies: &[PolicyView], destinations: &[Arc<Resource>]) -> ResourceRules {
-    outbound::resolve(policies, &Destinations::new(destinations), Shape::default())
+    outbound::resolve(policies, &Known(destinations), Shape::default())
 }
 
 /// Asserts all rules: destination, conf, origins.

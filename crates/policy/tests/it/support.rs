@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use policy::PolicyView;
+use policy::{Destinations, PolicyView};
 use resources::{
     Key, Kind, Labels, Resource, Spec,
     kinds::dataplane::{Dataplane, Inbound},
-    naming::{Kri, ShortName},
+    naming::{Kri, ShortName, section},
 };
 use serde_json::{Value, json};
 
@@ -57,6 +57,31 @@ pub fn inbound(proxy: &Resource, index: usize) -> &Inbound {
 
 pub fn view(policy: &Resource) -> PolicyView {
     PolicyView::of(policy).unwrap()
+}
+
+/// The resources that entries may refer to.
+pub struct Known<'a>(pub &'a [Arc<Resource>]);
+
+impl Destinations for Known<'_> {
+    fn mesh(&self) -> Option<Kri> {
+        self.0.iter().find(|resource| resource.kind() == Kind::Mesh)?.kri("")
+    }
+
+    fn ports(&self, resource: &Kri) -> Option<Vec<(String, u32)>> {
+        let found = self.0.iter().find(|known| known.kri("").as_ref() == Some(resource))?;
+        let Spec::MeshService(service) = &found.spec else { return Some(Vec::new()) };
+        let port = |port: &resources::kinds::mesh_service::Port| {
+            (section::name_or_port(port.name.as_deref(), port.port), port.port)
+        };
+        Some(service.ports.iter().map(port).collect())
+    }
+
+    fn labelled(&self, kind: Kind, labels: &Labels) -> Vec<Kri> {
+        let of_kind = self.0.iter().filter(|known| known.kind() == kind);
+        let carry =
+            |known: &&Arc<Resource>| labels.iter().all(|(name, value)| known.label(name) == Some(value));
+        of_kind.filter(carry).filter_map(|known| known.kri("")).collect()
+    }
 }
 
 /// A policy of a kind this control plane may not serve.
