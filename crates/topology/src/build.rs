@@ -9,16 +9,17 @@ use std::{
 };
 
 use resources::{
-    Kind, Labels, Resource, Status,
+    Labels, Resource, Status,
     kinds::{
         dataplane::{Dataplane, Inbound, InboundState},
         mesh_external_service::MeshExternalService,
+        mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, TlsStatus},
         service_status::{Address, Vip},
         tags::{self, Tags},
     },
     labels,
-    naming::{legacy, sni},
+    naming::{Kri, legacy, sni},
 };
 
 use crate::{
@@ -34,6 +35,9 @@ pub(crate) struct Surroundings<'a> {
     pub mtls: Option<&'a Mtls>,
 }
 
+/// What a subject offers, by destination.
+pub(crate) type Offer = BTreeMap<DestinationId, (Arc<Destination>, Arc<Endpoints>)>;
+
 /// A destination and who serves it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Built {
@@ -43,9 +47,7 @@ pub(crate) struct Built {
 
 /// The ports of a MeshService. `members` are the Dataplanes its selector selects.
 pub(crate) fn service(resource: &Resource, members: &[&Resource], around: Surroundings<'_>) -> Vec<Built> {
-    let (Some(spec), Some(kri)) = (resource.spec.get::<MeshService>(), resource.kri("")) else {
-        return Vec::new();
-    };
+    let Some(spec) = resource.spec.get::<MeshService>() else { return Vec::new() };
     let none = MeshServiceStatus::default();
     let status = match &resource.status {
         Some(Status::MeshService(status)) => status,
@@ -55,23 +57,83 @@ pub(crate) fn service(resource: &Resource, members: &[&Resource], around: Surrou
     let selector = Selector::of_service(resource, spec);
     let spiffe_ids = spiffe_ids(spec, members, around.mesh);
     let ready = !local || status.tls.status == TlsStatus::Ready;
-    let labels = Arc::new(visible_labels(resource));
+    let Some(owner) = Owner::of(resource, &status.vips, &status.addresses) else { return Vec::new() };
     let build = |port: &Port| Built {
-        destination: Destination {
-            id: DestinationId::Port(kri.with_section(&port.section_name())),
-            service: Some(resource.key.clone()),
-            labels: labels.clone(),
-            legacy_name: legacy::destination(&kri, port.port),
-            port: port.port,
-            protocol: Protocol::from(&port.app_protocol),
-            tls: client_tls(around.mtls, ready, || (server_name(resource, port), spiffe_ids.clone())),
-            vips: addresses(&status.vips),
-            hostnames: hostnames(&status.addresses),
-            external: None,
-        },
+        destination: owner.destination(port, around, ready, || spiffe_ids.clone()),
         endpoints: endpoints_of_port(&selector, port, members),
     };
     spec.ports.iter().map(build).collect()
+}
+
+/// The ports of a MeshMultiZoneService. `matched` is what each MeshService offers that it selects: a
+/// port leads to whoever serves their ports of the same number.
+pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surroundings<'_>) -> Vec<Built> {
+    let Some(spec) = resource.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
+    let (vips, names) = match &resource.status {
+        Some(Status::MeshMultiZoneService(status)) => (&status.vips[..], &status.addresses[..]),
+        _ => (&[][..], &[][..]),
+    };
+    let Some(owner) = Owner::of(resource, vips, names) else { return Vec::new() };
+    let build = |port: &Port| {
+        let served = || matched.iter().flat_map(|offer| offer.values()).filter(|(d, _)| d.port == port.port);
+        // One server without a certificate would be lost to clients that send TLS.
+        let ready = served().count() > 0 && served().all(|(d, _)| d.tls != ClientTls::Off);
+        let spiffe_ids = || {
+            let of_service = |(destination, _): &'_ (Arc<Destination>, _)| match &destination.tls {
+                ClientTls::Mesh { spiffe_ids, .. } => spiffe_ids.clone(),
+                ClientTls::Off => Vec::new(),
+            };
+            served().flat_map(of_service).collect::<BTreeSet<String>>().into_iter().collect()
+        };
+        let endpoints = served().flat_map(|(_, endpoints)| endpoints.0.iter().cloned());
+        Built {
+            endpoints: sorted(endpoints.collect()),
+            destination: owner.destination(port, around, ready, spiffe_ids),
+        }
+    };
+    spec.ports.iter().map(build).collect()
+}
+
+/// What all ports of a resource have in common.
+struct Owner<'r> {
+    resource: &'r Resource,
+    kri: Kri,
+    labels: Arc<Labels>,
+    vips: Vec<IpAddr>,
+    hostnames: Vec<String>,
+}
+
+impl<'r> Owner<'r> {
+    fn of(resource: &'r Resource, vips: &[Vip], names: &[Address]) -> Option<Owner<'r>> {
+        Some(Owner {
+            resource,
+            kri: resource.kri("")?,
+            labels: Arc::new(visible_labels(resource)),
+            vips: addresses(vips),
+            hostnames: hostnames(names),
+        })
+    }
+
+    fn destination(
+        &self,
+        port: &Port,
+        around: Surroundings<'_>,
+        ready: bool,
+        spiffe_ids: impl FnOnce() -> Vec<String>,
+    ) -> Destination {
+        Destination {
+            id: DestinationId::Port(self.kri.with_section(&port.section_name())),
+            service: Some(self.resource.key.clone()),
+            labels: self.labels.clone(),
+            legacy_name: legacy::destination(&self.kri, port.port),
+            port: port.port,
+            protocol: Protocol::from(&port.app_protocol),
+            tls: client_tls(around.mtls, ready, || (server_name(self.resource, port), spiffe_ids())),
+            vips: self.vips.clone(),
+            hostnames: self.hostnames.clone(),
+            external: None,
+        }
+    }
 }
 
 /// The one port of a MeshExternalService; nothing when it belongs to another zone.
@@ -169,8 +231,7 @@ fn server_name(resource: &Resource, port: &Port) -> String {
     let given = port.snis.first().map(|sni| sni.value.clone());
     given.unwrap_or_else(|| {
         let name = sni::sni_name(resource, "");
-        let kind = Kind::MeshService;
-        sni::hashed(&name, resource.mesh(), kind, port.port, &BTreeMap::new()).unwrap_or_default()
+        sni::hashed(&name, resource.mesh(), resource.kind(), port.port, &BTreeMap::new()).unwrap_or_default()
     })
 }
 

@@ -1,4 +1,4 @@
-//! Which Dataplanes, and which of their inbounds, a destination consists of.
+//! Which Dataplanes, and which of their inbounds, a destination consists of; and which services.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use resources::{
         dataplane::{Dataplane, Inbound, InboundState},
         dataplane_insight::DataplaneInsight,
         int_or_string::IntOrString,
+        mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{self, MeshService},
         tags::{self, Tags},
     },
@@ -16,7 +17,7 @@ use resources::{
 
 use crate::Protocol;
 
-/// How the Dataplanes of a destination are chosen.
+/// How the Dataplanes of a destination are chosen, or the MeshServices of one that spans zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     Nothing,
@@ -44,7 +45,15 @@ impl Selector {
         if is_local(resource) { Selector::of(&spec.selector) } else { Selector::Nothing }
     }
 
-    /// Whether the Dataplane belongs to the destination, ready or not.
+    /// Which MeshServices a MeshMultiZoneService consists of.
+    pub fn of_multi_zone(spec: &MeshMultiZoneService) -> Selector {
+        match &spec.selector.mesh_service.match_labels {
+            none if none.is_empty() => Selector::Nothing,
+            labels => Selector::Labels(labels.clone()),
+        }
+    }
+
+    /// Whether the Dataplane or MeshService belongs to the destination, ready or not.
     pub fn selects(&self, resource: &Resource) -> bool {
         match self {
             Selector::Nothing => false,

@@ -25,7 +25,7 @@ pub struct MeshSnapshot {
     pub dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     pub destinations: OrdMap<DestinationId, Arc<Destination>>,
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
-    /// The ports of every MeshService and MeshExternalService, in the order of its spec.
+    /// The ports of every MeshService, MeshExternalService and MeshMultiZoneService, in the order of its spec.
     pub services: OrdMap<Key, Arc<[DestinationId]>>,
     pub policies: OrdMap<Key, Arc<Resource>>,
 }

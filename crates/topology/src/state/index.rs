@@ -2,7 +2,8 @@
 //!
 //! Every Dataplane is listed under all of its anchors (its name, each tag, each label), every selector
 //! under the rarest of its own. So a changed Dataplane finds the selectors that may want it, and a
-//! changed selector the Dataplanes it may want, without looking at the others.
+//! changed selector the Dataplanes it may want, without looking at the others. MeshServices, which have
+//! no tags, are indexed in the same way for those who select them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,6 +24,8 @@ pub enum Subject {
     Service(Arc<str>),
     External(Arc<str>),
     Tags(Arc<Tags>),
+    /// Made of services, so that it comes after them.
+    MultiZone(Arc<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,36 +43,36 @@ struct Selection {
     members: BTreeSet<Arc<str>>,
 }
 
-/// Selectors and the Dataplanes they select.
+/// Selectors and the Dataplanes (or the MeshServices) they select: its candidates are of one kind.
 #[derive(Debug, Default)]
 pub struct Index {
     selections: BTreeMap<Subject, Selection>,
     subjects: BTreeMap<Anchor, BTreeSet<Subject>>,
-    dataplanes: BTreeMap<Anchor, BTreeSet<Arc<str>>>,
+    candidates: BTreeMap<Anchor, BTreeSet<Arc<str>>>,
 }
 
 impl Index {
-    /// The Dataplanes a subject's selector selects, by name.
+    /// The names of what a subject's selector selects.
     pub fn members(&self, subject: &Subject) -> impl Iterator<Item = &Arc<str>> {
         self.selections.get(subject).into_iter().flat_map(|selection| &selection.members)
     }
 
-    /// Sets the selector of a subject. `dataplane` gives the Dataplane of a name.
+    /// Sets the selector of a subject. `candidate` gives the Dataplane, or MeshService, of a name.
     pub fn select<'r>(
         &mut self,
         subject: &Subject,
         selector: Selector,
-        dataplane: impl Fn(&str) -> Option<&'r Arc<Resource>>,
+        candidate: impl Fn(&str) -> Option<&'r Arc<Resource>>,
     ) {
         if self.selections.get(subject).is_some_and(|selection| selection.selector == selector) {
             return;
         }
         self.forget(subject);
-        let listed = |anchor: &Anchor| self.dataplanes.get(anchor).map_or(0, BTreeSet::len);
+        let listed = |anchor: &Anchor| self.candidates.get(anchor).map_or(0, BTreeSet::len);
         let is_service = |anchor: &Anchor| matches!(anchor, Anchor::Tag(name, _) if name == labels::SERVICE);
         let anchor = anchors_of_selector(&selector).into_iter().min_by_key(|a| (listed(a), !is_service(a)));
-        let candidates = anchor.as_ref().and_then(|anchor| self.dataplanes.get(anchor)).into_iter().flatten();
-        let selected = |name: &&Arc<str>| dataplane(name).is_some_and(|resource| selector.selects(resource));
+        let candidates = anchor.as_ref().and_then(|anchor| self.candidates.get(anchor)).into_iter().flatten();
+        let selected = |name: &&Arc<str>| candidate(name).is_some_and(|resource| selector.selects(resource));
         let members = candidates.filter(selected).cloned().collect();
         if let Some(anchor) = &anchor {
             self.subjects.entry(anchor.clone()).or_default().insert(subject.clone());
@@ -84,7 +87,7 @@ impl Index {
         }
     }
 
-    /// Replaces a Dataplane; returns the subjects it belonged or belongs to.
+    /// Replaces a candidate; returns the subjects it belonged or belongs to.
     pub fn replace(&mut self, old: Option<&Resource>, new: Option<&Resource>) -> BTreeSet<Subject> {
         let mut touched = BTreeSet::new();
         if let Some(old) = old {
@@ -94,8 +97,8 @@ impl Index {
                 }
                 touched.insert(subject);
             }
-            for anchor in anchors_of_dataplane(old) {
-                remove_from(&mut self.dataplanes, &anchor, &old.key.name);
+            for anchor in anchors_of(old) {
+                remove_from(&mut self.candidates, &anchor, &old.key.name);
             }
         }
         if let Some(new) = new {
@@ -105,19 +108,19 @@ impl Index {
                 }
                 touched.insert(subject);
             }
-            for anchor in anchors_of_dataplane(new) {
-                self.dataplanes.entry(anchor).or_default().insert(new.key.name.clone());
+            for anchor in anchors_of(new) {
+                self.candidates.entry(anchor).or_default().insert(new.key.name.clone());
             }
         }
         touched
     }
 
-    /// The subjects that select a Dataplane.
-    pub fn subjects_of(&self, dataplane: &Resource) -> Vec<Subject> {
-        let anchors = anchors_of_dataplane(dataplane);
+    /// The subjects that select a candidate.
+    pub fn subjects_of(&self, candidate: &Resource) -> Vec<Subject> {
+        let anchors = anchors_of(candidate);
         let candidates = anchors.iter().filter_map(|anchor| self.subjects.get(anchor)).flatten();
         let selects = |subject: &&Subject| {
-            self.selections.get(subject).is_some_and(|selection| selection.selector.selects(dataplane))
+            self.selections.get(subject).is_some_and(|selection| selection.selector.selects(candidate))
         };
         candidates.filter(selects).cloned().collect()
     }
@@ -147,13 +150,13 @@ fn anchors_of_selector(selector: &Selector) -> Vec<Anchor> {
     }
 }
 
-fn anchors_of_dataplane(dataplane: &Resource) -> BTreeSet<Anchor> {
-    let mut anchors = BTreeSet::from([Anchor::Name(dataplane.name().to_owned())]);
-    for (name, value) in matching::inbounds(dataplane).iter().flat_map(|inbound| &inbound.tags) {
+fn anchors_of(candidate: &Resource) -> BTreeSet<Anchor> {
+    let mut anchors = BTreeSet::from([Anchor::Name(candidate.name().to_owned())]);
+    for (name, value) in matching::inbounds(candidate).iter().flat_map(|inbound| &inbound.tags) {
         anchors.insert(Anchor::Tag(name.clone(), value.clone()));
         anchors.insert(Anchor::AnyTag(name.clone()));
     }
-    for (name, value) in &dataplane.labels {
+    for (name, value) in &candidate.labels {
         anchors.insert(Anchor::Label(name.clone(), value.clone()));
     }
     anchors

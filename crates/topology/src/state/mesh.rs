@@ -10,6 +10,7 @@ use resources::{
     Key, Kind, Resource,
     kinds::{
         dataplane::{Dataplane, Networking},
+        mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::MeshService,
         tags::Tags,
     },
@@ -22,12 +23,10 @@ use super::{
 };
 use crate::{
     Destination, DestinationId, Endpoints, MeshSnapshot, Mtls,
-    build::{self, Built, Surroundings},
+    build::{self, Built, Offer, Surroundings},
     matching::{self, Selector},
     snapshot::looks_same,
 };
-
-type Served = (Arc<Destination>, Arc<Endpoints>);
 
 /// One mesh, while it is changed.
 #[derive(Debug, Default)]
@@ -44,7 +43,9 @@ pub struct MeshState {
     /// How many Dataplanes want each set of tags.
     wanted_tags: BTreeMap<Arc<Tags>, usize>,
     index: Index,
-    built: BTreeMap<Subject, BTreeMap<DestinationId, Served>>,
+    /// Which MeshServices a MeshMultiZoneService consists of.
+    zones: Index,
+    built: BTreeMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
     claims: BTreeMap<DestinationId, BTreeSet<Subject>>,
     destinations: OrdMap<DestinationId, Arc<Destination>>,
@@ -84,8 +85,11 @@ impl MeshState {
         for (key, value) in changes {
             self.take(key, value.as_ref(), &mut round);
         }
-        for subject in std::mem::take(&mut round.dirty) {
-            self.rebuild(&subject, &mut round.affected, counter);
+        // Services come before those that consist of services, so nothing is computed twice.
+        while let Some(subject) = round.dirty.pop_first() {
+            if self.rebuild(&subject, &mut round.affected, counter) {
+                round.dirty.extend(self.made_of(&subject));
+            }
         }
         self.publish(round)
     }
@@ -95,7 +99,8 @@ impl MeshState {
             Kind::Mesh => self.take_mesh(value, round),
             Kind::Dataplane => self.take_dataplane(key, value, round),
             Kind::DataplaneInsight => self.take_insight(key, value, round),
-            Kind::MeshService | Kind::MeshExternalService => self.take_service(key, value, round),
+            Kind::MeshService => self.take_service(key, value, round),
+            Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round),
             _ => {}
         }
@@ -173,22 +178,54 @@ impl MeshState {
     }
 
     fn take_service(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let subject = match key.kind {
-            Kind::MeshService => Subject::Service(key.name.clone()),
-            _ => Subject::External(key.name.clone()),
-        };
+        let subject = Subject::Service(key.name.clone());
         round.dirty.insert(subject.clone());
-        let Some(service) = value else {
-            self.services.remove(key);
-            self.index.forget(&subject);
-            return;
-        };
-        self.services.insert(key.clone(), service.clone());
-        if let Some(spec) = service.spec.get::<MeshService>() {
-            let selector = Selector::of_service(service, spec);
-            let dataplanes = &self.dataplanes;
-            self.index.select(&subject, selector, |name| dataplanes.get(name));
+        let old = self.store_service(key, value);
+        if old.as_ref().map(|old| &old.labels) != value.map(|new| &new.labels) {
+            round.dirty.extend(self.zones.replace(old.as_deref(), value.map(|new| &**new)));
         }
+        match value.and_then(|service| Some((service, service.spec.get::<MeshService>()?))) {
+            Some((service, spec)) => {
+                let selector = Selector::of_service(service, spec);
+                let dataplanes = &self.dataplanes;
+                self.index.select(&subject, selector, |name| dataplanes.get(name));
+            }
+            None => self.index.forget(&subject),
+        }
+    }
+
+    /// A service that has no Dataplanes of its own.
+    fn take_other(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        self.store_service(key, value);
+        if key.kind == Kind::MeshExternalService {
+            round.dirty.insert(Subject::External(key.name.clone()));
+            return;
+        }
+        let subject = Subject::MultiZone(key.name.clone());
+        match value.and_then(|service| service.spec.get::<MeshMultiZoneService>()) {
+            Some(spec) => {
+                let (services, mesh) = (&self.services, &self.name);
+                let key = |name: &str| Key { kind: Kind::MeshService, mesh: mesh.clone(), name: name.into() };
+                self.zones.select(&subject, Selector::of_multi_zone(spec), |name| services.get(&key(name)));
+            }
+            None => self.zones.forget(&subject),
+        }
+        round.dirty.insert(subject);
+    }
+
+    /// Returns what was there before.
+    fn store_service(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> Option<Arc<Resource>> {
+        match value {
+            Some(service) => self.services.insert(key.clone(), service.clone()),
+            None => self.services.remove(key),
+        }
+    }
+
+    /// The subjects that consist of this one, among others.
+    fn made_of(&self, subject: &Subject) -> Vec<Subject> {
+        let Subject::Service(_) = subject else { return Vec::new() };
+        let service = self.key_of(subject).and_then(|key| self.services.get(&key));
+        service.map(|service| self.zones.subjects_of(service)).unwrap_or_default()
     }
 
     fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
@@ -202,20 +239,21 @@ impl MeshState {
         };
     }
 
-    /// Computes what a subject offers now, and what that changes.
-    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, counter: &mut u64) {
+    /// Computes what a subject offers now, and what that changes; `false` when it offers the same.
+    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, counter: &mut u64) -> bool {
         let offered = self.build(subject);
         *counter += offered.as_ref().map_or(0, |offered| offered.len() as u64);
         self.list_ports(subject, offered.as_deref(), affected);
 
         let exists = offered.is_some();
-        let mut now: BTreeMap<DestinationId, Served> = BTreeMap::new();
+        let mut now = Offer::new();
         for Built { destination, endpoints } in offered.into_iter().flatten() {
             // Of two ports with one name the first counts.
             let id = destination.id.clone();
             now.entry(id).or_insert_with(|| (Arc::new(destination), Arc::new(endpoints)));
         }
         let ids: BTreeSet<DestinationId> = now.keys().cloned().collect();
+        let differs = self.built.get(subject) != exists.then_some(&now);
         let before = match exists {
             true => self.built.insert(subject.clone(), now),
             false => self.built.remove(subject),
@@ -233,6 +271,7 @@ impl MeshState {
             }
             self.settle(id, affected);
         }
+        differs
     }
 
     /// `None` when the subject is gone.
@@ -245,6 +284,12 @@ impl MeshState {
                 Some(build::service(self.services.get(&self.key_of(subject)?)?, &members, around))
             }
             Subject::External(_) => Some(build::external(self.services.get(&self.key_of(subject)?)?, around)),
+            Subject::MultiZone(_) => {
+                let resource = self.services.get(&self.key_of(subject)?)?;
+                let matched = self.zones.members(subject);
+                let offers = matched.filter_map(|name| self.built.get(&Subject::Service(name.clone())));
+                Some(build::multi_zone(resource, &offers.collect::<Vec<_>>(), around))
+            }
             Subject::Tags(tags) => {
                 let wanted = self.wanted_tags.contains_key(tags);
                 wanted.then(|| vec![build::tagged(tags, &members, &self.certified, around)])
@@ -256,6 +301,7 @@ impl MeshState {
         let (kind, name) = match subject {
             Subject::Service(name) => (Kind::MeshService, name),
             Subject::External(name) => (Kind::MeshExternalService, name),
+            Subject::MultiZone(name) => (Kind::MeshMultiZoneService, name),
             Subject::Tags(_) => return None,
         };
         Some(Key { kind, mesh: self.name.clone(), name: name.clone() })

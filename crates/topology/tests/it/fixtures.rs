@@ -73,6 +73,12 @@ pub fn service(name: &str) -> Resource {
     resource(Kind::MeshService, name, &[], spec)
 }
 
+/// A MeshMultiZoneService of the services with the label `app`.
+pub fn multi_zone(name: &str, app: &str, ports: Value) -> Resource {
+    let selector = json!({ "meshService": { "matchLabels": { "app": app } } });
+    resource(Kind::MeshMultiZoneService, name, &[], json!({ "selector": selector, "ports": ports }))
+}
+
 pub fn present(resource: Resource) -> Change {
     (resource.key.clone(), Some(Arc::new(resource)))
 }

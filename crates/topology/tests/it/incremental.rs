@@ -8,7 +8,11 @@ use std::{
 use proptest::prelude::*;
 use resources::{
     Key, Kind, Resource, Status,
-    kinds::{mesh_service::MeshService, tags},
+    kinds::{
+        mesh_multi_zone_service::MeshMultiZoneService,
+        mesh_service::{MeshService, Port},
+        tags,
+    },
 };
 use serde_json::{Value, json};
 use topology::{
@@ -24,7 +28,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..12, 0u8..4, content);
+    let write = (0u8..14, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -45,6 +49,7 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
         6 => insight(&format!("dp-{name}"), if content[0] < 2 { "ca-1" } else { "" }),
         7..=9 => service(name, content),
         10 => external(name, content),
+        11 | 12 => multi_zone(name, content),
         _ => {
             let interval = json!({ "idleTimeout": format!("{}s", content[0]) });
             let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": interval }] });
@@ -118,6 +123,28 @@ fn external(name: u8, [endpoint, zone, ..]: [u8; 4]) -> Resource {
     resource(Kind::MeshExternalService, &format!("e-{name}"), labels, spec)
 }
 
+fn multi_zone(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
+    let selected = match selector {
+        0 => json!({}),
+        1 => json!({ "kuma.io/display-name": "s-0" }),
+        2 => json!({ "kuma.io/origin": "global", "kuma.io/zone": "west" }),
+        _ => json!({ "team": "x" }),
+    };
+    let ports = match port {
+        0 => json!([{ "port": 81 }]),
+        1 => json!([{ "port": 80, "appProtocol": "http" }, { "port": 82 }]),
+        _ => json!([{ "port": 80, "name": "web" }, { "port": 81 }]),
+    };
+    let spec = json!({ "selector": { "meshService": { "matchLabels": selected } }, "ports": ports });
+    let labels: &[(&str, &str)] = if label == 0 { &[] } else { &[("team", "x")] };
+    let mut built = resource(Kind::MeshMultiZoneService, &format!("m-{name}"), labels, spec);
+    if status > 1 {
+        let status = json!({ "vips": [{ "ip": format!("243.0.0.{status}") }] });
+        built.status = Some(Status::from_json(Kind::MeshMultiZoneService, status).unwrap());
+    }
+    built
+}
+
 fn differing<K: Ord + Clone, V>(
     before: &imbl::OrdMap<K, V>,
     after: &imbl::OrdMap<K, V>,
@@ -158,22 +185,40 @@ fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Opti
                 .map(|(d, i)| (address(d), i.port))
                 .collect(),
             (_, Some(key)) if key.kind == Kind::MeshService => {
-                let service = services[key].as_ref().unwrap();
-                let spec = service.spec.get::<MeshService>().unwrap();
-                let port = spec.ports.iter().find(|port| port.port == destination.port).unwrap();
-                let target = port.target_port.as_ref().unwrap();
-                let selector = Selector::of_service(service, spec);
-                let serving = |d: &Arc<Resource>| {
-                    let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
-                    ports.map(|port| (address(d), port)).collect::<Vec<_>>()
+                serving(snapshot, services[key].as_ref().unwrap(), destination.port)
+            }
+            (_, Some(key)) if key.kind == Kind::MeshMultiZoneService => {
+                let spec = services[key].as_ref().unwrap().spec.get::<MeshMultiZoneService>().unwrap();
+                let wanted = &spec.selector.mesh_service.match_labels;
+                let selected = |s: &&Arc<Resource>| {
+                    !wanted.is_empty()
+                        && wanted.iter().all(|(label, value)| s.labels.get(label) == Some(value))
                 };
-                snapshot.dataplanes.values().flat_map(serving).collect()
+                let mesh_services = services.values().flatten().filter(|s| s.kind() == Kind::MeshService);
+                mesh_services.filter(selected).flat_map(|s| serving(snapshot, s, destination.port)).collect()
             }
             _ => continue,
         };
         let found = snapshot.endpoints[id].0.iter().map(|e| (e.address.clone(), e.port));
         assert_eq!(found.collect::<BTreeSet<_>>(), expect, "{id:?}");
     }
+}
+
+/// Where a port of a MeshService is served; of two ports with one name the second does not exist.
+fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> BTreeSet<(String, u32)> {
+    let spec = service.spec.get::<MeshService>().unwrap();
+    let port = spec.ports.iter().enumerate().find(|(i, port)| {
+        let same_name = |other: &Port| other.section_name() == port.section_name();
+        port.port == number && !spec.ports[..*i].iter().any(same_name)
+    });
+    let Some((_, port)) = port else { return BTreeSet::new() };
+    let target = port.target_port.as_ref().unwrap();
+    let selector = Selector::of_service(service, spec);
+    let of_dataplane = |d: &Arc<Resource>| {
+        let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
+        ports.map(|port| (address(d), port)).collect::<Vec<_>>()
+    };
+    snapshot.dataplanes.values().flat_map(of_dataplane).collect()
 }
 
 fn address(dataplane: &Resource) -> String {
@@ -218,7 +263,7 @@ proptest! {
 #[test]
 fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =
-        (0..12).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
+        (0..14).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
     let mut forwards = changes(&batch);
     let mut state = State::default();
     state.apply(&forwards);

@@ -7,4 +7,5 @@ mod fixtures;
 mod generation;
 mod incremental;
 mod matching;
+mod multi_zone;
 mod observation;
