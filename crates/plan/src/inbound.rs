@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use resources::{
-    Kind,
     kinds::{
         dataplane::{self, InboundState},
         protocol::Protocol as Named,
@@ -98,7 +97,7 @@ fn one(
         ipv6: context.traits.ipv6,
         from_loopback_source: redirected && !service_address.is_loopback(),
         tags,
-        permissions: permissions(context, spec),
+        permissions: context.effective.permissions(spec),
         timeouts: Timeouts::of_inbound(protocol),
     })
 }
@@ -109,15 +108,6 @@ fn server_tls(context: &Context<'_>) -> ServerTls {
         Some(MtlsMode::Strict) => ServerTls::Strict,
         Some(MtlsMode::Permissive) => ServerTls::Permissive,
     }
-}
-
-/// Once clients can be told apart, somebody must have allowed them.
-fn permissions(context: &Context<'_>, spec: &dataplane::Inbound) -> Option<policy::Permissions> {
-    context.snapshot.mtls.as_ref()?;
-    let routes: Vec<_> = context.snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
-    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
-    let policies = context.snapshot.policies_of(Kind::MeshTrafficPermission);
-    Some(policy::permission::resolve(policies, context.dataplane, spec, &selector))
 }
 
 fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<String>) -> Protocol {

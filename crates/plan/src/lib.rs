@@ -9,6 +9,7 @@
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+pub mod effective;
 mod external;
 mod inbound;
 pub mod known;
@@ -26,6 +27,7 @@ use resources::{
 };
 use topology::{ClientTls, DestinationId, Endpoints, MeshSnapshot, Protocol};
 
+pub use effective::Effective;
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
@@ -187,6 +189,7 @@ struct Context<'a> {
     dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
+    effective: Effective<'a>,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -206,7 +209,8 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         _ => None,
     };
     let names = Names::chosen(traits.unified_naming);
-    let context = Context { snapshot, mesh, traits, dataplane, networking, names };
+    let effective = Effective::of(snapshot, dataplane);
+    let context = Context { snapshot, mesh, traits, dataplane, networking, names, effective };
     let mut problems = Vec::new();
     let inbounds = inbound::plan(&context, &mut problems);
     let outbounds = outbound::plan(&context, &inbounds, &mut problems);

@@ -30,11 +30,13 @@ pub struct Selection {
     pub listeners: Vec<usize>,
     /// Whether the Dataplane is a delegated gateway and chosen as such; it has no inbounds.
     pub gateway: bool,
+    /// Whether the Dataplane has nothing to accept traffic with, only calls, and is chosen as such.
+    pub caller: bool,
 }
 
 impl Selection {
     pub fn is_empty(&self) -> bool {
-        self.inbounds.is_empty() && self.listeners.is_empty() && !self.gateway
+        self.inbounds.is_empty() && self.listeners.is_empty() && !self.gateway && !self.caller
     }
 }
 
@@ -62,6 +64,7 @@ impl Selector<'_> {
                 .map(|(i, _)| i)
                 .collect(),
             gateway: chooses.gateway(),
+            caller: chooses.caller(),
         }
     }
 
@@ -182,6 +185,21 @@ impl Chooses<'_> {
             K::Mesh => self.proxy_type(top),
             K::Dataplane => self.named(top) && top.section_name.as_deref().is_none_or(str::is_empty),
             _ => self.proxy_type(top) && wanted_tags(top).is_some_and(|tags| tags.are_in(&gateway.tags)),
+        }
+    }
+
+    fn caller(&self) -> bool {
+        let dataplane = self.dataplane;
+        let accepts = !dataplane.inbounds().is_empty() || !dataplane.listeners().is_empty();
+        if accepts || dataplane.gateway().is_some() {
+            return false;
+        }
+        let Some(top) = self.top else { return true };
+        match top.kind {
+            K::Mesh => self.proxy_type(top),
+            K::Dataplane => self.named(top) && top.section_name.as_deref().is_none_or(str::is_empty),
+            // Without inbounds there are no tags.
+            _ => false,
         }
     }
 

@@ -67,6 +67,22 @@ fn references_choose_inbounds() {
 }
 
 #[test]
+fn a_proxy_that_only_calls_is_chosen_as_a_whole() {
+    let proxy = dataplane("job", &[("app", "job")], json!({"address": "192.168.0.1"}));
+    for (top, expect) in [
+        (Value::Null, true),
+        (json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), true),
+        (json!({"kind": "Mesh", "proxyTypes": ["Gateway"]}), false),
+        (json!({"kind": "Dataplane", "labels": {"app": "job"}}), true),
+        (json!({"kind": "Dataplane", "labels": {"app": "job"}, "sectionName": "http"}), false),
+        (json!({"kind": "MeshSubset"}), false),
+    ] {
+        let found = Selector::default().select(&policy(&[], top.clone()), &proxy);
+        assert_eq!(found, Selection { caller: expect, ..Selection::default() }, "{top}");
+    }
+}
+
+#[test]
 fn names_mean_dataplanes_beside_the_policy() {
     selects(HERE, json!({"kind": "Dataplane", "name": "web-1"}), &[0, 1]);
     selects(HERE, json!({"kind": "Dataplane", "name": "web-1", "namespace": "shop"}), &[0, 1]);
