@@ -22,7 +22,7 @@ pub mod self_name;
 pub mod sni;
 pub mod system;
 
-pub use classify::{Class, classify};
+pub use classify::{Class, classify, classify_stat};
 pub use kri::{Kri, ShortName};
 pub use legacy::LegacyName;
 pub use section::SectionName;

@@ -47,3 +47,11 @@ pub fn classify(name: &str) -> Class {
     }
     LegacyName::parse(name).map_or(Class::Other, Class::Legacy)
 }
+
+/// Reads the name of a proxy's object as its statistics spell it.
+pub fn classify_stat(name: &str) -> Class {
+    match classify(name) {
+        Class::Other => LegacyName::parse_stat(name).map_or(Class::Other, Class::Legacy),
+        read => read,
+    }
+}

@@ -38,6 +38,8 @@ pub enum LegacyName {
     Subset { service: String },
     /// A fixed name, with the one that replaces it.
     Renamed(&'static str),
+    /// `<ip>_<port>`: how statistics call a listener that has no name of its own there.
+    Listening { address: String, port: u16 },
 }
 
 impl LegacyName {
@@ -65,6 +67,31 @@ impl LegacyName {
         }
         let service = service_of_cluster(name);
         (service != name).then(|| LegacyName::Subset { service: service.to_owned() })
+    }
+
+    /// Reads an old name as statistics spell it, where [`sanitize_stat`] has been at most of them.
+    pub fn parse_stat(name: &str) -> Option<LegacyName> {
+        if let Some(parsed) = LegacyName::parse(name) {
+            return Some(parsed);
+        }
+        if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| sanitize_stat(old) == name) {
+            return Some(LegacyName::Renamed(unified));
+        }
+        let pass =
+            |&(ip, direction): &(IpVersion, Direction)| sanitize_stat(&passthrough(ip, direction)) == name;
+        if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
+            return Some(LegacyName::Passthrough(ip, direction));
+        }
+        if let Some(port) = name.strip_prefix("localhost_") {
+            return Some(LegacyName::Workload { port: parse_port(port)? });
+        }
+        if let Some(rest) = name.strip_prefix("inbound_") {
+            let (address, port) = split_sanitized_address(rest)?;
+            return Some(LegacyName::Inbound { address, port });
+        }
+        let (address, port) = name.rsplit_once('_')?;
+        let (address, port) = split_address(&format!("{}:{port}", address.replace('_', ":")))?;
+        Some(LegacyName::Listening { address, port })
     }
 }
 
@@ -145,6 +172,16 @@ fn split_address(text: &str) -> Option<(String, u16)> {
         _ => return None,
     };
     Some((address.to_owned(), parse_port(port)?))
+}
+
+/// Reads `10_0_0_1_80` and `___1__80`, which were `10.0.0.1:80` and `[::1]:80`.
+fn split_sanitized_address(text: &str) -> Option<(String, u16)> {
+    let (address, port) = text.rsplit_once('_')?;
+    let brackets = address.strip_prefix('_').and_then(|rest| rest.strip_suffix('_'));
+    match brackets {
+        Some(v6) => split_address(&format!("[{}]:{port}", v6.replace('_', ":"))),
+        None => split_address(&format!("{}:{port}", address.replace('_', "."))),
+    }
 }
 
 fn parse_port(text: &str) -> Option<u16> {

@@ -3,12 +3,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use resources::{
     Kind,
-    naming::{Kri, SectionName, SelfName, SystemName, classify, dns, kds, legacy, sni, system},
+    naming::{
+        Kri, SectionName, SelfName, SystemName, classify, classify_stat, dns, kds, legacy, sni, system,
+    },
 };
 
 /// Strings close enough to names to get past the first checks, and strings far from them.
 fn any_text() -> impl Strategy<Value = String> {
-    let almost = "(kri_|self_|system_|sni\\.|a[0-9a-f]{16}\\.|inbound:|outbound:|localhost:|backend\\{)?[a-z0-9_.:{}=,\\[\\]é-]{0,80}";
+    let almost = "(kri_|self_|system_|sni\\.|a[0-9a-f]{16}\\.|(in|out)bound[_:]|localhost[_:]|backend\\{)?[a-z0-9_.:{}=,\\[\\]é-]{0,80}";
     prop_oneof![any::<String>(), almost, ".{60,70}"]
 }
 
@@ -24,7 +26,7 @@ proptest! {
         let _ = sni::decode(&text);
         let _ = sni::to_kri(&text);
         let _ = sni::to_tags(&text);
-        let _ = classify(&text);
+        let _ = (classify(&text), classify_stat(&text));
         let _ = legacy::service_of_cluster(&text);
         let _ = (dns::rfc1123_label_errors(&text), dns::rfc1035_label_errors(&text));
         let _ = (dns::rfc1123_subdomain_errors(&text), dns::is_dns_name(&text));
