@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     NoStatus, Schema, Subject, Violations,
     kinds::proto::{Struct, is_default, number, uint64},
+    naming::Kri,
 };
 
 /// The observed state of a data plane proxy.
@@ -69,6 +70,35 @@ pub struct DiscoveryStatus {
     pub eds: ResponseCounts,
     pub lds: ResponseCounts,
     pub rds: ResponseCounts,
+    /// Kuma does not count these.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sds: ResponseCounts,
+    /// What the proxy refuses at this moment, which Kuma does not tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rejections: Vec<ResourceRejection>,
+}
+
+/// A resource that the proxy was sent and did not take.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceRejection {
+    /// The type of the resource: `cds`, `eds`, `lds`, `rds` or `sds`.
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The name of the resource in the proxy.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What in the mesh the resource was made from.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kri: Option<Kri>,
+    /// What the proxy says is wrong.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Since when.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
 }
 
 /// Responses sent, acknowledged and rejected.
@@ -177,7 +207,13 @@ pub(crate) mod tests {
                 "cds": { "responsesSent": "18446744073709551615" },
                 "eds": {},
                 "lds": {},
-                "rds": {}
+                "rds": {},
+                "sds": { "responsesSent": "1" },
+                "rejections": [{
+                    "type": "cds", "name": "default_backend__east_msvc_80",
+                    "kri": "kri_msvc_default_east__backend_http", "message": "no such thing",
+                    "time": "2024-05-01T10:20:00Z"
+                }]
             },
             "version": {
                 "kumaDp": {
