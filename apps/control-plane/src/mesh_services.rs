@@ -19,8 +19,14 @@ use topology::services::{self, MeshView, ServiceChange, Vips};
 use crate::config::Config;
 
 /// The kinds that services are made from.
-const SOURCES: [Kind; 5] =
-    [Kind::Mesh, Kind::Dataplane, Kind::DataplaneInsight, Kind::MeshService, Kind::MeshExternalService];
+const SOURCES: [Kind; 6] = [
+    Kind::Mesh,
+    Kind::Dataplane,
+    Kind::DataplaneInsight,
+    Kind::MeshService,
+    Kind::MeshExternalService,
+    Kind::MeshMultiZoneService,
+];
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -123,6 +129,7 @@ impl Generator {
             insights: &list(Kind::DataplaneInsight),
             services: &list(Kind::MeshService),
             external_services: &list(Kind::MeshExternalService),
+            multi_zone_services: &list(Kind::MeshMultiZoneService),
             deletion_grace_period: self.grace_period,
         };
         let desired = services::desired(&view, self.vips.entry(mesh.clone()).or_default(), now);

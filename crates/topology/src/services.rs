@@ -1,4 +1,5 @@
-//! Which MeshServices there should be, and what should be written in them.
+//! Which MeshServices there should be, and what should be written in them; and what should be written in
+//! the status of MeshExternalServices and MeshMultiZoneServices.
 //!
 //! Outside Kubernetes MeshServices come from the `kuma.io/service` tags of Dataplanes. [`desired`]
 //! compares that with what is stored and says what to write; the control plane writes it. The answer
@@ -7,6 +8,7 @@
 //! second finds nothing left to do.
 
 mod generate;
+mod multi_zone;
 mod status;
 mod vips;
 
@@ -17,7 +19,6 @@ use resources::{
     Key, Kind, Labels, Resource, Spec, Status,
     kinds::{
         mesh::{Mesh, MeshServicesMode},
-        mesh_external_service::MeshExternalServiceStatus,
         mesh_service::{MeshService, MeshServiceStatus},
     },
     labels,
@@ -38,6 +39,7 @@ pub struct MeshView<'a> {
     pub insights: &'a [Arc<Resource>],
     pub services: &'a [Arc<Resource>],
     pub external_services: &'a [Arc<Resource>],
+    pub multi_zone_services: &'a [Arc<Resource>],
     /// How long a service outlives its last Dataplane: `meshService.deletionGracePeriod`.
     pub deletion_grace_period: Duration,
 }
@@ -53,7 +55,7 @@ pub struct Desired {
     pub look_again: Option<Timestamp>,
 }
 
-/// One write to a MeshService or MeshExternalService.
+/// One write to a MeshService, or to the status of a MeshExternalService or MeshMultiZoneService.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServiceChange {
     Create(Resource),
@@ -87,11 +89,15 @@ pub fn desired(view: &MeshView<'_>, vips: &mut Vips, now: Timestamp) -> Desired 
         !work.delete
     });
     status::observe(view, &mut services);
-    let external = vips::assign(view, &mut services, vips);
+    let mut multi_zone = multi_zone::observe(view, &services);
+    vips.assign(&mut services, &mut multi_zone);
+    let external = vips.assign_external(view);
     desired.changes.extend(services.into_iter().filter_map(|(name, work)| work.finish(view, name, now)));
-    desired
-        .changes
-        .extend(external.into_iter().map(|(existing, status)| update_external(existing, status, now)));
+    let external = external.into_iter().map(|(r, status)| (r, Status::MeshExternalService(Arc::new(status))));
+    let multi_zone =
+        multi_zone.into_iter().map(|(r, status)| (r, Status::MeshMultiZoneService(Arc::new(status))));
+    let statuses = external.chain(multi_zone);
+    desired.changes.extend(statuses.filter_map(|(existing, status)| update_status(existing, status, now)));
     desired.changes.sort_by(|a, b| a.key().cmp(b.key()));
     desired
 }
@@ -172,8 +178,12 @@ impl<'a> Work<'a> {
     }
 }
 
-fn update_external(existing: &Resource, status: MeshExternalServiceStatus, now: Timestamp) -> ServiceChange {
-    let status = Some(Status::MeshExternalService(Arc::new(status)));
+/// `None` when it is what is stored.
+fn update_status(existing: &Resource, status: Status, now: Timestamp) -> Option<ServiceChange> {
+    let status = Some(status);
+    if existing.status == status {
+        return None;
+    }
     let resource = Resource { modified: now, status, ..existing.clone() };
-    ServiceChange::Update { resource, expected: existing.version }
+    Some(ServiceChange::Update { resource, expected: existing.version })
 }

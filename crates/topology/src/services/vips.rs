@@ -6,12 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use resources::{
-    Resource, Status,
+    Key, Resource, Status,
     kinds::{mesh_external_service::MeshExternalServiceStatus, service_status::Vip},
 };
 
-use super::{MeshView, Work};
+use super::{MeshView, Work, multi_zone};
 
 /// The addresses of a mesh that were ever seen in use. Addresses of services that are gone are not given
 /// to others, as clients may have them in their caches.
@@ -19,11 +20,12 @@ use super::{MeshView, Work};
 pub struct Vips {
     services: Pool,
     external: Pool,
+    multi_zone: Pool,
 }
 
 impl Default for Vips {
     fn default() -> Self {
-        Vips { services: Pool::of(241), external: Pool::of(242) }
+        Vips { services: Pool::of(241), external: Pool::of(242), multi_zone: Pool::of(243) }
     }
 }
 
@@ -67,6 +69,17 @@ impl Pool {
         without
     }
 
+    /// Gives an address to whoever has none, or has one that another before it has.
+    fn give<'a>(&mut self, holders: impl Iterator<Item = &'a mut Vec<Vip>>) {
+        let holders = holders.map(|vips| {
+            let first = vips.first().map(|vip| vip.ip.clone());
+            (vips, first)
+        });
+        for vips in self.keep(holders) {
+            *vips = self.allocate().into_iter().collect();
+        }
+    }
+
     /// The next address; `None` when all are in use.
     fn allocate(&mut self) -> Option<Vip> {
         while self.seen.contains(&self.next) {
@@ -81,42 +94,52 @@ impl Pool {
     }
 }
 
-/// Gives an address to every service without one. Returns the MeshExternalServices that got one.
-///
 /// Two control planes may give one address to two services at the same time. Both see it afterwards,
 /// and both give the younger one another.
-pub fn assign<'a>(
-    view: &MeshView<'a>,
-    services: &mut BTreeMap<Arc<str>, Work<'_>>,
-    vips: &mut Vips,
-) -> Vec<(&'a Resource, MeshExternalServiceStatus)> {
-    let mut works: Vec<(&Arc<str>, &mut Work<'_>)> = services.iter_mut().collect();
-    works.sort_by_key(|(name, work)| {
-        let created = work.existing.map(|existing| existing.created);
-        (created.is_none(), created, (*name).clone())
-    });
-    let holders = works.into_iter().map(|(_, work)| {
-        let vip = work.status.vips.first().map(|vip| vip.ip.clone());
-        (work, vip)
-    });
-    for work in vips.services.keep(holders) {
-        work.status.vips = vips.services.allocate().into_iter().collect();
+impl Vips {
+    /// Gives an address to every MeshService and MeshMultiZoneService without one.
+    pub(super) fn assign(
+        &mut self,
+        services: &mut BTreeMap<Arc<str>, Work<'_>>,
+        multi_zone: &mut [multi_zone::Observed<'_>],
+    ) {
+        let mut works: Vec<(&Arc<str>, &mut Work<'_>)> = services.iter_mut().collect();
+        works.sort_by_key(|(name, work)| {
+            let created = work.existing.map(|existing| existing.created);
+            (created.is_none(), created, (*name).clone())
+        });
+        self.services.give(works.into_iter().map(|(_, work)| &mut work.status.vips));
+
+        let mut observed: Vec<&mut multi_zone::Observed<'_>> = multi_zone.iter_mut().collect();
+        observed.sort_by(|(a, _), (b, _)| age(a).cmp(&age(b)));
+        self.multi_zone.give(observed.into_iter().map(|(_, status)| &mut status.vips));
     }
 
-    let mut external: Vec<&Resource> = view.external_services.iter().map(|r| &**r).collect();
-    external.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
-    let holders = external.into_iter().map(|resource| {
-        let status = match &resource.status {
-            Some(Status::MeshExternalService(status)) => MeshExternalServiceStatus::clone(status),
-            _ => MeshExternalServiceStatus::default(),
+    /// The MeshExternalServices that get an address now.
+    pub(super) fn assign_external<'a>(
+        &mut self,
+        view: &MeshView<'a>,
+    ) -> Vec<(&'a Resource, MeshExternalServiceStatus)> {
+        let mut external: Vec<&Resource> = view.external_services.iter().map(|r| &**r).collect();
+        external.sort_by(|a, b| age(a).cmp(&age(b)));
+        let holders = external.into_iter().map(|resource| {
+            let status = match &resource.status {
+                Some(Status::MeshExternalService(status)) => MeshExternalServiceStatus::clone(status),
+                _ => MeshExternalServiceStatus::default(),
+            };
+            let vip = Some(status.vip.ip.clone()).filter(|ip| !ip.is_empty());
+            ((resource, status), vip)
+        });
+        let without = self.external.keep(holders);
+        let give = |(resource, status)| {
+            let vip = self.external.allocate()?;
+            Some((resource, MeshExternalServiceStatus { vip, ..status }))
         };
-        let vip = Some(status.vip.ip.clone()).filter(|ip| !ip.is_empty());
-        ((resource, status), vip)
-    });
-    let without = vips.external.keep(holders);
-    let give = |(resource, status)| {
-        let vip = vips.external.allocate()?;
-        Some((resource, MeshExternalServiceStatus { vip, ..status }))
-    };
-    without.into_iter().filter_map(give).collect()
+        without.into_iter().filter_map(give).collect()
+    }
+}
+
+/// The order in which services get addresses: the oldest first.
+fn age(resource: &Resource) -> (Timestamp, &Key) {
+    (resource.created, &resource.key)
 }

@@ -21,6 +21,7 @@ pub struct World {
     pub insights: Vec<Arc<Resource>>,
     pub services: Vec<Arc<Resource>>,
     pub external: Vec<Arc<Resource>>,
+    pub multi_zone: Vec<Arc<Resource>>,
     pub now: Timestamp,
     vips: Vips,
 }
@@ -33,6 +34,7 @@ impl World {
             insights: Vec::new(),
             services: Vec::new(),
             external: Vec::new(),
+            multi_zone: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             vips: Vips::default(),
         }
@@ -46,6 +48,7 @@ impl World {
             insights: &self.insights,
             services: &self.services,
             external_services: &self.external,
+            multi_zone_services: &self.multi_zone,
             deletion_grace_period: HOUR,
         };
         desired(&view, &mut self.vips, self.now)
@@ -64,6 +67,7 @@ impl World {
         for change in changes {
             let of_kind = match change.key().kind {
                 Kind::MeshService => &mut self.services,
+                Kind::MeshMultiZoneService => &mut self.multi_zone,
                 _ => &mut self.external,
             };
             let stored = of_kind.iter().position(|r| r.key == *change.key());

@@ -1,12 +1,17 @@
 //! MeshMultiZoneServices: several MeshServices reached as one.
 
+use std::sync::Arc;
+
 use resources::{Key, Kind, Labels, Resource, kinds::dataplane::BackendRef};
 use serde_json::{Value, json};
 use topology::{Change, ClientTls, Protocol, State};
 
-use crate::fixtures::{
-    destination, endpoints, gone, mesh, multi_zone, present, resource, service, serving, snapshot, spelled,
-    state, with_status,
+use crate::{
+    fixtures::{
+        destination, endpoints, gone, mesh, multi_zone, present, resource, service, serving, snapshot,
+        spelled, state, with_status,
+    },
+    generation::World,
 };
 
 const ID: &str = "kri_mzsvc_default___all_80";
@@ -170,4 +175,57 @@ fn only_those_who_consist_of_a_service_are_computed_again_when_it_changes() {
 
     let unlabelled = labelled(service("s-07"), &[("app", "s-07")]);
     check(present(unlabelled), &["kri_msvc_default___s-07_80", "kri_mzsvc_default___all_80"], 3);
+}
+
+fn status(world: &World, name: &str) -> Value {
+    let found = world.multi_zone.iter().find(|resource| resource.name() == name).unwrap();
+    found.status.as_ref().unwrap().to_json()
+}
+
+#[test]
+fn its_status_lists_the_services_it_consists_of_and_its_address() {
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "backend")]);
+    let place = [("kuma.io/display-name", "a"), ("k8s.kuma.io/namespace", "shop"), ("kuma.io/zone", "west")];
+    let other_zone = [&[("app", "web"), ("kuma.io/origin", "global")], &place[..]].concat();
+    world.services.extend([
+        Arc::new(labelled(service("b"), &[("app", "web"), ("kuma.io/zone", "east")])),
+        Arc::new(labelled(service("a-x8fzv"), &other_zone)),
+    ]);
+    world.multi_zone = vec![Arc::new(at_80()), Arc::new(multi_zone("none", "db", json!([{ "port": 80 }])))];
+    world.settle();
+    assert_eq!(
+        status(&world, "all"),
+        json!({
+            "vips": [{ "ip": "243.0.0.0" }],
+            "meshServices": [
+                { "name": "a", "namespace": "shop", "zone": "west", "mesh": "default" },
+                { "name": "b", "namespace": "", "zone": "east", "mesh": "default" }
+            ],
+            "conditions": [{
+                "type": "MeshServicesMatched", "status": "True",
+                "reason": "MatchesFound", "message": "Matched 2 MeshService(s)"
+            }]
+        })
+    );
+    assert_eq!(
+        status(&world, "none"),
+        json!({
+            "vips": [{ "ip": "243.0.0.1" }],
+            "conditions": [{
+                "type": "MeshServicesMatched", "status": "False", "reason": "NoMatchesFound",
+                "message": "Selector does not match any MeshService in this zone"
+            }]
+        })
+    );
+}
+
+#[test]
+fn a_service_that_is_generated_now_is_matched_at_once() {
+    let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "backend")]);
+    let selector = json!({ "meshService": { "matchLabels": { "kuma.io/display-name": "backend" } } });
+    let spec = json!({ "selector": selector, "ports": [{ "port": 80 }] });
+    world.multi_zone = vec![Arc::new(resource(Kind::MeshMultiZoneService, "all", &[], spec))];
+    world.settle();
+    let matched = json!([{ "name": "backend", "namespace": "", "zone": "east", "mesh": "default" }]);
+    assert_eq!(status(&world, "all")["meshServices"], matched);
 }
