@@ -9,24 +9,35 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod layout;
+mod reach;
 mod redact;
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use anyhow::Context as _;
-use api::{AdminAnswer, AdminView, Format, Inspect, InspectError};
+use api::{
+    AdminAnswer, AdminView, Format, Inspect, InspectError,
+    inspect::{
+        layout::Layout,
+        reach::{Question, Reach},
+    },
+};
 use identity::admin::{self, AdminAuthority};
 use jiff::Timestamp;
 use plan::{AdminTarget, AdminTls, ProxyTraits};
 use resources::{
-    Key,
-    kinds::dataplane::{Dataplane, Networking},
+    Key, Kind, Resource,
+    kinds::{
+        dataplane::{Dataplane, Networking},
+        dataplane_insight::DataplaneInsight,
+    },
 };
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
 use topology::MeshSnapshot;
 
-use crate::push::Push;
+use crate::{dp_server::proxy, push::Push};
 use client::Endpoint;
 
 /// Makes the authority of admin interfaces unless it is there.
@@ -100,9 +111,57 @@ impl Inspect for Proxies {
         let traits = self.traits(proxy).ok_or_else(not_connected)?;
         let mesh = self.push.mesh(&proxy.mesh).ok_or_else(not_connected)?;
         let (snapshot, proxy) = (self.snapshot()?, proxy.clone());
-        let computed = tokio::task::spawn_blocking(move || configuration(&snapshot, &mesh, &proxy, &traits));
-        computed.await.map_err(|error| InspectError::Failed(error.to_string()))?
+        computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
     }
+
+    async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        let proxy = proxy.clone();
+        computed(move || {
+            let missing = || InspectError::Missing(proxy.clone());
+            let dataplane = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
+            let plan = plan::for_proxy(&mesh, &traits);
+            let plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            Ok(layout::of(&mesh, dataplane, plan))
+        })
+        .await
+    }
+
+    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        let (snapshot, mesh) = self.now(&policy.mesh).await?;
+        let policy = policy.clone();
+        computed(move || {
+            let policy = snapshot.get(&policy).ok_or_else(|| InspectError::Missing(policy.clone()))?;
+            let routes: Vec<Arc<Resource>> = mesh.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+            let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
+            let selects = |dataplane: &&Arc<Resource>| !selector.select(policy, dataplane).is_empty();
+            Ok(mesh.dataplanes.values().filter(selects).cloned().collect())
+        })
+        .await
+    }
+
+    async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
+        let (snapshot, mesh) = self.now(&question.mesh).await?;
+        let question = question.clone();
+        computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound)).await
+    }
+}
+
+/// Runs what takes a while, so that other requests do not wait for it.
+async fn computed<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, InspectError> + Send + 'static,
+) -> Result<T, InspectError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| InspectError::Failed(error.to_string()))?
+}
+
+/// What a proxy that is not connected here said when it last was; or what most proxies are like.
+fn last_known(snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
+    let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
+    let metadata = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>()).map(|i| &i.metadata);
+    let said = metadata.and_then(|metadata| serde_json::to_value(metadata).ok()).unwrap_or_default();
+    proxy::traits(&proxy.mesh, &proxy.name, &said)
 }
 
 impl Proxies {
@@ -112,6 +171,14 @@ impl Proxies {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, InspectError> {
         self.store.snapshot().map_err(|error| InspectError::Unreachable(error.to_string()))
+    }
+
+    /// The store and the mesh as proxies see it, with everything that was written until now.
+    async fn now(&self, mesh: &str) -> Result<(Arc<Snapshot>, Arc<MeshSnapshot>), InspectError> {
+        let snapshot = self.snapshot()?;
+        self.push.caught_up().await;
+        let missing = || InspectError::Missing(Key::global(Kind::Mesh, mesh));
+        Ok((snapshot, self.push.mesh(mesh).ok_or_else(missing)?))
     }
 
     /// What the proxy told about itself, if it is connected here.

@@ -3,6 +3,10 @@
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
 //! business: whoever implements [`Inspect`].
 
+pub mod layout;
+pub mod reach;
+pub mod rules;
+
 use std::{fmt, sync::Arc};
 
 use axum::{
@@ -11,15 +15,25 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderValue, header::CONTENT_TYPE};
-use resources::{Key, Kind};
+use resources::{
+    Key, Kind, Resource,
+    kinds::mesh::{Mesh, MeshServicesMode},
+};
+use serde::Serialize;
 use serde_json::Value;
+use store::Snapshot;
 
 use crate::{
     Error, access,
     call::{Call, with_revision},
     json,
+    list::{Listing, Paging},
+    resource::RETRIEVE,
     route::Operation,
 };
+use layout::Layout;
+use reach::{Question, Reach};
+use rules::Meta;
 
 /// Reaches proxies.
 #[async_trait::async_trait]
@@ -29,6 +43,15 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
     async fn config(&self, proxy: &Key) -> Result<Value, InspectError>;
+
+    /// What the proxy consists of, connected or not.
+    async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError>;
+
+    /// The Dataplanes that a policy selects, by name.
+    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
+
+    /// May one workload call another?
+    async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
 }
 
 /// What to ask a proxy for.
@@ -58,6 +81,8 @@ pub struct AdminAnswer {
 pub enum InspectError {
     #[error("there is no {0}")]
     Missing(Key),
+    #[error("{0}")]
+    NotFound(String),
     #[error(
         "{0} is not connected to this control plane: start its kuma-dp, or ask the control plane that it is connected to"
     )]
@@ -71,11 +96,13 @@ pub enum InspectError {
 }
 
 const FAILED: &str = "Could not execute admin operation";
+const MISSING: &str = "Could not get dataplane resource";
 
 impl From<InspectError> for Error {
     fn from(error: InspectError) -> Self {
         match error {
-            InspectError::Missing(_) => Error::not_found("Could not get dataplane resource"),
+            InspectError::Missing(_) => Error::not_found(MISSING),
+            InspectError::NotFound(reason) => Error::not_found(reason),
             InspectError::NotConnected(_) | InspectError::Unreachable(_) => {
                 Error::Unavailable(error.to_string())
             }
@@ -102,7 +129,7 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
         }
     };
     access::check_action(&call.user, allowed, action)?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call)?);
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
     let answer = inspect.admin(&proxy, view).await?;
     let mut response = Body::from(answer.body).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
@@ -113,7 +140,7 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
 pub async fn config(call: Call) -> Result<Response, Error> {
     let rules = &call.context.settings.access;
     access::check_action(&call.user, &rules.view_config_dump, "view envoy config dump")?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call)?);
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
     if flag(&call, "shadow", false)? || call.query("include").is_some() {
         let reason = "shadow policies cannot be previewed yet: ask without `shadow` and `include`";
         return Err(Error::BadRequest(reason.to_owned()));
@@ -123,6 +150,55 @@ pub async fn config(call: Call) -> Result<Response, Error> {
     Ok(with_revision(json::ok(&serde_json::json!({ "xds": xds })), &snapshot))
 }
 
+/// `GET /meshes/{mesh}/dataplanes/{name}/_layout`.
+pub async fn layout(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    exclusive(&call, &snapshot, "_layout")?;
+    let layout = inspect.layout(&dataplane(&call, "Failed to retrieve Dataplane")?).await?;
+    Ok(shown(&layout, &snapshot))
+}
+
+/// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`.
+pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    call.check_access(kind)?;
+    let paging = Paging::read(&call)?;
+    let part = call.query("name").unwrap_or_default();
+    let policy = call.key(kind);
+    if snapshot.get(&policy).is_none() {
+        return Err(Error::not_found(RETRIEVE));
+    }
+    let mut selected = inspect.selected(&policy).await?;
+    selected.retain(|dataplane| dataplane.name().contains(part));
+    let page = selected.iter().skip(paging.offset).take(paging.size);
+    let items = page.map(|dataplane| Meta::of(dataplane)).collect();
+    let total = selected.len();
+    Ok(shown(&Listing { total, items, next: paging.next(&call, total) }, &snapshot))
+}
+
+/// `GET /meshes/{mesh}/_access`.
+pub async fn reach(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let question = question(&call)?;
+    Ok(shown(&inspect.reach(&question).await?, &snapshot))
+}
+
+fn question(call: &Call) -> Result<Question, Error> {
+    let given = |name: &str| {
+        let value = call.query(name).map(str::to_owned);
+        value.ok_or_else(|| {
+            let text = "a Dataplane, a MeshService or a value of kuma.io/service";
+            Error::BadRequest(format!("{name} is missing: it is the name of {text}"))
+        })
+    };
+    Ok(Question {
+        mesh: call.param("mesh").to_owned(),
+        from: given("from")?,
+        to: given("to")?,
+        port: call.query("port").map(str::to_owned),
+    })
+}
+
 fn inspect(call: &Call) -> Result<&Arc<dyn Inspect>, Error> {
     call.context.inspect.as_ref().ok_or_else(|| {
         let text = "global control planes have no proxies: ask the control plane of the proxy's zone";
@@ -130,13 +206,36 @@ fn inspect(call: &Call) -> Result<&Arc<dyn Inspect>, Error> {
     })
 }
 
-fn dataplane(call: &Call) -> Result<Key, Error> {
+/// The store, for whoever may read Dataplanes of the mesh in the path.
+fn readable(call: &Call) -> Result<Arc<Snapshot>, Error> {
+    call.check_access(Kind::Dataplane)?;
+    let snapshot = call.snapshot()?;
+    call.mesh(&snapshot)?;
+    Ok(snapshot)
+}
+
+fn shown<T: Serialize>(answer: &T, snapshot: &Snapshot) -> Response {
+    with_revision(json::ok(answer), snapshot)
+}
+
+/// Views that speak of services by identifier make sense only where every service has one.
+fn exclusive(call: &Call, snapshot: &Snapshot, view: &str) -> Result<(), Error> {
+    let mesh = snapshot.get(&Key::global(Kind::Mesh, call.param("mesh")));
+    let mode = mesh.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
+    if mode == Some(MeshServicesMode::Exclusive) {
+        return Ok(());
+    }
+    Err(Error::BadRequest(format!("can't use {view} endpoint without meshService enabled")))
+}
+
+/// The Dataplane of the path; `missing` is what to say when there is none.
+fn dataplane(call: &Call, missing: &str) -> Result<Key, Error> {
     let snapshot = call.snapshot()?;
     call.mesh(&snapshot)?;
     let key = call.key(Kind::Dataplane);
     match snapshot.get(&key) {
         Some(_) => Ok(key),
-        None => Err(InspectError::Missing(key).into()),
+        None => Err(Error::not_found(missing)),
     }
 }
 

@@ -14,7 +14,7 @@ mod error;
 mod filter;
 mod hostnames;
 mod insight;
-mod inspect;
+pub mod inspect;
 mod json;
 mod kri;
 mod layers;

@@ -23,9 +23,9 @@ const MAX_SIZE: usize = 1000;
 
 /// One page as clients see it.
 #[derive(Debug, Serialize)]
-pub struct Listing {
+pub struct Listing<T = Value> {
     pub total: usize,
-    pub items: Vec<Value>,
+    pub items: Vec<T>,
     pub next: Option<String>,
 }
 

@@ -4,7 +4,10 @@ use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::route::{self, Operation, Route};
+use crate::{
+    inspect::{layout::Layout, reach::Reach, rules::Meta},
+    route::{self, Operation, Route},
+};
 
 /// The whole document, the same for every control plane of this version.
 pub fn document() -> Value {
@@ -13,16 +16,16 @@ pub fn document() -> Value {
     for &kind in Kind::ALL.iter().filter(|kind| !kind.descriptor().path.is_empty()) {
         schemas.insert(item_name(kind), item(kind, &mut generator));
     }
-    // What the kinds refer to; a fixed schema of the same name stays.
+    let mut paths = Map::new();
+    for route in route::all() {
+        let path = paths.entry(route.path.clone()).or_insert_with(|| path_item(&route));
+        path[route.method.as_str().to_lowercase()] = operation(&route, &mut generator);
+    }
+    // What kinds and answers refer to; a fixed schema of the same name stays.
     for (name, schema) in generator.take_definitions(true) {
         schemas.entry(name).or_insert(schema);
     }
     schemas.sort_keys();
-    let mut paths = Map::new();
-    for route in route::all() {
-        let path = paths.entry(route.path.clone()).or_insert_with(|| path_item(&route));
-        path[route.method.as_str().to_lowercase()] = operation(&route);
-    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -144,7 +147,7 @@ fn parameters_of(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut operation = json!({
         "operationId": operation_id(route),
         "summary": summary(route.operation),
@@ -161,7 +164,7 @@ fn operation(route: &Route) -> Value {
         let content = json!({ "application/json": { "schema": body } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
-    operation["responses"] = responses(route.operation);
+    operation["responses"] = responses(route.operation, generator);
     operation
 }
 
@@ -200,6 +203,9 @@ fn summary(operation: Operation) -> String {
         Operation::ProxyStats => "The statistics of a proxy".into(),
         Operation::ProxyClusters => "The clusters of a proxy and how they are".into(),
         Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
+        Operation::ProxyLayout => "What a proxy consists of, and what it is called in Envoy".into(),
+        Operation::PolicyDataplanes(kind) => format!("The Dataplanes that a {} selects", kind.name()),
+        Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
         Operation::List(kind) => format!("List {}", kind.descriptor().plural_display_name()),
@@ -229,7 +235,10 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::ProxyXds
         | Operation::ProxyStats
         | Operation::ProxyClusters
-        | Operation::ProxyConfig => "Inspect",
+        | Operation::ProxyConfig
+        | Operation::ProxyLayout
+        | Operation::PolicyDataplanes(_)
+        | Operation::Access => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
         | Operation::Get(kind)
@@ -254,7 +263,8 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             }
             parameters
         }
-        Operation::ServiceDataplanes => paging.to_vec(),
+        Operation::ServiceDataplanes | Operation::PolicyDataplanes(_) => paging.to_vec(),
+        Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
         Operation::ProxyXds => vec![("include_eds", "boolean")],
         Operation::ProxyStats => vec![("format", "string"), ("usedonly", "boolean")],
         Operation::ProxyClusters => vec![("format", "string")],
@@ -281,7 +291,7 @@ fn request_body(operation: Operation) -> Option<Value> {
     }
 }
 
-fn responses(operation: Operation) -> Value {
+fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
     let ok = |content: Value| json!({ "description": "OK", "content": content });
     let anything = || json!({ "type": "object" });
@@ -311,6 +321,9 @@ fn responses(operation: Operation) -> Value {
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": anything() },
         }),
+        Operation::PolicyDataplanes(_) => json_of(listing(generator.subschema_for::<Meta>().to_value())),
+        Operation::ProxyLayout => json_of(generator.subschema_for::<Layout>().to_value()),
+        Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
         _ => json_of(anything()),
     };
     responses.insert("200".into(), ok(success.clone()));

@@ -26,6 +26,9 @@ pub enum Operation {
     ProxyStats,
     ProxyClusters,
     ProxyConfig,
+    ProxyLayout,
+    PolicyDataplanes(Kind),
+    Access,
     ServiceInsightList,
     ServiceInsight,
     List(Kind),
@@ -89,6 +92,8 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/stats", Operation::ProxyStats),
         Route::get("/meshes/{mesh}/dataplanes/{name}/clusters", Operation::ProxyClusters),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_config", Operation::ProxyConfig),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_layout", Operation::ProxyLayout),
+        Route::get("/meshes/{mesh}/_access", Operation::Access),
     ]
 }
 
@@ -106,6 +111,9 @@ fn add_kind(kind: Kind, path: &str, routes: &mut Vec<Route>) {
     routes.push(Route::get(&one, get));
     routes.push(Route::new(Method::PUT, &one, Operation::Put(kind)));
     routes.push(Route::new(Method::DELETE, &one, Operation::Delete(kind)));
+    if kind.descriptor().policy.is_some_and(|policy| policy.target_ref) {
+        routes.push(Route::get(format!("{one}/_resources/dataplanes"), Operation::PolicyDataplanes(kind)));
+    }
     if kind.descriptor().insight.is_some() {
         routes.push(Route::get(format!("{one}/_overview"), Operation::Overview(kind)));
         if let Some(older) = older_overview_path(kind, path) {

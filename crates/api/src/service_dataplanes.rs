@@ -8,12 +8,12 @@ use resources::{
         mesh_service::{MeshService, Selector},
     },
 };
-use serde_json::{Value, json};
 
 use crate::{
     Error,
     call::{Call, with_revision},
     filter::tag_sets,
+    inspect::rules::Meta,
     json,
     list::{Listing, Paging},
     resource::RETRIEVE,
@@ -30,7 +30,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let page = snapshot.page_where(Kind::Dataplane, mesh, paging.offset, paging.size, |dataplane| {
         dataplane.name().contains(part) && selector.is_some_and(|selector| selects(selector, dataplane))
     });
-    let items = page.items.iter().map(|dataplane| meta(dataplane)).collect();
+    let items = page.items.iter().map(|dataplane| Meta::of(dataplane)).collect();
     let listing = Listing { total: page.total, items, next: paging.next(call, page.total) };
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
@@ -46,14 +46,5 @@ fn selects(selector: &Selector, dataplane: &Resource) -> bool {
     let Some(wanted) = selector.dataplane_tags.as_ref().filter(|tags| !tags.is_empty()) else { return false };
     dataplane.spec.get::<Dataplane>().is_some_and(|dataplane| {
         tag_sets(dataplane).any(|tags| wanted.iter().all(|(key, value)| tags.get(key) == Some(value)))
-    })
-}
-
-fn meta(resource: &Resource) -> Value {
-    json!({
-        "type": resource.kind().name(),
-        "mesh": resource.mesh(),
-        "name": resource.name(),
-        "labels": resource.labels,
     })
 }

@@ -33,7 +33,6 @@ impl Proxy {
             Status::invalid_argument(format!("node id {node_id:?} is not of the form <mesh>.<name>"))
         })?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        let port = |key: &str| text(key).and_then(|port| port.parse::<u16>().ok());
         if let Some(other) = text("dataplane.proxyType").filter(|kind| !matches!(*kind, "" | "dataplane")) {
             return Err(Status::unimplemented(format!("proxies of type {other:?} are not supported yet")));
         }
@@ -47,33 +46,7 @@ impl Proxy {
             let text = format!("the proxy calls itself {node_id:?}, but its Dataplane is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        let features: Vec<&str> = metadata
-            .get("features")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let admin_target = match text("dataplane.admin.socketPath").filter(|path| !path.is_empty()) {
-            Some(path) => AdminTarget::Pipe(path.to_owned()),
-            None => AdminTarget::Port(
-                text("dataplane.admin.address")
-                    .and_then(|a| a.parse().ok())
-                    .unwrap_or(IpAddr::from([127, 0, 0, 1])),
-                port("dataplane.admin.port").unwrap_or_default(),
-            ),
-        };
-        let traits = ProxyTraits {
-            mesh: mesh.into(),
-            name: name.into(),
-            unified_naming: features::unified_naming(features.iter().copied()),
-            reuse_port: features.contains(&features::REUSE_PORT),
-            ipv6: metadata.get("ipv6Enabled").and_then(Value::as_bool).unwrap_or(true),
-            admin_port: port("dataplane.admin.port").unwrap_or_default(),
-            admin_target,
-            readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
-            system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),
-        };
+        let traits = traits(mesh, name, &metadata);
         Ok(Proxy { traits, metadata, own_dataplane })
     }
 
@@ -114,6 +87,39 @@ impl Proxy {
         check_claims(&claims, self, dataplane, labels).map_err(|reason| {
             Status::permission_denied(format!("the dataplane token is for another proxy: {reason}"))
         })
+    }
+}
+
+/// What the proxy is like, by what it tells about itself.
+pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str);
+    let port = |key: &str| text(key).and_then(|port| port.parse::<u16>().ok());
+    let features: Vec<&str> = metadata
+        .get("features")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let admin_target = match text("dataplane.admin.socketPath").filter(|path| !path.is_empty()) {
+        Some(path) => AdminTarget::Pipe(path.to_owned()),
+        None => AdminTarget::Port(
+            text("dataplane.admin.address")
+                .and_then(|a| a.parse().ok())
+                .unwrap_or(IpAddr::from([127, 0, 0, 1])),
+            port("dataplane.admin.port").unwrap_or_default(),
+        ),
+    };
+    ProxyTraits {
+        mesh: mesh.into(),
+        name: name.into(),
+        unified_naming: features::unified_naming(features.iter().copied()),
+        reuse_port: features.contains(&features::REUSE_PORT),
+        ipv6: metadata.get("ipv6Enabled").and_then(Value::as_bool).unwrap_or(true),
+        admin_port: port("dataplane.admin.port").unwrap_or_default(),
+        admin_target,
+        readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
+        system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),
     }
 }
 

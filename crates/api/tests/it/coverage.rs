@@ -7,6 +7,7 @@ use resources::{Kind, Scope};
 use serde_json::{Value, json};
 
 use crate::{
+    inspect::exclusive,
     samples,
     world::{World, request, resource},
 };
@@ -99,6 +100,18 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
             let path = template.replace("{mesh}", "default").replace("{name}", "sample");
             Case::get(path, vec![("/xds/a.Type/of", json!("sample"))])
         }
+        Operation::ProxyLayout => {
+            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
+            Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
+        }
+        Operation::PolicyDataplanes(_) => {
+            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
+            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
+        }
+        Operation::Access => {
+            let path = format!("{}?from=a&to=b", template.replace("{mesh}", "default"));
+            Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
+        }
         Operation::ServiceInsightList => {
             let expect = vec![("/total", json!(2)), ("/items/0/name", json!("backend"))];
             Case::get(template.replace("{mesh}", "default"), expect)
@@ -139,6 +152,7 @@ fn contains(read: &Value, given: &Value) -> bool {
 /// A store with one resource of every kind.
 async fn full_world() -> World {
     let world = World::new().await;
+    exclusive(&world).await;
     for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Mesh) {
         let Some(spec) = samples::spec(kind) else { continue };
         let mesh = if kind.descriptor().scope == Scope::Mesh { "default" } else { "" };

@@ -134,8 +134,8 @@ async fn paths_that_do_not_exist_are_404_with_an_error_document() {
     for path in [
         "/no-such-endpoint",
         "/meshes/default/not-a-type",
-        "/meshes/default/dataplanes/one/_rules",
-        "/meshes/default/dataplanes/one/_layout",
+        "/meshes/default/dataplanes/one/_nothing",
+        "/meshes/default/dataplanes/one/_outbounds/kri_msvc_default___one_80",
         "/configs",
     ] {
         world.get(path).await.expect_problem(404, "Not Found", "Not found");

@@ -1,9 +1,18 @@
 //! Looking into proxies: what is asked of them, who may, and what is said when they do not answer.
 
-use api::{Access, AdminAnswer, AdminView, Allowed, Format, Inspect, InspectError, Settings};
+use std::sync::Arc;
+
+use api::{
+    Access, AdminAnswer, AdminView, Allowed, Format, Inspect, InspectError, Settings,
+    inspect::{
+        layout::Layout,
+        reach::{Party, Question, Reach, Verdict},
+    },
+};
 use axum::body::Body;
 use http::Method;
-use resources::{Key, Kind};
+use jiff::Timestamp;
+use resources::{Key, Kind, Labels, Resource, Spec};
 use serde_json::{Value, json};
 use store::registrar::Mode;
 
@@ -37,6 +46,50 @@ impl Inspect for FakeProxies {
             name => Ok(json!({ "a.Type": { "of": name } })),
         }
     }
+
+    async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
+        Ok(Layout { kri: format!("layout of {}", proxy.name), ..Layout::default() })
+    }
+
+    /// Every policy selects the same three.
+    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        Ok(["one", "other", "three"].map(|name| Arc::new(dataplane(&policy.mesh, name))).to_vec())
+    }
+
+    async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
+        let Question { mesh, from, to, port } = question;
+        if from == "nobody" {
+            return Err(InspectError::NotFound("nobody is called that".to_owned()));
+        }
+        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: 1 };
+        let to = format!("{to}:{}", port.as_deref().unwrap_or("any"));
+        Ok(Reach {
+            from: party(&format!("{mesh}/{from}")),
+            to: party(&to),
+            verdict: Verdict::Mixed,
+            checks: Vec::new(),
+            truncated: false,
+        })
+    }
+}
+
+fn dataplane(mesh: &str, name: &str) -> Resource {
+    Resource {
+        key: Key::new(Kind::Dataplane, mesh, name),
+        labels: Labels::from([("app".to_owned(), name.to_owned())]),
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        spec: Spec::from_json(Kind::Dataplane, json!({}), &mut Vec::new()).unwrap(),
+        status: None,
+    }
+}
+
+/// Makes every service of the mesh a resource, which views by identifier need.
+pub async fn exclusive(world: &World) {
+    let mesh = json!({ "type": "Mesh", "name": "default", "meshServices": { "mode": "Exclusive" } });
+    world.put("/meshes/default", &mesh).await.expect(200);
 }
 
 async fn with_dataplanes(mode: Mode, settings: Settings) -> World {
@@ -116,9 +169,10 @@ async fn a_proxy_that_does_not_exist_is_not_found() {
 #[tokio::test]
 async fn a_global_control_plane_has_no_proxies_to_look_into() {
     let world = with_dataplanes(Mode::Global, Settings::default()).await;
-    for view in ["xds", "stats", "clusters", "_config"] {
-        let answer = world.get(&format!("/meshes/default/dataplanes/web/{view}")).await;
-        answer.expect_problem_titled(405, "Method not Allowed");
+    let views = ["xds", "stats", "clusters", "_config", "_layout"];
+    let of_proxy = views.map(|view| format!("/meshes/default/dataplanes/web/{view}"));
+    for path in of_proxy.into_iter().chain(["/meshes/default/_access?from=a&to=b".to_owned()]) {
+        world.get(&path).await.expect_problem_titled(405, "Method not Allowed");
     }
 }
 
@@ -139,5 +193,99 @@ async fn every_view_can_be_kept_to_some() {
             world.send(remote(Method::GET, &path, Body::empty())).await.expect(expect);
             world.get(&path).await.expect(200);
         }
+    }
+}
+
+#[tokio::test]
+async fn views_by_identifier_need_a_mesh_of_meshservices() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    let layout = "/meshes/default/dataplanes/web/_layout";
+    let detail = "bad request: can't use _layout endpoint without meshService enabled";
+    world.get(layout).await.expect_problem(400, "Bad Request", detail);
+    exclusive(&world).await;
+    assert_eq!(world.get(layout).await.expect(200).json()["kri"], "layout of web");
+}
+
+#[tokio::test]
+async fn what_does_not_exist_cannot_be_looked_into() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    exclusive(&world).await;
+    for (path, title) in [
+        ("/meshes/default/dataplanes/none/_layout", "Failed to retrieve Dataplane"),
+        ("/meshes/none/dataplanes/web/_layout", "Failed to retrieve Mesh"),
+        ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
+        ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
+        ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
+        ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve a resource"),
+    ] {
+        world.get(path).await.expect_problem(404, title, "Not found");
+    }
+}
+
+#[tokio::test]
+async fn who_may_call_whom_is_asked_with_both_names() {
+    let world = World::new().await;
+    for (query, from, to) in
+        [("from=a&to=b", "default/a", "b:any"), ("to=b&port=http&from=a", "default/a", "b:http")]
+    {
+        let answer = world.get(&format!("/meshes/default/_access?{query}")).await.expect(200).json();
+        assert_eq!((&answer["from"]["name"], &answer["to"]["name"]), (&json!(from), &json!(to)), "{query}");
+    }
+    for (query, missing) in [("to=b", "from"), ("from=a", "to"), ("from=a&to=", "to")] {
+        let answer = world.get(&format!("/meshes/default/_access?{query}")).await;
+        let problem = answer.expect_problem_titled(400, "Bad Request");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("bad request: {missing} is missing")), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn the_dataplanes_of_a_policy_come_in_pages_and_by_name() {
+    let world = World::new().await;
+    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
+    world.store(Kind::MeshTimeout, "default", "slow", json!({ "to": to })).await;
+    for (query, total, expect, next) in [
+        ("", 3, &["one", "other", "three"][..], None),
+        ("?name=o", 2, &["one", "other"], None),
+        ("?size=2", 3, &["one", "other"], Some("offset=2&size=2")),
+        ("?size=2&offset=2", 3, &["three"], None),
+        ("?offset=7", 3, &[], None),
+    ] {
+        let path = format!("/meshes/default/meshtimeouts/slow/_resources/dataplanes{query}");
+        let answer = world.get(&path).await.expect(200).json();
+        let items = answer["items"].as_array().unwrap();
+        let names: Vec<&str> = items.iter().map(|item| item["name"].as_str().unwrap()).collect();
+        assert_eq!((&answer["total"], names.as_slice()), (&json!(total), expect), "{query}");
+        let found = answer["next"].as_str().and_then(|next| next.split_once('?')).map(|(_, query)| query);
+        assert_eq!(found, next, "{query}");
+    }
+    let first = world.get("/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=1").await.json();
+    let meta = json!({ "type": "Dataplane", "mesh": "default", "name": "one", "labels": { "app": "one" } });
+    assert_eq!(first["items"], json!([meta]));
+    let path = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=0";
+    world.get(path).await.expect_problem(400, "Could not retrieve resources", "Invalid page size");
+}
+
+#[tokio::test]
+async fn an_identifier_with_a_section_leads_to_its_resource() {
+    let world = World::new().await;
+    let zone = Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]);
+    for (kind, spec) in [
+        (Kind::Dataplane, json!({ "networking": { "address": "192.0.2.1" } })),
+        (Kind::MeshService, json!({ "ports": [{ "port": 80 }] })),
+        (Kind::MeshTrafficPermission, json!({ "from": [] })),
+    ] {
+        let spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
+        world.store_resource(kind, "default", "web", zone.clone(), spec).await;
+    }
+    for (kri, kind) in [
+        ("kri_dp_default_east__web_", "Dataplane"),
+        ("kri_dp_default_east__web_80", "Dataplane"),
+        ("kri_dp_default_east__web_http.admin", "Dataplane"),
+        ("kri_msvc_default_east__web_80", "MeshService"),
+        ("kri_mtp_default_east__web_rule_0", "MeshTrafficPermission"),
+    ] {
+        let found = world.get(&format!("/_kri/{kri}")).await.expect(200).json();
+        assert_eq!((&found["type"], &found["name"]), (&json!(kind), &json!("web")), "{kri}");
     }
 }

@@ -1,0 +1,301 @@
+//! May one workload call another? Asked of the same permissions that proxies enforce.
+//!
+//! Clients with the same certificate, and inbounds with the same permissions, give the same answer, so
+//! they are one client and one server here: a service costs what differs, not how many instances it has.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+    sync::Arc,
+};
+
+use api::inspect::reach::{Action, Check, Party, Question, Reach, Verdict};
+use policy::{Client, Effect, Permissions};
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        dataplane::{Inbound, InboundState},
+        mesh_service::MeshService,
+        tags::{self, Tags},
+    },
+    labels,
+    naming::section::name_or_port,
+};
+use store::Snapshot;
+use topology::{
+    ClientTls, DestinationId, MeshSnapshot, MtlsMode,
+    matching::{self, Selector},
+};
+
+/// The tags in a certificate.
+type ClientTags = BTreeMap<String, BTreeSet<String>>;
+
+/// More checks than anybody reads are not made.
+const MAX_CHECKS: usize = 1000;
+/// Nor is it looked up for more inbounds than this who may call them.
+const MAX_SERVERS: usize = 1000;
+
+/// Answers the question, or says why it makes no sense.
+pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> Result<Reach, String> {
+    let from = Workload::find(snapshot, mesh, &question.from)?;
+    let to = Workload::find(snapshot, mesh, &question.to)?;
+    let (callers, called) = (from.party(), to.party());
+    let mut servers = to.inbounds(mesh, question.port.as_deref())?;
+    let mut truncated = servers.len() > MAX_SERVERS;
+    servers.truncate(MAX_SERVERS);
+    // The identities follow from the tags, so the tags are all that a certificate says.
+    let clients = grouped(from.dataplanes.into_iter().map(|d| (Client::of_dataplane(d).tags, d)));
+    let routes: Vec<Arc<Resource>> = mesh.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
+    let servers = grouped(servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)));
+    let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
+    truncated |= pairs().nth(MAX_CHECKS).is_some();
+    let checks: Vec<Check> = pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect();
+    let verdict = match (checks.iter().any(|check| check.allowed), checks.iter().all(|check| check.allowed)) {
+        (_, true) => Verdict::Allowed,
+        (true, false) => Verdict::Mixed,
+        (false, false) => Verdict::Denied,
+    };
+    Ok(Reach { from: callers, to: called, verdict, checks, truncated })
+}
+
+/// A first value, and how many there are like it.
+struct Group<K, V> {
+    key: K,
+    first: V,
+    size: usize,
+}
+
+/// Values with equal keys together, in the order in which the keys came.
+fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
+    let mut index: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<Group<K, V>> = Vec::new();
+    for (key, first) in pairs {
+        match index.get(&key).and_then(|&at| groups.get_mut(at)) {
+            Some(group) => group.size += 1,
+            None => {
+                index.insert(key.clone(), groups.len());
+                groups.push(Group { key, first, size: 1 });
+            }
+        }
+    }
+    groups
+}
+
+/// What was meant by a name.
+struct Workload<'a> {
+    kind: &'static str,
+    name: String,
+    dataplanes: Vec<&'a Arc<Resource>>,
+    service: Option<(&'a Key, &'a MeshService, Selector)>,
+}
+
+impl<'a> Workload<'a> {
+    fn find(snapshot: &'a Snapshot, mesh: &'a MeshSnapshot, name: &str) -> Result<Workload<'a>, String> {
+        let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
+        if let Some(dataplane) = mesh.dataplanes.get(name) {
+            return Ok(workload(Kind::Dataplane.name(), vec![dataplane]));
+        }
+        let stored = snapshot.get(&Key::new(Kind::MeshService, &mesh.name, name));
+        if let Some((resource, spec)) = stored.and_then(|r| Some((r, r.spec.get::<MeshService>()?))) {
+            let selector = Selector::of_service(resource, spec);
+            let members: Vec<_> = mesh.dataplanes.values().filter(|d| selector.selects(d)).collect();
+            if members.is_empty() {
+                return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
+            }
+            let service = Some((&resource.key, spec, selector));
+            return Ok(Workload { service, ..workload(Kind::MeshService.name(), members) });
+        }
+        let has_tag = |dataplane: &&Arc<Resource>| {
+            let services = Client::of_dataplane(dataplane).tags.remove(labels::SERVICE);
+            services.is_some_and(|services| services.contains(name))
+        };
+        let members: Vec<_> = mesh.dataplanes.values().filter(has_tag).collect();
+        if members.is_empty() {
+            return Err(format!(
+                "mesh {:?} has no Dataplane and no MeshService of the name {name:?}, and no Dataplane with \
+                 the tag {}={name}",
+                mesh.name,
+                labels::SERVICE
+            ));
+        }
+        Ok(workload(labels::SERVICE, members))
+    }
+
+    fn party(&self) -> Party {
+        Party { kind: self.kind, name: self.name.clone(), dataplanes: self.dataplanes.len() }
+    }
+
+    /// Where the workload is called; only at `port` when one is given.
+    fn inbounds(self, mesh: &MeshSnapshot, port: Option<&str>) -> Result<Vec<Server<'a>>, String> {
+        let Workload { kind, name, .. } = &self;
+        let mut servers = match &self.service {
+            Some((key, service, selector)) => self.behind(mesh, key, service, selector),
+            None if *kind == labels::SERVICE => self.tagged(mesh),
+            None => self.listening(|_| true, &Called::default()),
+        };
+        if let Some(port) = port {
+            servers.retain(|server| server.is_at(port));
+        }
+        if servers.is_empty() {
+            let at = port.map(|port| format!(" at port {port:?}")).unwrap_or_default();
+            return Err(format!("{kind} {name:?} of mesh {:?} takes no calls{at} now", mesh.name));
+        }
+        Ok(servers)
+    }
+
+    /// Inbounds that are part of the mesh, ready or not.
+    fn listening(&self, wanted: impl Fn(&Inbound) -> bool, called: &Called) -> Vec<Server<'a>> {
+        let of_member = |&dataplane: &&'a Arc<Resource>| {
+            matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound))
+        };
+        let inbounds = self.dataplanes.iter().flat_map(of_member);
+        inbounds
+            .filter(|(_, inbound)| inbound.state != InboundState::Ignored && wanted(inbound))
+            .map(|(dataplane, inbound)| Server { dataplane, inbound, called: called.clone() })
+            .collect()
+    }
+
+    fn tagged(&self, mesh: &MeshSnapshot) -> Vec<Server<'a>> {
+        let tags = Tags::from([(labels::SERVICE.to_owned(), self.name.clone())]);
+        let called = Called::at(mesh, &DestinationId::Tags(Arc::new(tags.clone())));
+        self.listening(|inbound| tags::matches(&tags, &inbound.tags), &called)
+    }
+
+    fn behind(
+        &self,
+        mesh: &MeshSnapshot,
+        key: &Key,
+        service: &MeshService,
+        selector: &Selector,
+    ) -> Vec<Server<'a>> {
+        let destinations = mesh.services.get(key).map_or(&[][..], |ports| ports);
+        let mut servers = Vec::new();
+        for port in &service.ports {
+            let Some(target) = &port.target_port else { continue };
+            let number =
+                |id: &&DestinationId| mesh.destinations.get(*id).is_some_and(|d| d.port == port.port);
+            let mut called =
+                destinations.iter().find(number).map(|id| Called::at(mesh, id)).unwrap_or_default();
+            called.port = Some((name_or_port(port.name.as_deref(), port.port), port.port));
+            for &dataplane in &self.dataplanes {
+                let serving = selector.serving(dataplane, target).into_iter();
+                servers.extend(serving.map(|inbound| Server { dataplane, inbound, called: called.clone() }));
+            }
+        }
+        servers
+    }
+}
+
+/// How clients come to a server.
+#[derive(Clone, Default)]
+struct Called {
+    /// Clients come without TLS, because not every server is ready for it.
+    plain: bool,
+    /// The server name they ask for.
+    sni: Option<String>,
+    /// Name and number of the service's port.
+    port: Option<(String, u32)>,
+}
+
+impl Called {
+    fn at(mesh: &MeshSnapshot, destination: &DestinationId) -> Called {
+        match mesh.destinations.get(destination).map(|destination| &destination.tls) {
+            Some(ClientTls::Mesh { sni, .. }) => Called { sni: Some(sni.clone()), ..Called::default() },
+            Some(ClientTls::Off) => Called { plain: true, ..Called::default() },
+            None => Called::default(),
+        }
+    }
+}
+
+/// An inbound that is called.
+struct Server<'a> {
+    dataplane: &'a Arc<Resource>,
+    inbound: &'a Inbound,
+    called: Called,
+}
+
+impl Server<'_> {
+    fn is_at(&self, port: &str) -> bool {
+        let of_service = self.called.port.as_ref();
+        self.inbound.section_name() == port
+            || of_service.is_some_and(|(name, number)| name == port || number.to_string() == port)
+    }
+}
+
+/// What a server asks of its clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Asks {
+    /// Nothing, because there is no mTLS to tell clients apart by.
+    Nothing,
+    /// Nothing of clients without TLS, and these clients come without.
+    NothingPlain,
+    Permission {
+        permissions: Permissions,
+        sni: Option<String>,
+        permissive: bool,
+    },
+}
+
+impl Asks {
+    fn of(mesh: &MeshSnapshot, selector: &policy::Selector<'_>, server: &Server<'_>) -> Asks {
+        let Some(mtls) = &mesh.mtls else { return Asks::Nothing };
+        if server.called.plain {
+            return Asks::NothingPlain;
+        }
+        let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+        Asks::Permission {
+            permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
+            sni: server.called.sni.clone(),
+            permissive: mtls.mode == MtlsMode::Permissive,
+        }
+    }
+}
+
+fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
+    let mut certificate = Client::of_dataplane(client.first);
+    let spiffe_id = certificate.spiffe_ids.first().cloned().unwrap_or_default();
+    let (effect, rule, reason) = match &server.key {
+        Asks::Nothing => {
+            (Effect::Allow, None, "allowed: the mesh has no mTLS, so nobody is asked".to_owned())
+        }
+        Asks::NothingPlain => {
+            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so clients come \
+                          without TLS and nobody is asked";
+            (Effect::Allow, None, reason.to_owned())
+        }
+        Asks::Permission { .. } if spiffe_id.is_empty() => {
+            let reason = format!(
+                "denied: the client has no certificate, because none of its inbounds has the tag {}",
+                labels::SERVICE
+            );
+            (Effect::Deny, None, reason)
+        }
+        Asks::Permission { permissions, sni, permissive } => {
+            certificate.sni.clone_from(sni);
+            let decision = permissions.decide(&certificate);
+            let mut reason = permissions.explain(&certificate);
+            if *permissive && !decision.is_allowed() {
+                reason.push_str("; mTLS is PERMISSIVE, so whoever comes without TLS gets in all the same");
+            }
+            (decision.effect, decision.origin, reason)
+        }
+    };
+    let kri = |resource: &Resource, section: &str| resource.kri(section).map(|kri| kri.to_string());
+    let section = server.first.inbound.section_name();
+    Check {
+        client: kri(client.first, "").unwrap_or_default(),
+        clients: client.size,
+        spiffe_id,
+        server: kri(server.first.dataplane, &section).unwrap_or_default(),
+        servers: server.size,
+        action: match effect {
+            Effect::Allow => Action::Allow,
+            Effect::Deny => Action::Deny,
+            Effect::AllowWithShadowDeny => Action::AllowWithShadowDeny,
+        },
+        allowed: effect != Effect::Deny,
+        rule: rule.map(|rule| rule.to_string()),
+        reason,
+    }
+}

@@ -1,0 +1,99 @@
+//! What a proxy consists of, and what each part of it is called in Envoy.
+
+use resources::Labels;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The inbounds and outbounds of a proxy with the names of their resources.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ProxyLayout")]
+pub struct Layout {
+    /// The identifier of the Dataplane.
+    pub kri: String,
+    pub labels: Labels,
+    /// The first identity of the proxy's certificate; absent while mTLS is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spiffe_id: Option<String>,
+    pub inbounds: Vec<LayoutItem>,
+    /// Sorted by identifier.
+    pub outbounds: Vec<LayoutItem>,
+    /// Listeners of zone proxies.
+    pub listeners: Vec<LayoutListener>,
+    /// What lets traffic through that is not for the mesh. Not in Kuma.
+    pub passthrough: Vec<LayoutPassthrough>,
+    /// What the Dataplane asks for and cannot have, each with its reason. Not in Kuma.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// One inbound or outbound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ProxyLayoutItem")]
+pub struct LayoutItem {
+    /// The Dataplane with the inbound as section, or the port of a service; empty for destinations
+    /// selected by tags, which have no identifier.
+    pub kri: String,
+    /// For an outbound, the port of the destination; where that has none, the port it is offered at.
+    pub port: u32,
+    pub protocol: &'static str,
+    /// The name of the cluster; with unified naming, the name of everything.
+    pub proxy_resource_name: String,
+    /// What each part is called in Envoy now, in whichever scheme the proxy uses. Not in Kuma.
+    pub proxy_resources: ProxyResources,
+}
+
+/// What the parts of an inbound or outbound are called in Envoy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyResources {
+    pub listener: String,
+    pub cluster: String,
+    /// Absent where no HTTP is spoken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route_configuration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_host: Option<String>,
+    pub stats: ProxyResourceStats,
+}
+
+/// What the parts of an inbound or outbound are called in statistics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyResourceStats {
+    pub listener: String,
+    pub cluster: String,
+    /// The HTTP connection manager or TCP proxy.
+    pub filter: String,
+    /// Access control; absent where nobody is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<String>,
+}
+
+/// A listener of a zone proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ProxyLayoutListener")]
+pub struct LayoutListener {
+    pub kri: String,
+    pub port: u32,
+    pub r#type: &'static str,
+    pub proxy_resource_name: String,
+}
+
+/// What lets through one IP version in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "ProxyLayoutPassthrough")]
+pub struct LayoutPassthrough {
+    /// `inbound` or `outbound`.
+    pub direction: &'static str,
+    /// `ipv4` or `ipv6`.
+    pub ip_version: &'static str,
+    pub port: u32,
+    /// Whether the traffic goes on from here.
+    pub allowed: bool,
+    pub proxy_resource_name: String,
+    pub proxy_resources: ProxyResources,
+}

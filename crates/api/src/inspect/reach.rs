@@ -1,0 +1,75 @@
+//! May one workload call another, and which rule says so?
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Who asks for whom. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    pub mesh: String,
+    pub from: String,
+    pub to: String,
+    /// Only this inbound or port of what is called.
+    pub port: Option<String>,
+}
+
+/// The answer, with a check for every client and server that could give another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Access")]
+pub struct Reach {
+    pub from: Party,
+    pub to: Party,
+    pub verdict: Verdict,
+    pub checks: Vec<Check>,
+    /// Whether there is more to check than is listed; the verdict is about what is listed.
+    pub truncated: bool,
+}
+
+/// What a name was taken for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AccessParty")]
+pub struct Party {
+    /// `Dataplane`, `MeshService` or `kuma.io/service`.
+    pub kind: &'static str,
+    pub name: String,
+    pub dataplanes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AccessVerdict")]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    /// Some checks allow, others deny.
+    Mixed,
+}
+
+/// One client and one inbound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "AccessCheck")]
+pub struct Check {
+    /// The identifier of the client's Dataplane.
+    pub client: String,
+    /// How many Dataplanes the client stands for: the same is true of all with the same certificate.
+    pub clients: usize,
+    /// The first identity in the client's certificate; empty where it has none.
+    pub spiffe_id: String,
+    /// The identifier of the server's Dataplane with the inbound as section.
+    pub server: String,
+    /// How many inbounds the server stands for: the same is true of all with the same permissions.
+    pub servers: usize,
+    pub action: Action,
+    pub allowed: bool,
+    /// The entry of a policy that decides.
+    pub rule: Option<String>,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AccessAction")]
+pub enum Action {
+    Allow,
+    Deny,
+    AllowWithShadowDeny,
+}
