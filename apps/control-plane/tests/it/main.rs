@@ -6,6 +6,7 @@ mod client;
 mod command;
 mod config;
 mod inspect;
+mod multi_zone;
 mod proxies;
 mod push;
 mod rebuild;
