@@ -25,5 +25,5 @@ pub use merge::{Merged, Shape};
 pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};
-pub use select::{Selection, Selector};
+pub use select::{Place, Selection, Selector};
 pub use view::PolicyView;

@@ -31,6 +31,8 @@ impl Merged {
 pub struct Shape {
     /// A list whose entries merge when they agree in a field: (list, field).
     pub keyed: Option<(&'static str, &'static str)>,
+    /// Whether the keyed list is read from its beginning, so that what has the last word comes first.
+    pub first_wins: bool,
     /// A list of strings; each of its values gets a merged conf of its own.
     pub grouped: Option<&'static str>,
 }
@@ -38,7 +40,9 @@ pub struct Shape {
 impl Shape {
     pub fn of(kind: Kind) -> Shape {
         match kind {
-            Kind::MeshHTTPRoute => Shape { keyed: Some(("rules", "matches")), grouped: Some("hostnames") },
+            Kind::MeshHTTPRoute => {
+                Shape { keyed: Some(("rules", "matches")), first_wins: true, grouped: Some("hostnames") }
+            }
             _ => Shape::default(),
         }
     }
@@ -108,8 +112,12 @@ impl Fold {
             return;
         };
         self.has_keyed = true;
+        let before = self.keyed.len();
         let entries = conf.get(list).and_then(Value::as_array).into_iter().flatten();
         self.keyed.extend(entries.map(|entry| (entry.clone(), origin.clone())));
+        if self.shape.first_wins {
+            self.keyed[before..].reverse();
+        }
         let others = conf.as_object().into_iter().flatten().filter(|(name, _)| name.as_str() != list);
         let others: Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
         patch(&mut self.merged.conf, &Value::Object(others), origin, "", &mut self.merged.values);
@@ -117,8 +125,12 @@ impl Fold {
 
     fn finish(mut self) -> Merged {
         let (Some((list, key)), true) = (self.shape.keyed, self.has_keyed) else { return self.merged };
+        let mut groups = by_key(self.keyed, key);
+        if self.shape.first_wins {
+            groups.reverse();
+        }
         let mut result = Vec::new();
-        for (at, entries) in by_key(self.keyed, key).into_iter().enumerate() {
+        for (at, entries) in groups.into_iter().enumerate() {
             let mut merged = Value::Null;
             for (entry, origin) in &entries {
                 patch(&mut merged, entry, origin, &format!("/{list}/{at}"), &mut self.merged.values);

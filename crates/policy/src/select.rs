@@ -238,7 +238,7 @@ fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
 
 /// Where a policy lives; the names in it mean resources beside it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     pub mesh: &'a str,
     pub zone: &'a str,
     pub namespace: &'a str,

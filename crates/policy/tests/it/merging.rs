@@ -59,7 +59,8 @@ fn keyed_lists_merge_entries_with_equal_keys_at_the_place_of_the_last() {
         json!({"rules": [entry("R", json!({"B": true}))]}),
         json!({"rules": [entry("L", json!({"B": false}))]}),
     ];
-    let all = merge(confs(&values), Shape::of(Kind::MeshHTTPRoute)).unwrap();
+    let shape = Shape { first_wins: false, ..Shape::of(Kind::MeshHTTPRoute) };
+    let all = merge(confs(&values), shape).unwrap();
     assert_eq!(
         all.conf,
         json!({
@@ -69,6 +70,22 @@ fn keyed_lists_merge_entries_with_equal_keys_at_the_place_of_the_last() {
     );
     assert_eq!(all.origin_of("/rules/1/default/A"), Some(&kri("p1")));
     assert_eq!(all.origin_of("/rules/1/default/B"), Some(&kri("p3")));
+}
+
+#[test]
+fn rules_of_routes_come_from_the_highest_precedence_to_the_lowest_each_policy_in_its_own_order() {
+    let entry = |key: &str, by: &str| json!({"matches": [key], "default": {"by": by}});
+    let values = [
+        json!({"rules": [entry("a", "low"), entry("b", "low"), entry("c", "low")]}),
+        json!({"rules": [entry("d", "high"), entry("b", "high")]}),
+    ];
+    let all = merge(confs(&values), Shape::of(Kind::MeshHTTPRoute)).unwrap();
+    assert_eq!(
+        all.conf["rules"],
+        json!([entry("d", "high"), entry("b", "high"), entry("a", "low"), entry("c", "low")])
+    );
+    assert_eq!(all.origin_of("/rules/1/matches"), Some(&kri("p2")));
+    assert_eq!(all.origin_of("/rules/3/matches"), Some(&kri("p1")));
 }
 
 #[test]
@@ -87,7 +104,7 @@ fn a_grouping_list_gives_each_of_its_values_a_conf() {
         [
             (json!({"hostnames": ["a"], "rules": [rule("1")]}), vec!["p1#0".to_owned()]),
             (
-                json!({"hostnames": ["b"], "rules": [rule("1"), rule("2")]}),
+                json!({"hostnames": ["b"], "rules": [rule("2"), rule("1")]}),
                 vec!["p1#0".to_owned(), "p2#0".to_owned()]
             ),
             (json!({"rules": [rule("3")]}), vec!["p3#0".to_owned()]),

@@ -52,7 +52,7 @@ open_enum! {
 }
 
 /// Changes to headers, one per header.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderModifier {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub struct HeaderModifier {
 }
 
 /// A header; several values are separated by commas.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderKeyValue {
     pub name: String,
@@ -72,7 +72,7 @@ pub struct HeaderKeyValue {
 }
 
 /// Answers with a redirect.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRedirect {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ open_enum! {
 }
 
 /// A change to the path, whole or only the part that matched.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PathRewrite {
     #[serde(rename = "type")]
@@ -110,7 +110,7 @@ open_enum! {
 }
 
 /// Changes where the request seems to go.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UrlRewrite {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use crate::{
 const MAX_HEADER_NAME: usize = 256;
 
 /// Conditions on a request; all of them must hold.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Match {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct Match {
 }
 
 /// A condition on the path.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PathMatch {
     pub value: String,
@@ -56,7 +56,7 @@ open_enum! {
 }
 
 /// A condition on one parameter of the URL.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueryParamsMatch {
     #[serde(rename = "type")]
@@ -71,7 +71,7 @@ open_enum! {
 }
 
 /// A condition on one header.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderMatch {
     #[serde(rename = "type", skip_serializing_if = "HeaderMatchType::is_absent")]
