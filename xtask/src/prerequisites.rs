@@ -1,4 +1,4 @@
-//! What the tests need beside Rust: PostgreSQL's server programs.
+//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, and Prometheus.
 
 use std::{
     fs,
@@ -10,26 +10,54 @@ use anyhow::{Context, bail};
 
 use crate::run;
 
-const HINT: &str =
-    "install PostgreSQL's server (Debian, Ubuntu: `apt-get install postgresql`) and run the command again";
+/// A program the tests start themselves, so nothing of it may run because it was installed.
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    find: fn() -> Option<PathBuf>,
+    /// What keeps the package from starting a server of its own.
+    keep_quiet: fn(&[&str]) -> anyhow::Result<()>,
+}
+
+const PROGRAMS: [Program; 2] = [
+    Program {
+        name: "PostgreSQL",
+        package: "postgresql",
+        find: find_postgres,
+        keep_quiet: keep_from_starting_a_cluster,
+    },
+    Program {
+        name: "Prometheus",
+        package: "prometheus",
+        find: || find_in_path("prometheus"),
+        keep_quiet: keep_from_starting_prometheus,
+    },
+];
 
 /// Installs what is missing, or says what to install when it may not.
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
 pub fn install() -> anyhow::Result<()> {
-    if let Some(postgres) = find_postgres() {
-        eprintln!("── PostgreSQL: {}", postgres.display());
+    PROGRAMS.iter().try_for_each(install_one)
+}
+
+#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+fn install_one(program: &Program) -> anyhow::Result<()> {
+    let Program { name, package, find, keep_quiet } = program;
+    if let Some(path) = find() {
+        eprintln!("── {name}: {}", path.display());
         return Ok(());
     }
-    // The package would start a database on the machine; the tests start their own.
     if let (Some(prefix), Some(_)) = (become_root(), find_in_path("apt-get")) {
-        keep_from_starting_a_cluster(&prefix)?;
+        keep_quiet(&prefix)?;
     }
-    if !apt_install("postgresql")? {
+    if !apt_install(package)? {
         bail!(
-            "the tests start a real PostgreSQL, found none, and may not install it without root and apt-get: {HINT}"
+            "the tests start a real {name}, found none, and may not install it without root and apt-get: \
+             install {name} (Debian, Ubuntu: `apt-get install {package}`) and run the command again"
         );
     }
-    find_postgres().map(drop).context("PostgreSQL was installed but `initdb` is still not to be found")
+    find()
+        .map(drop)
+        .with_context(|| format!("{name} was installed but its programs are still not to be found"))
 }
 
 /// Installs a package of Debian or Ubuntu; `false` when this machine or this user cannot.
@@ -88,4 +116,13 @@ fn keep_from_starting_a_cluster(prefix: &[&str]) -> anyhow::Result<()> {
     let script = "mkdir -p /etc/postgresql-common && \
                   echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf";
     run::step("no system database", &mut as_root(prefix, &["sh", "-c", script]))
+}
+
+/// A unit that is masked until the next start of the machine is not started when it is installed.
+fn keep_from_starting_prometheus(prefix: &[&str]) -> anyhow::Result<()> {
+    if !Path::new("/run/systemd/system").exists() {
+        return Ok(());
+    }
+    let unit = ["systemctl", "mask", "--runtime", "prometheus.service"];
+    run::step("no system Prometheus", &mut as_root(prefix, &unit))
 }

@@ -9,6 +9,8 @@ mod documents;
 mod examples;
 mod kumactl;
 mod mesh;
+mod names;
+mod naming;
 mod operator;
 mod processes;
 mod protocols;

@@ -15,6 +15,11 @@ use e2e::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// What turns unified names on, and how later versions of Kuma spell it.
+pub const UNIFIED: (&str, &str) =
+    ("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
+pub const UNIFIED_ALIAS: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED", "true");
+
 /// A control plane whose mesh has mutual TLS, and everybody may call everybody.
 pub struct World {
     pub control_plane: ControlPlane,
@@ -65,7 +70,15 @@ impl World {
     }
 
     pub fn proxy(&self, dataplane: &Value) -> Proxy {
-        Proxy::start(&self.control_plane, dataplane, &Options::default())
+        self.proxy_with(dataplane, &[])
+    }
+
+    /// A proxy whose agent has these variables.
+    pub fn proxy_with(&self, dataplane: &Value, variables: &[(&str, &str)]) -> Proxy {
+        let environment =
+            variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let options = Options { environment, ..Options::default() };
+        Proxy::start(&self.control_plane, dataplane, &options)
             .unwrap_or_else(|error| panic!("{error:#}\n{}", self.control_plane.log()))
     }
 
