@@ -12,6 +12,7 @@ mod mesh;
 mod names;
 mod naming;
 mod operator;
+mod permissions;
 mod processes;
 mod protocols;
 mod validation;

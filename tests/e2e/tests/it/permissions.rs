@@ -1,0 +1,207 @@
+//! Who may call whom, enforced by real Envoys and counted under the names of either scheme.
+
+use std::{io, net::Ipv4Addr};
+
+use e2e::{
+    Setup, eventually,
+    proxy::{Proxy, own_address},
+    service::{Service, call, call_tcp, dataplane},
+};
+use serde_json::{Value, json};
+
+use crate::world::{UNIFIED, World, client};
+
+fn permission(name: &str, spec: Value) -> Value {
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": name, "spec": spec})
+}
+
+/// A server with an HTTP and a TCP port, and how its permissions are called in statistics.
+struct Server {
+    proxy: Proxy,
+    http: String,
+    tcp: String,
+}
+
+impl Server {
+    fn start(world: &World, name: &str, apps: Ipv4Addr, variables: &[(&str, &str)]) -> Server {
+        let address = own_address();
+        let mut own = dataplane(name, name, address, "http", (apps, 9001).into());
+        let line = json!({
+            "port": 8081, "name": "line", "servicePort": 9002, "serviceAddress": apps.to_string(),
+            "tags": {"kuma.io/service": format!("{name}-line"), "kuma.io/protocol": "tcp"}
+        });
+        own["networking"]["inbound"].as_array_mut().unwrap().push(line);
+        let proxy = world.proxy_with(&own, variables);
+        let (http, tcp) = if variables.is_empty() {
+            let at = format!("inbound_{}", address.to_string().replace('.', "_"));
+            (format!("http.localhost_9001.rbac.{at}_8080."), format!("{at}_8081.rbac."))
+        } else {
+            ("http.self_main.rbac.self_main.".to_owned(), "self_line.rbac.".to_owned())
+        };
+        Server { proxy, http, tcp }
+    }
+
+    /// `allowed`, `denied`, `shadow_allowed` and `shadow_denied` of both ports.
+    fn counts(&self) -> [[u64; 4]; 2] {
+        let of = |prefix: &str| {
+            ["allowed", "denied", "shadow_allowed", "shadow_denied"]
+                .map(|count| self.proxy.stat(&format!("{prefix}{count}")).unwrap())
+        };
+        [of(&self.http), of(&self.tcp)]
+    }
+}
+
+/// What a client may do with both ports of a server, and what is counted for one call each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Verdict {
+    Allowed,
+    Denied,
+    AllowedWithShadowDeny,
+}
+
+struct Scene {
+    world: World,
+    servers: [Server; 2],
+    clients: Vec<(&'static str, Proxy, Ipv4Addr)>,
+    _apps: [Service; 2],
+}
+
+impl Scene {
+    fn set() -> Scene {
+        let world = World::start(Setup::default());
+        let apps = own_address();
+        let started = [
+            Service::start("web", "http", (apps, 9001).into()).unwrap(),
+            Service::start("line", "tcp", (apps, 9002).into()).unwrap(),
+        ];
+        let servers =
+            [Server::start(&world, "older", apps, &[]), Server::start(&world, "newer", apps, &[UNIFIED])];
+        let target = |service: &str, port: u16| json!({"backendRef": {"kind": "MeshService", "name": service, "port": port}});
+        let targets = [
+            target("older", 8080),
+            target("older-line", 8081),
+            target("newer", 8080),
+            target("newer-line", 8081),
+        ];
+        let start = |name| {
+            let (proxy, address) = client(&world, name, &targets);
+            (name, proxy, address)
+        };
+        let clients = ["friend", "foe", "shady"].map(start).into();
+        let scene = Scene { world, servers, clients, _apps: started };
+        // Everybody may call everybody, so that what is refused afterwards is refused by permissions.
+        scene.become_as(&[
+            ("friend", Verdict::Allowed),
+            ("foe", Verdict::Allowed),
+            ("shady", Verdict::Allowed),
+        ]);
+        scene
+    }
+
+    fn permit(&self, name: &str, spec: Value) {
+        self.world.put(&format!("/meshes/default/meshtrafficpermissions/{name}"), &permission(name, spec));
+    }
+
+    fn http_status(address: Ipv4Addr, server: usize) -> Option<u16> {
+        call(address, if server == 0 { 10001 } else { 10003 }).ok().map(|answer| answer.status)
+    }
+
+    /// Whether a line comes back, or the connection is cut instead; neither when it is merely silent.
+    fn line_passes(address: Ipv4Addr, server: usize) -> Option<bool> {
+        let line = call_tcp(address, if server == 0 { 10002 } else { 10004 }, "hello");
+        match line {
+            Ok(line) => Some(line.contains("hello")),
+            Err(error) => {
+                let kind = error.downcast_ref::<io::Error>()?.kind();
+                (kind == io::ErrorKind::ConnectionReset).then_some(false)
+            }
+        }
+    }
+
+    /// Waits until the verdicts hold, then makes one call each and looks at what was counted.
+    fn become_as(&self, verdicts: &[(&str, Verdict)]) {
+        for (name, verdict) in verdicts {
+            let (_, _, address) = self.clients.iter().find(|(client, ..)| client == name).unwrap();
+            let status = if *verdict == Verdict::Denied { 403 } else { 200 };
+            for (index, server) in self.servers.iter().enumerate() {
+                let what = format!("{name} to be {verdict:?} by server {index}");
+                let holds = || {
+                    Scene::http_status(*address, index) == Some(status)
+                        && Scene::line_passes(*address, index) == Some(status == 200)
+                };
+                eventually(&what, holds).unwrap_or_else(|error| {
+                    panic!("{error}: {:?} {:?}", Scene::http_status(*address, index), server.counts())
+                });
+                // The shadow of a verdict cannot be waited for by calling.
+                eventually(&format!("{what}, counted"), || self.counted(*address, index) == Some(*verdict))
+                    .unwrap_or_else(|error| panic!("{error}: {:?}", server.counts()));
+            }
+        }
+    }
+
+    /// What one call of each kind is counted as, if both count the same.
+    fn counted(&self, address: Ipv4Addr, index: usize) -> Option<Verdict> {
+        let server = &self.servers[index];
+        let before = server.counts();
+        Scene::http_status(address, index)?;
+        Scene::line_passes(address, index)?;
+        let after = server.counts();
+        let [http, tcp] = [0, 1].map(|port: usize| {
+            let grown: Vec<u64> = (0..4).map(|count| after[port][count] - before[port][count]).collect();
+            match grown[..] {
+                [1, 0, _, 0] => Some(Verdict::Allowed),
+                [0, 1, _, _] => Some(Verdict::Denied),
+                [1, 0, 0, 1] => Some(Verdict::AllowedWithShadowDeny),
+                _ => None,
+            }
+        });
+        http.filter(|http| Some(*http) == tcp)
+    }
+}
+
+fn from(entries: &[(Value, &str)]) -> Value {
+    let entry =
+        |(target, action): &(Value, &str)| json!({"targetRef": target, "default": {"action": action}});
+    json!({"targetRef": {"kind": "Mesh"}, "from": entries.iter().map(entry).collect::<Vec<_>>()})
+}
+
+fn service(name: &str) -> Value {
+    json!({"kind": "MeshSubset", "tags": {"kuma.io/service": name}})
+}
+
+#[test]
+fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_name() {
+    use Verdict::{Allowed, AllowedWithShadowDeny, Denied};
+    let scene = Scene::set();
+    let everybody = json!({"kind": "Mesh"});
+    scene.permit(
+        "everybody",
+        from(&[
+            (everybody.clone(), "Deny"),
+            (service("friend"), "Allow"),
+            (service("shady"), "AllowWithShadowDeny"),
+        ]),
+    );
+    scene.become_as(&[("foe", Denied), ("friend", Allowed), ("shady", AllowedWithShadowDeny)]);
+
+    // The last entry that matches decides.
+    scene.permit("everybody", from(&[(service("friend"), "Deny"), (everybody, "Allow")]));
+    scene.become_as(&[("friend", Allowed), ("foe", Allowed), ("shady", Allowed)]);
+
+    // By identity: deny wins over shadow deny, which wins over allow, in whichever order they come.
+    let id =
+        |name: &str| json!([{"spiffeID": {"type": "Exact", "value": format!("spiffe://default/{name}")}}]);
+    let all = json!([{"spiffeID": {"type": "Prefix", "value": "spiffe://default/"}}]);
+    scene.permit(
+        "everybody",
+        json!({"targetRef": {"kind": "Mesh"}, "rules": [{"default": {
+            "allow": all, "allowWithShadowDeny": id("shady"), "deny": id("foe")
+        }}]}),
+    );
+    scene.become_as(&[("foe", Denied), ("friend", Allowed), ("shady", AllowedWithShadowDeny)]);
+
+    // Nothing is allowed by default.
+    let gone = scene.world.control_plane.client().delete("/meshes/default/meshtrafficpermissions/everybody");
+    assert_eq!(gone.unwrap().status, 200);
+    scene.become_as(&[("friend", Denied), ("foe", Denied), ("shady", Denied)]);
+}
