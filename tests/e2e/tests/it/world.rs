@@ -139,6 +139,16 @@ impl Drop for StopWhenDropped<'_> {
 
 /// Calls without pause until told to stop; returns how many calls there were and which failed.
 pub fn load(address: Ipv4Addr, port: u16, during: impl FnOnce()) -> (usize, Vec<String>) {
+    load_answered(200, address, port, during)
+}
+
+/// The same where every call must be answered with this status.
+pub fn load_answered(
+    status: u16,
+    address: Ipv4Addr,
+    port: u16,
+    during: impl FnOnce(),
+) -> (usize, Vec<String>) {
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
@@ -147,7 +157,7 @@ pub fn load(address: Ipv4Addr, port: u16, during: impl FnOnce()) -> (usize, Vec<
                     let mut failures = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
                         match call(address, port) {
-                            Ok(answer) if answer.status == 200 => {}
+                            Ok(answer) if answer.status == status => {}
                             Ok(answer) => failures.push(format!("{} {}", answer.status, answer.body)),
                             Err(error) => failures.push(format!("{error:#}")),
                         }
