@@ -3,8 +3,9 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    apply, client, completion, config, control_planes, delete, failure, failure::Result, generate, get,
-    inspect, kri, proxy, reference, sni, version,
+    access, apply, client, completion, config, control_planes, delete, failure,
+    failure::{Outcome, Result},
+    generate, get, inspect, kri, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -55,12 +56,13 @@ pub enum Command {
     Apply(apply::Apply),
     Get(get::Get),
     Delete(delete::Delete),
-    /// Show how proxies, meshes, services and zones are doing
+    /// Show how proxies, meshes, services and zones are doing, and what policies apply to
     Inspect {
         #[command(subcommand)]
-        command: inspect::Inspect,
+        command: inspect::WithPolicies,
     },
-    /// Look into one proxy
+    Access(access::Access),
+    /// See whether proxies run what they were sent, and look into one
     Proxy {
         #[command(subcommand)]
         command: proxy::Proxy,
@@ -103,14 +105,15 @@ pub enum ConfigCommand {
     },
 }
 
-pub fn run(cli: &Cli) -> Result<()> {
+pub fn run(cli: &Cli) -> Result<Outcome> {
     let settings = || config::Settings::load(&cli.global);
     match &cli.command {
+        Command::Access(access) => return access.run(&settings()?.client()?),
+        Command::Proxy { command } => return command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),
-        Command::Inspect { command } => command.run(&settings()?.client()?),
-        Command::Proxy { command } => command.run(&settings()?.client()?),
+        Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),
         Command::Config { command: ConfigCommand::ControlPlanes { command } } => command.run(settings()?),
         Command::Generate { command } => command.run(&cli.global),
@@ -119,5 +122,6 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Version(version) => version.run(&cli.global),
         Command::Completion(completion) => completion.run(),
         Command::Reference => reference::run(),
-    }
+    }?;
+    Ok(Outcome::Done)
 }

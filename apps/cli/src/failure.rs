@@ -1,17 +1,42 @@
-//! Why a command failed and which exit code that is.
+//! How a command ended and which exit code that is.
 
 use std::{fmt, io};
 
 pub const OK: u8 = 0;
 pub const FAILED: u8 = 1;
 pub const INVALID: u8 = 2;
+pub const NO: u8 = 3;
+pub const PARTLY: u8 = 4;
 
 /// Shown at the end of `kumactl --help` and in the reference page.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  failed: refused by the control plane, or the control plane could not be reached
-  2  invalid usage or input; nothing was sent to the control plane";
+  2  invalid usage or input; nothing was sent to the control plane
+  3  answered, and the answer is no: access is denied, or a proxy rejected something
+  4  answered, and the answer is partly: access is mixed, or a proxy is behind or offline";
+
+/// What a command that succeeded found out. Scripts read it from the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, or the answer is yes.
+    Done,
+    /// The answer is no.
+    No,
+    /// The answer is neither yes nor no.
+    Partly,
+}
+
+impl Outcome {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Done => OK,
+            Outcome::No => NO,
+            Outcome::Partly => PARTLY,
+        }
+    }
+}
 
 /// A failure of a command, by whose fault it is.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
-//! `inspect`: how proxies, meshes, services and zones are doing, and what one proxy says.
+//! `inspect`: how proxies, meshes, services and zones are doing, what applies to one proxy and what it
+//! says, and which proxies a policy applies to.
 
 mod columns;
 pub mod dataplane;
+mod policy;
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use resources::Kind;
 
 use crate::{
@@ -23,6 +25,40 @@ pub enum Inspect {
     Meshes(Meshes),
     Services(Services),
     Zones(Zones),
+    Policy(policy::Policy),
+}
+
+/// The commands of `inspect`, among them one for every type of policy.
+#[derive(Debug)]
+pub struct WithPolicies(pub Inspect);
+
+impl FromArgMatches for WithPolicies {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let command = match policy::Policy::from_short(matches) {
+            Some(policy) => Inspect::Policy(policy?),
+            None => Inspect::from_arg_matches(matches)?,
+        };
+        Ok(WithPolicies(command))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        *self = WithPolicies::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for WithPolicies {
+    fn augment_subcommands(command: Command) -> Command {
+        policy::Policy::add_short(Inspect::augment_subcommands(command))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        WithPolicies::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        policy::Policy::is_short(name) || Inspect::has_subcommand(name)
+    }
 }
 
 /// Show whether proxies are connected, what they were sent and what they run
@@ -66,17 +102,17 @@ pub struct Zones {
 
 /// Which meshes to look at.
 #[derive(Debug, Args)]
-struct InMesh {
+pub struct InMesh {
     /// Mesh to look at
     #[arg(short, long, default_value = DEFAULT_MESH)]
-    mesh: String,
+    pub mesh: String,
     /// Look at all meshes
     #[arg(short = 'A', long, conflicts_with = "mesh")]
-    all_meshes: bool,
+    pub all_meshes: bool,
 }
 
 impl InMesh {
-    fn collection(&self, kind: Kind) -> String {
+    pub fn collection(&self, kind: Kind) -> String {
         Type::of_kind(kind).collection((!self.all_meshes).then_some(self.mesh.as_str()))
     }
 }
@@ -86,6 +122,7 @@ impl Inspect {
         match self {
             Inspect::Dataplanes(dataplanes) => dataplanes.run(client),
             Inspect::Dataplane(dataplane) => dataplane.run(client),
+            Inspect::Policy(policy) => policy.run(client),
             Inspect::Meshes(Meshes { output }) => {
                 let path = Type::of_kind(Kind::MeshInsight).collection(None);
                 show(client, &path, "", "mesh", output, columns::meshes)

@@ -1,8 +1,9 @@
 //! `kumactl`: the command line client of the control plane.
 //!
 //! Every command is one module with its arguments and what it does. Data goes to stdout, talk to
-//! stderr, and the exit code says whose fault a failure was; see [`failure`].
+//! stderr, and the exit code says what came out or whose fault a failure was; see [`failure`].
 
+mod access;
 mod apply;
 mod cell;
 mod cli;
@@ -14,10 +15,13 @@ mod delete;
 mod failure;
 mod generate;
 mod get;
+mod insight;
 mod inspect;
 mod kri;
+mod names;
 mod output;
 mod pages;
+mod parallel;
 mod proxy;
 mod reference;
 mod sni;
@@ -40,7 +44,7 @@ fn main() -> ExitCode {
         }
     };
     match cli::run(&arguments) {
-        Ok(()) => ExitCode::from(failure::OK),
+        Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(failure) if failure.is_closed_pipe() => ExitCode::from(failure::OK),
         Err(failure) => {
             terminal::talk(&format!("error: {failure}"));

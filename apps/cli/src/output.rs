@@ -60,6 +60,28 @@ impl PlainOutput {
     }
 }
 
+/// The forms of data that has columns but no names of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    /// Columns for people
+    Table,
+    /// YAML
+    Yaml,
+    /// JSON
+    Json,
+}
+
+impl TableFormat {
+    /// Shows a value in YAML or JSON, or lets the caller make columns of it.
+    pub fn render(self, value: &Value, table: impl FnOnce() -> String) -> String {
+        match self {
+            TableFormat::Table => table(),
+            TableFormat::Yaml => yaml(value),
+            TableFormat::Json => json(value),
+        }
+    }
+}
+
 pub fn json(value: &Value) -> String {
     format!("{value:#}\n")
 }
@@ -71,8 +93,17 @@ pub fn yaml(value: &Value) -> String {
 /// Columns, left-aligned, three spaces apart, nothing drawn around them.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
     table.set_header(header.iter().copied());
+    lines(table, rows)
+}
+
+/// Columns without titles.
+pub fn columns(rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    lines(Table::new(), rows)
+}
+
+fn lines(mut table: Table, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    table.load_preset(presets::NOTHING);
     for row in rows {
         table.add_row(row.into_iter().map(|cell| cell.replace(['\n', '\r', '\t'], " ")));
     }

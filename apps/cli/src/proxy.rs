@@ -1,7 +1,9 @@
-//! `proxy config NAME WHAT`: the parts of one proxy's configuration, one row each.
+//! `proxy status`: whether proxies run what they were sent. `proxy config NAME WHAT`: the parts of one
+//! proxy's configuration, one row each.
 
 pub mod dump;
 pub mod rows;
+mod status;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -9,7 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     cell::{self, Column, endpoint, list, text},
     client::Client,
-    failure::{Failure, Result},
+    failure::{Failure, Outcome, Result},
+    names::Names,
     output::{self, Format, Output},
     terminal,
     types::DEFAULT_MESH,
@@ -18,13 +21,15 @@ use dump::Dump;
 
 #[derive(Debug, Subcommand)]
 pub enum Proxy {
+    Status(status::Status),
     Config(Config),
 }
 
 /// Show the parts of a proxy's configuration
 ///
 /// KIND says how a name is made: kri and self are unified names, legacy those of older proxies, system
-/// what is internal, other what follows none of these.
+/// what is internal, other what follows none of these. KRI is the resource a name stands for, if that is
+/// known.
 #[derive(Debug, Args)]
 pub struct Config {
     /// Name of the proxy
@@ -33,7 +38,7 @@ pub struct Config {
     /// Which parts
     #[arg(value_name = "PART")]
     part: Part,
-    /// Only parts whose name contains this
+    /// Only parts with this in their name or in the identifier of the resource it stands for
     #[arg(long, value_name = "SUBSTRING", default_value = "", hide_default_value = true)]
     name: String,
     /// Mesh of the proxy
@@ -57,9 +62,11 @@ pub enum Part {
 }
 
 impl Proxy {
-    pub fn run(&self, client: &Client) -> Result<()> {
-        let Proxy::Config(config) = self;
-        config.run(client)
+    pub fn run(&self, client: &Client) -> Result<Outcome> {
+        match self {
+            Proxy::Status(status) => status.run(client),
+            Proxy::Config(config) => config.run(client).map(|()| Outcome::Done),
+        }
     }
 }
 
@@ -74,7 +81,8 @@ impl Config {
             true => Dump::of_control_plane(client, &self.mesh, &self.proxy)?,
             false => Dump::of_proxy(client, &self.mesh, &self.proxy, self.part == Part::Endpoints)?,
         };
-        let mut items = rows::of(&dump, self.part);
+        let names = Names::of_proxy(client, &self.mesh, &self.proxy);
+        let mut items = rows::of(&dump, self.part, &names);
         items.retain(|item| self.wants(item));
         let all = || json!({ "total": items.len(), "items": items });
         let rendered = match self.output.format {
@@ -97,7 +105,8 @@ impl Config {
     }
 
     fn wants(&self, item: &Value) -> bool {
-        let mut names = ["name", "virtualHost", "route"].iter().filter_map(|field| item[*field].as_str());
+        let mut names =
+            ["name", "virtualHost", "route", "kri"].iter().filter_map(|field| item[*field].as_str());
         names.any(|name| name.contains(&self.name))
     }
 }
@@ -172,6 +181,7 @@ fn columns(part: Part, wide: bool) -> Vec<Column> {
     if wide {
         columns.extend(more);
     }
+    columns.push(("KRI", |item| text(&item["kri"])));
     columns
 }
 

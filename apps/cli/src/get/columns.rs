@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     cell::{self, Column, endpoint, list, number, since, text},
+    insight,
     output::{self, Format},
     types::Type,
 };
@@ -75,7 +76,7 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("ADDRESS", |item| endpoint(&item["networking"], "address", "port")),
         ],
         Kind::DataplaneInsight | Kind::ZoneInsight | Kind::ZoneIngressInsight | Kind::ZoneEgressInsight => {
-            vec![("ONLINE", online), ("CONNECTED", last_connected)]
+            vec![("ONLINE", online), ("CONNECTED", insight::last_connected)]
         }
         Kind::MeshInsight => vec![("DATAPLANES", |item| {
             let of = &item["dataplanes"];
@@ -216,18 +217,8 @@ fn selects(item: &Value) -> String {
     parts.join("; ")
 }
 
-fn last_subscription(item: &Value) -> Option<&Value> {
-    item["subscriptions"].as_array().and_then(|all| all.last())
-}
-
 fn online(item: &Value) -> String {
-    let last = last_subscription(item);
-    let is = last.is_some_and(|s| !s["connectTime"].is_null() && s["disconnectTime"].is_null());
-    if is { "yes" } else { "no" }.to_owned()
-}
-
-fn last_connected(item: &Value) -> String {
-    last_subscription(item).map(|s| since(&s["connectTime"])).unwrap_or_default()
+    if insight::is_online(item) { "yes" } else { "no" }.to_owned()
 }
 
 fn age(item: &Value) -> String {

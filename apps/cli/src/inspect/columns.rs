@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::cell::{Column, list, number, since, text, time};
+use crate::{
+    cell::{Column, list, number, since, text, time},
+    insight::{self, is_online, last_connected, last_updated, total, version},
+};
 
 pub fn dataplanes(wide: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
@@ -15,7 +18,9 @@ pub fn dataplanes(wide: bool) -> Vec<Column> {
         ("LAST CONNECTED AGO", |item| last_connected(&item["dataplaneInsight"])),
         ("LAST UPDATED AGO", |item| last_updated(&item["dataplaneInsight"])),
         ("TOTAL UPDATES", |item| total(&item["dataplaneInsight"], "responsesSent")),
+        ("TOTAL ACKNOWLEDGED", |item| total(&item["dataplaneInsight"], "responsesAcknowledged")),
         ("TOTAL ERRORS", |item| total(&item["dataplaneInsight"], "responsesRejected")),
+        ("NAMES", |item| insight::naming(&item["dataplaneInsight"])),
     ];
     if wide {
         columns.extend::<[Column; 6]>([
@@ -43,7 +48,7 @@ pub fn zones(wide: bool) -> Vec<Column> {
     if wide {
         columns.push(("ENABLED", |item| if is_disabled(item) { "no" } else { "yes" }.to_owned()));
         columns.push(("ZONE-CP INSTANCE", |item| {
-            latest(&item["zoneInsight"]).map(|s| text(&s["zoneInstanceId"])).unwrap_or_default()
+            text(&insight::latest(&item["zoneInsight"])["zoneInstanceId"])
         }));
     }
     columns
@@ -139,37 +144,6 @@ fn zone_status(item: &Value) -> String {
 
 fn is_disabled(item: &Value) -> bool {
     item["zone"]["enabled"] == false
-}
-
-fn subscriptions(insight: &Value) -> impl Iterator<Item = &Value> {
-    insight["subscriptions"].as_array().into_iter().flatten()
-}
-
-fn is_online(insight: &Value) -> bool {
-    subscriptions(insight).any(|s| !s["connectTime"].is_null() && s["disconnectTime"].is_null())
-}
-
-fn latest(insight: &Value) -> Option<&Value> {
-    subscriptions(insight).filter(|s| !s["connectTime"].is_null()).last()
-}
-
-fn version(insight: &Value) -> &Value {
-    latest(insight).map_or(&Value::Null, |subscription| &subscription["version"])
-}
-
-fn last_connected(insight: &Value) -> String {
-    latest(insight).map_or_else(|| "never".to_owned(), |subscription| since(&subscription["connectTime"]))
-}
-
-/// The newest update, on whichever connection it came.
-fn last_updated(insight: &Value) -> String {
-    let updates = subscriptions(insight).map(|subscription| &subscription["status"]["lastUpdateTime"]);
-    let newest = updates.filter(|update| time(update).is_some()).max_by_key(|update| time(update));
-    newest.map_or_else(|| "never".to_owned(), since)
-}
-
-fn total(insight: &Value, count: &str) -> String {
-    subscriptions(insight).map(|s| number(&s["status"]["total"][count])).sum::<u64>().to_string()
 }
 
 fn certificate(item: &Value) -> &Value {

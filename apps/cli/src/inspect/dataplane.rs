@@ -1,4 +1,10 @@
-//! `inspect dataplane NAME`: what one proxy says about itself, or what it would be told now.
+//! `inspect dataplane NAME`: what applies to one proxy, what it says about itself, or what it would be
+//! told now.
+
+mod policies;
+mod rules;
+mod sections;
+mod summary;
 
 use clap::{Args, ValueEnum};
 use resources::Kind;
@@ -8,15 +14,18 @@ use crate::{
     cell::{number, text},
     client::{Answer, Client},
     failure::{Failure, Result},
-    output,
+    names::{Names, class},
+    output::{self, TableFormat},
     proxy::{dump::Dump, rows},
     terminal,
     types::{DEFAULT_MESH, Type},
 };
 
-/// Show what one proxy runs
+/// Show what applies to one proxy and what it runs
 ///
-/// Without -o, configuration is JSON, and statistics and clusters are as Envoy writes them.
+/// Without -o, policies and summaries are for reading, configuration is JSON, and statistics and clusters
+/// are as Envoy writes them. With -o yaml or json, policies are the proxy's layout with what applies to
+/// each part; in a mesh whose destinations are not all MeshServices they are its rules.
 #[derive(Debug, Args)]
 pub struct Dataplane {
     /// Name of the proxy
@@ -25,13 +34,13 @@ pub struct Dataplane {
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
     /// What to show
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", default_value = "policies")]
     view: View,
     /// Form of the output
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
-    form: Option<Form>,
-    /// Which of Envoy's own forms to show statistics and clusters in
-    #[arg(long, conflicts_with = "form")]
+    form: Option<TableFormat>,
+    /// Which of Envoy's own forms to show statistics and clusters in, or statistics by resource
+    #[arg(long)]
     format: Option<EnvoyFormat>,
     /// Endpoints too, with --type config-dump
     #[arg(long)]
@@ -43,6 +52,8 @@ pub struct Dataplane {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum View {
+    /// The policies on the proxy, its inbounds and its outbounds, and which resources they come from
+    Policies,
     /// What the control plane would send the proxy now, without secrets
     Config,
     /// What the proxy runs
@@ -54,47 +65,44 @@ enum View {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// Columns for people
-    Table,
-    /// YAML
-    Yaml,
-    /// JSON
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum EnvoyFormat {
+    /// Envoy's text
     Text,
+    /// Envoy's JSON
     Json,
+    /// Statistics by the name of their listener or cluster, with the resource it stands for
+    Summary,
 }
 
 impl Dataplane {
     pub fn run(&self, client: &Client) -> Result<()> {
         self.check()?;
+        let attempted = attempted(&self.mesh, &self.name);
+        let names = || Names::of_proxy(client, &self.mesh, &self.name);
+        let read = self.form.unwrap_or(TableFormat::Table);
         let rendered = match (self.view, self.form) {
+            (View::Policies, _) => policies::show(client, &self.mesh, &self.name, read)?,
             (View::Config, form) => {
-                configuration(&Dump::of_control_plane(client, &self.mesh, &self.name)?, form)
+                configuration(&Dump::of_control_plane(client, &self.mesh, &self.name)?, form, names)
             }
             (View::ConfigDump, form) => {
                 let dump = Dump::of_proxy(client, &self.mesh, &self.name, self.include_eds)?;
-                configuration(&dump, form)
+                configuration(&dump, form, names)
+            }
+            (View::Stats, _) if self.format == Some(EnvoyFormat::Summary) => {
+                let value = self.ask(client, "summary")?.json(&attempted)?;
+                read.render(&value, || summary::table(&value))
             }
             (_, None) => {
-                let json = self.format == Some(EnvoyFormat::Json);
-                self.ask(client, json)?.accepted(&attempted(&self.mesh, &self.name))?.body
+                let format = if self.format == Some(EnvoyFormat::Json) { "json" } else { "" };
+                self.ask(client, format)?.accepted(&attempted)?.body
             }
-            (View::Stats, Some(Form::Table)) => {
-                let answer = self.ask(client, false)?.accepted(&attempted(&self.mesh, &self.name))?;
-                stats_table(&answer.body)
+            (View::Stats, Some(TableFormat::Table)) => {
+                stats_table(&self.ask(client, "")?.accepted(&attempted)?.body)
             }
             (_, Some(form)) => {
-                let value = self.ask(client, true)?.json(&attempted(&self.mesh, &self.name))?;
-                match form {
-                    Form::Json => output::json(&value),
-                    Form::Yaml => output::yaml(&value),
-                    Form::Table => clusters_table(&value),
-                }
+                let value = self.ask(client, "json")?.json(&attempted)?;
+                form.render(&value, || clusters_table(&value, &names()))
             }
         };
         Ok(terminal::data(&rendered)?)
@@ -102,11 +110,21 @@ impl Dataplane {
 
     /// A flag that would change nothing is a misunderstanding.
     fn check(&self) -> Result<()> {
-        let of_config = matches!(self.view, View::Config | View::ConfigDump);
-        if self.format.is_some() && of_config {
-            return Err(Failure::invalid(
-                "--format is for --type stats and clusters; configuration is always JSON, or YAML with -o yaml",
-            ));
+        match self.format {
+            Some(_) if !matches!(self.view, View::Stats | View::Clusters) => {
+                return Err(Failure::invalid(
+                    "--format is for --type stats and clusters; the form of everything else is chosen with -o",
+                ));
+            }
+            Some(EnvoyFormat::Summary) if self.view != View::Stats => {
+                return Err(Failure::invalid("--format summary is for --type stats"));
+            }
+            Some(EnvoyFormat::Text | EnvoyFormat::Json) if self.form.is_some() => {
+                return Err(Failure::invalid(
+                    "--format text and json are Envoy's own forms: leave out -o, or --format",
+                ));
+            }
+            _ => {}
         }
         if self.include_eds && self.view != View::ConfigDump {
             return Err(Failure::invalid("--include-eds is for --type config-dump"));
@@ -117,17 +135,17 @@ impl Dataplane {
         Ok(())
     }
 
-    fn ask(&self, client: &Client, json: bool) -> Result<Answer> {
+    fn ask(&self, client: &Client, format: &str) -> Result<Answer> {
         let mut query = Vec::new();
-        if json {
-            query.push("format=json");
+        if !format.is_empty() {
+            query.push(format!("format={format}"));
         }
         let view = match self.view {
             View::Clusters => "clusters",
             _ => "stats",
         };
         if self.view == View::Stats && self.include_unused {
-            query.push("usedonly=false");
+            query.push("usedonly=false".to_owned());
         }
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
         ask(client, &self.mesh, &self.name, &format!("{view}{query}"))
@@ -148,18 +166,19 @@ pub fn attempted(mesh: &str, name: &str) -> String {
     format!("could not inspect {}", Type::of_kind(Kind::Dataplane).describe(mesh, name))
 }
 
-fn configuration(dump: &Dump, form: Option<Form>) -> String {
-    match form {
-        None | Some(Form::Json) => output::json(&dump.document),
-        Some(Form::Yaml) => output::yaml(&dump.document),
-        Some(Form::Table) => {
-            let cells = dump.names().into_iter().map(|(kind, name)| {
-                let class = rows::class(&name).to_owned();
-                vec![kind.to_owned(), name, class]
-            });
-            output::table(&["TYPE", "NAME", "KIND"], cells)
-        }
-    }
+fn configuration(dump: &Dump, form: Option<TableFormat>, names: impl FnOnce() -> Names) -> String {
+    form.unwrap_or(TableFormat::Json).render(&dump.document, || {
+        let names = names();
+        let cells = dump.names().into_iter().map(|(kind, name)| {
+            let (class, kri) = (class(&name).to_owned(), kri_or_dash(&names, &name));
+            vec![kind.to_owned(), name, class, kri]
+        });
+        output::table(&["TYPE", "NAME", "KIND", "KRI"], cells)
+    })
+}
+
+fn kri_or_dash(names: &Names, name: &str) -> String {
+    names.kri(name).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Envoy writes `name: value` on every line.
@@ -168,14 +187,14 @@ fn stats_table(body: &str) -> String {
     output::table(&["NAME", "VALUE"], lines.map(|(name, value)| vec![name.to_owned(), value.to_owned()]))
 }
 
-fn clusters_table(value: &Value) -> String {
+fn clusters_table(value: &Value, names: &Names) -> String {
     let mut cells = Vec::new();
     for cluster in value["cluster_statuses"].as_array().into_iter().flatten() {
         let name = text(&cluster["name"]);
-        let class = rows::class(&name);
+        let (class, kri) = (class(&name), kri_or_dash(names, &name));
         let hosts: Vec<&Value> = cluster["host_statuses"].as_array().into_iter().flatten().collect();
         if hosts.is_empty() {
-            cells.push([&name, class, "-", "-", "-", "-"].map(str::to_owned).to_vec());
+            cells.push([&name, class, "-", "-", "-", "-", &kri].map(str::to_owned).to_vec());
         }
         for host in hosts {
             let stat = |wanted: &str| {
@@ -189,8 +208,9 @@ fn clusters_table(value: &Value) -> String {
                 rows::health(host),
                 stat("rq_total"),
                 stat("rq_error"),
+                kri.clone(),
             ]);
         }
     }
-    output::table(&["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS"], cells)
+    output::table(&["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS", "KRI"], cells)
 }

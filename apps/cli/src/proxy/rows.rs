@@ -3,17 +3,19 @@
 
 use std::fmt;
 
-use resources::naming::{Class, classify};
 use serde_json::{Value, json};
 
 use super::{
     Part,
     dump::{Dump, Entry, at, each, is_type},
 };
-use crate::cell::text;
+use crate::{
+    cell::text,
+    names::{Names, class},
+};
 
-/// The rows of one part, by name.
-pub fn of(dump: &Dump, part: Part) -> Vec<Value> {
+/// The rows of one part, by name, each with the resource its name stands for.
+pub fn of(dump: &Dump, part: Part, names: &Names) -> Vec<Value> {
     let entries = dump.entries(part);
     let mut rows: Vec<Value> = match part {
         Part::Listeners => entries.iter().map(listener).collect(),
@@ -29,6 +31,9 @@ pub fn of(dump: &Dump, part: Part) -> Vec<Value> {
         }
         _ => rows.sort_by_cached_key(|row| text(&row["name"])),
     }
+    for row in &mut rows {
+        row["kri"] = names.kri(&text(&row["name"])).into();
+    }
     rows
 }
 
@@ -36,17 +41,6 @@ pub fn of(dump: &Dump, part: Part) -> Vec<Value> {
 pub fn name(resource: &Value) -> String {
     let name = text(at(resource, "name"));
     if name.is_empty() { text(at(resource, "cluster_name")) } else { name }
-}
-
-/// How a name is made.
-pub fn class(name: &str) -> &'static str {
-    match classify(name) {
-        Class::Kri(_) => "kri",
-        Class::SelfName(_) => "self",
-        Class::System(_) => "system",
-        Class::Legacy(_) => "legacy",
-        Class::Other => "other",
-    }
 }
 
 /// Where something listens or is reached; no port for sockets of files and inside Envoy.

@@ -9,7 +9,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{
+    program::{Program, cells},
+    server::Server,
+};
 
 fn mesh(name: &str) -> Value {
     json!({"type": "Mesh", "name": name, "creationTime": "2020-01-01T00:00:00Z",
@@ -19,11 +22,6 @@ fn mesh(name: &str) -> Value {
 
 fn list(items: &[Value]) -> Value {
     json!({"total": items.len(), "items": items, "next": null})
-}
-
-/// Cells of a table, without the spaces between them.
-fn cells(line: &str) -> Vec<&str> {
-    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 #[test]

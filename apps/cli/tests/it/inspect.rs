@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{
+    program::{Program, cells},
+    server::Server,
+};
 
 fn list(items: &[Value]) -> Value {
     json!({"total": items.len(), "items": items, "next": null})
-}
-
-fn cells(line: &str) -> Vec<&str> {
-    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 /// A proxy that connected twice; `inbounds` are its inbounds.
@@ -26,12 +25,13 @@ fn insight() -> Value {
     json!({
         "subscriptions": [
             {"connectTime": "2020-01-01T00:00:00Z", "disconnectTime": "2020-01-02T00:00:00Z",
-             "status": {"lastUpdateTime": "2020-01-01T01:00:00Z", "total": {"responsesSent": "10", "responsesRejected": "1"}},
+             "status": {"lastUpdateTime": "2020-01-01T01:00:00Z", "total": {"responsesSent": "10", "responsesAcknowledged": "9", "responsesRejected": "1"}},
              "version": {"kumaDp": {"version": "2.13.0"}}},
             {"connectTime": "2020-01-03T00:00:00Z", "status": {"total": {"responsesSent": "5", "responsesRejected": "1"}},
              "version": {"kumaDp": {"version": "2.14.3"}, "envoy": {"version": "1.40.0"}}}],
         "mTLS": {"certificateExpirationTime": "2020-05-02T10:00:00Z", "lastCertificateRegeneration": "2020-01-03T00:00:00Z",
-                 "certificateRegenerations": 3, "issuedBackend": "ca-1"}
+                 "certificateRegenerations": 3, "issuedBackend": "ca-1"},
+        "metadata": {"features": ["feature-delta-grpc", "feature-unified-resource-naming"]}
     })
 }
 
@@ -58,14 +58,19 @@ fn proxies_are_shown_with_what_became_of_their_connections() {
         "LAST CONNECTED AGO",
         "LAST UPDATED AGO",
         "TOTAL UPDATES",
+        "TOTAL ACKNOWLEDGED",
         "TOTAL ERRORS",
+        "NAMES",
     ];
     assert_eq!(cells(table.lines()[0]), titles);
     let row = cells(table.lines()[1]);
     assert_eq!(row[..4], ["default", "web", "kuma.io/protocol=http kuma.io/service=web,web-admin", "Online"]);
     assert!(row[4].ends_with('d') && row[5].ends_with('d'), "{row:?}");
-    assert_eq!(row[6..], ["15", "2"], "all connections together");
-    assert_eq!(cells(table.lines()[2]), ["default", "new", "-", "Offline", "never", "never", "0", "0"]);
+    assert_eq!(row[6..], ["15", "9", "2", "unified"], "all connections together");
+    assert_eq!(
+        cells(table.lines()[2]),
+        ["default", "new", "-", "Offline", "never", "never", "0", "0", "0", "-"]
+    );
 
     let wide = run("wide");
     let more = [
@@ -76,9 +81,9 @@ fn proxies_are_shown_with_what_became_of_their_connections() {
         "KUMA-DP VERSION",
         "ENVOY VERSION",
     ];
-    assert_eq!(cells(wide.lines()[0])[8..], more);
-    assert_eq!(cells(wide.lines()[1])[9..], ["2020-05-02 10:00:00", "3", "ca-1", "2.14.3", "1.40.0"]);
-    assert_eq!(cells(wide.lines()[2])[8..], ["-"; 6]);
+    assert_eq!(cells(wide.lines()[0])[10..], more);
+    assert_eq!(cells(wide.lines()[1])[11..], ["2020-05-02 10:00:00", "3", "ca-1", "2.14.3", "1.40.0"]);
+    assert_eq!(cells(wide.lines()[2])[10..], ["-"; 6]);
     assert_eq!(run("json").json(), list(&items), "as the REST API says it");
     let yaml = resources::format::yaml::documents(&run("yaml").out).unwrap().remove(0).value;
     assert_eq!(yaml, list(&items));
@@ -211,6 +216,9 @@ fn what_a_proxy_says_is_passed_on_or_put_into_the_form_asked_for() {
     let clusters = json!({"cluster_statuses": [
         {"name": "self_http", "host_statuses": [host, ejected]}, {"name": "system_ads"}]});
     server.on("GET", &format!("{one}/clusters?format=json"), 200, clusters.clone());
+    let layout =
+        json!({"inbounds": [{"kri": "kri_dp_default___web_http", "proxyResourceName": "self_http"}]});
+    server.on("GET", &format!("{one}/_layout"), 200, layout);
     let program = Program::of(&server);
     let run = |arguments: &[&str]| {
         program.run(&[&["inspect", "dataplane", "web", "--type"], arguments].concat()).ok()
@@ -228,10 +236,10 @@ fn what_a_proxy_says_is_passed_on_or_put_into_the_form_asked_for() {
     assert_eq!(
         table.lines().into_iter().map(cells).collect::<Vec<_>>(),
         [
-            ["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS"],
-            ["self_http", "self", "[::1]:80", "healthy", "12", "0"],
-            ["self_http", "self", "/tmp/s", "ejected", "0", "0"],
-            ["system_ads", "system", "-", "-", "-", "-"],
+            ["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS", "KRI"],
+            ["self_http", "self", "[::1]:80", "healthy", "12", "0", "kri_dp_default___web_http"],
+            ["self_http", "self", "/tmp/s", "ejected", "0", "0", "kri_dp_default___web_http"],
+            ["system_ads", "system", "-", "-", "-", "-", "-"],
         ]
     );
 }
@@ -243,12 +251,13 @@ fn flags_that_would_change_nothing_are_refused_before_asking() {
     let check = |arguments: &[&str], says: &str| {
         program.run(&[&["inspect", "dataplane", "web"], arguments].concat()).failed(2).says(says);
     };
-    check(&[], "--type");
-    check(&["--type", "policies"], "possible values: config, config-dump, stats, clusters");
+    check(&["--type", "all"], "possible values: policies, config, config-dump, stats, clusters");
+    check(&["--format", "json"], "stats and clusters");
+    check(&["--type", "clusters", "--format", "summary"], "--type stats");
     check(&["--type", "stats", "--include-eds"], "config-dump");
     check(&["--type", "config", "--format", "json"], "stats and clusters");
     check(&["--type", "clusters", "--include-unused"], "--type stats");
-    check(&["--type", "stats", "--format", "json", "-o", "json"], "cannot be used with");
+    check(&["--type", "stats", "--format", "json", "-o", "json"], "leave out -o");
     assert!(server.lines().is_empty());
 }
 
@@ -273,4 +282,91 @@ fn a_proxy_that_cannot_be_asked_is_explained_by_the_control_plane() {
             .says("there is no Dataplane \"nobody\" in mesh \"default\"");
     }
     program.run(&["proxy", "config", "web", "listeners"]).failed(1).says(refusal);
+}
+
+#[test]
+fn statistics_are_summed_up_by_resource() {
+    let server = Server::start();
+    let one = "/meshes/default/dataplanes/web/stats?format=summary";
+    let backend = "kri_msvc_default_east__backend_http";
+    let summary = json!({"unifiedNaming": true, "resources": {
+        backend: {"class": "kri", "kri": backend, "link": format!("/_kri/{backend}"), "stats": {
+            "cluster": {"upstream_rq_total": 9, "upstream_rq_5xx": 4, "upstream_cx_total": 2, "upstream_cx_active": 1}}},
+        "self_http": {"class": "self", "kri": "kri_dp_default_east__web_http", "stats": {
+            "listener": {"downstream_cx_total": 3, "downstream_cx_active": 0},
+            "http": {"downstream_rq_total": 20, "downstream_rq_2xx": 15, "downstream_rq_4xx": 5, "downstream_cx_total": 77},
+            "cluster": {"upstream_rq_total": 15},
+            "rbac": {"allowed": 15, "denied": 5, "shadow_denied": 2}}},
+        "system_envoy_admin": {"class": "system", "stats": {}}}});
+    server.on("GET", one, 200, summary.clone());
+    server.on("GET", &format!("{one}&usedonly=false"), 200, json!({}));
+    let program = Program::of(&server);
+    let run = |arguments: &[&str]| {
+        let all = [&["inspect", "dataplane", "web", "--type", "stats", "--format", "summary"], arguments];
+        program.run(&all.concat()).ok()
+    };
+    let table = run(&[]);
+    let inbound = ["20", "15", "-", "5", "-", "3", "0", "15", "5", "2"];
+    let outbound = ["9", "-", "-", "-", "4", "2", "1", "-", "-", "-"];
+    let counts = [
+        "REQUESTS",
+        "2XX",
+        "3XX",
+        "4XX",
+        "5XX",
+        "CONNECTIONS",
+        "ACTIVE",
+        "ALLOWED",
+        "DENIED",
+        "SHADOW DENIED",
+    ];
+    let expect = [
+        [&["NAME", "KIND"], &counts[..], &["KRI"]].concat(),
+        [&["self_http", "self"], &inbound[..], &["kri_dp_default_east__web_http"]].concat(),
+        [&[backend, "kri"], &outbound[..], &[backend]].concat(),
+        [&["system_envoy_admin", "system"], &["-"; 10][..], &["-"]].concat(),
+    ];
+    assert_eq!(table.lines().into_iter().map(cells).collect::<Vec<_>>(), expect);
+    assert_eq!(run(&["-o", "json"]).json(), summary);
+    assert!(run(&["-o", "yaml"]).out.starts_with("unifiedNaming: true\n"));
+    assert_eq!(run(&["--include-unused"]).lines().len(), 1);
+}
+
+#[test]
+fn every_policy_tells_which_proxies_it_applies_to() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let item = json!({"type": "Dataplane", "mesh": "shop", "name": "web-1",
+        "labels": {"kuma.io/zone": "east", "kuma.io/workload": "web", "app": "a"}});
+    for policy in ["meshtimeouts", "meshtrafficpermissions", "meshproxypatches"] {
+        let path = format!("/meshes/shop/{policy}/slow");
+        server.on("GET", &path, 200, json!({}));
+        server.on(
+            "GET",
+            &format!("{path}/_resources/dataplanes?size=1000"),
+            200,
+            list(std::slice::from_ref(&item)),
+        );
+    }
+    let check = |arguments: &[&str]| {
+        let run = |more: &[&str]| {
+            program.run(&[&["inspect"], arguments, &["slow", "-m", "shop"], more].concat()).ok()
+        };
+        let table = run(&[]);
+        assert_eq!(cells(table.lines()[0]), ["MESH", "NAME", "ZONE", "WORKLOAD"], "{arguments:?}");
+        assert_eq!(cells(table.lines()[1]), ["shop", "web-1", "east", "web"], "{arguments:?}");
+        assert!(run(&["-o", "wide"]).lines()[1].contains("app=a"), "{arguments:?}");
+        assert_eq!(run(&["-o", "json"]).json(), list(std::slice::from_ref(&item)), "{arguments:?}");
+        assert_eq!(run(&["-o", "name"]).out, "dataplane/web-1\n", "{arguments:?}");
+    };
+    check(&["meshtimeout"]);
+    check(&["meshtrafficpermission"]);
+    check(&["policy", "mpp"]);
+    check(&["policy", "MeshTimeout"]);
+    program
+        .run(&["inspect", "meshtimeout", "none"])
+        .failed(1)
+        .says("there is no MeshTimeout \"none\" in mesh \"default\"");
+    program.run(&["inspect", "policy", "dataplanes", "a"]).failed(2).says("Dataplane is not a policy");
+    program.run(&["inspect", "meshtimeouts"]).failed(2);
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 //! Runs the real binary against a control plane that only repeats what a test taught it.
 
+mod access;
 mod apply;
 mod apply_input;
 mod config;
@@ -8,6 +9,8 @@ mod generate;
 mod get;
 mod inspect;
 mod names;
+mod policies;
 mod program;
 mod proxy;
 mod server;
+mod status;

@@ -37,6 +37,13 @@ impl Ran {
         self
     }
 
+    /// Succeeded with an answer other than yes.
+    #[track_caller]
+    pub fn answered(self, code: i32) -> Ran {
+        assert_eq!((self.code, self.err.as_str()), (code, ""), "{self:#?}");
+        self
+    }
+
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
@@ -44,6 +51,11 @@ impl Ran {
     pub fn lines(&self) -> Vec<&str> {
         self.out.lines().collect()
     }
+}
+
+/// The cells of a line of a table.
+pub fn cells(line: &str) -> Vec<&str> {
+    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
 /// A home directory and, if a test has one, the control plane its configuration points to.

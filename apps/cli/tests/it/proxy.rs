@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{
+    program::{Program, cells},
+    server::Server,
+};
 
 const ONE: &str = "/meshes/default/dataplanes/web";
 const BACKEND: &str = "kri_msvc_default_east__backend_http";
+const INBOUND: &str = "kri_dp_default_east__web_http";
 const HCM: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const TCP: &str = "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 const HTTP: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-
-fn cells(line: &str) -> Vec<&str> {
-    line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
-}
 
 fn socket(address: &str, port: u16) -> Value {
     json!({"socket_address": {"address": address, "port_value": port}})
@@ -67,6 +67,8 @@ fn taught() -> (Server, Program) {
     let server = Server::start();
     server.on("GET", &format!("{ONE}/xds"), 200, dump());
     server.on("GET", &format!("{ONE}/xds?include_eds=true"), 200, dump());
+    let layout = json!({"inbounds": [{"kri": INBOUND, "port": 80, "proxyResourceName": "self_http"}]});
+    server.on("GET", &format!("{ONE}/_layout"), 200, layout);
     let program = Program::of(&server);
     (server, program)
 }
@@ -81,39 +83,49 @@ fn every_part_has_a_table() {
     check(
         &["listeners", "-o", "wide"],
         &[
-            &["NAME", "KIND", "ADDRESS", "PROTOCOL", "DIRECTION", "TLS", "STATE", "ERROR"],
-            &["inbound:10.0.0.1:90", "legacy", "10.0.0.1:90", "-", "-", "no", "rejected", "address in use"],
-            &[BACKEND, "kri", "240.0.0.1:80", "tcp", "outbound", "no", "active", "-"],
-            &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "active", "-"],
+            &["NAME", "KIND", "ADDRESS", "PROTOCOL", "DIRECTION", "TLS", "STATE", "ERROR", "KRI"],
+            &[
+                "inbound:10.0.0.1:90",
+                "legacy",
+                "10.0.0.1:90",
+                "-",
+                "-",
+                "no",
+                "rejected",
+                "address in use",
+                "-",
+            ],
+            &[BACKEND, "kri", "240.0.0.1:80", "tcp", "outbound", "no", "active", "-", BACKEND],
+            &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "active", "-", INBOUND],
         ],
     );
     check(
         &["routes"],
         &[
-            &["NAME", "KIND", "VIRTUAL HOST", "MATCH", "DESTINATION"],
-            &[BACKEND, "kri", BACKEND, "path /exact +1 headers", &format!("{BACKEND}=9,other=1")],
-            &[BACKEND, "kri", BACKEND, "prefix /old", "redirect"],
-            &[BACKEND, "kri", BACKEND, "regex ^/x", "status 404"],
-            &[BACKEND, "kri", BACKEND, "prefix /", BACKEND],
+            &["NAME", "KIND", "VIRTUAL HOST", "MATCH", "DESTINATION", "KRI"],
+            &[BACKEND, "kri", BACKEND, "path /exact +1 headers", &format!("{BACKEND}=9,other=1"), BACKEND],
+            &[BACKEND, "kri", BACKEND, "prefix /old", "redirect", BACKEND],
+            &[BACKEND, "kri", BACKEND, "regex ^/x", "status 404", BACKEND],
+            &[BACKEND, "kri", BACKEND, "prefix /", BACKEND, BACKEND],
         ],
     );
     check(
         &["clusters"],
         &[
-            &["NAME", "KIND", "TYPE", "ADDRESS", "PROTOCOL", "TLS", "STATE"],
-            &["ads_cluster", "legacy", "STRICT_DNS", "[::1]:5678", "tcp", "no", "static"],
-            &[BACKEND, "kri", "EDS", "-", "http2", "yes", "active"],
-            &["slow", "other", "STATIC", "-", "tcp", "no", "warming"],
-            &["web-api", "other", "EDS", "-", "tcp", "no", "active"],
+            &["NAME", "KIND", "TYPE", "ADDRESS", "PROTOCOL", "TLS", "STATE", "KRI"],
+            &["ads_cluster", "legacy", "STRICT_DNS", "[::1]:5678", "tcp", "no", "static", "-"],
+            &[BACKEND, "kri", "EDS", "-", "http2", "yes", "active", BACKEND],
+            &["slow", "other", "STATIC", "-", "tcp", "no", "warming", "-"],
+            &["web-api", "other", "EDS", "-", "tcp", "no", "active", "-"],
         ],
     );
     check(
         &["endpoints", "-o", "wide"],
         &[
-            &["NAME", "KIND", "ADDRESS", "HEALTH", "WEIGHT", "ZONE", "PRIORITY"],
-            &[BACKEND, "kri", "10.0.0.2:8080", "healthy", "1", "east", "0"],
-            &[BACKEND, "kri", "10.0.0.3:8080", "healthy", "1", "east", "0"],
-            &[BACKEND, "kri", "10.9.0.1:8080", "healthy", "1", "-", "1"],
+            &["NAME", "KIND", "ADDRESS", "HEALTH", "WEIGHT", "ZONE", "PRIORITY", "KRI"],
+            &[BACKEND, "kri", "10.0.0.2:8080", "healthy", "1", "east", "0", BACKEND],
+            &[BACKEND, "kri", "10.0.0.3:8080", "healthy", "1", "east", "0", BACKEND],
+            &[BACKEND, "kri", "10.9.0.1:8080", "healthy", "1", "-", "1", BACKEND],
         ],
     );
     let secrets = program.run(&["proxy", "config", "web", "secrets"]).ok();
@@ -127,12 +139,13 @@ fn programs_get_the_same_fields_whatever_the_proxy_says() {
     assert_eq!(
         run(&["listeners", "--name", "self_", "-o", "json"]).json(),
         json!({"total": 1, "items": [{"name": "self_http", "kind": "self", "address": "10.0.0.1", "port": 80,
-            "protocols": ["http"], "direction": "inbound", "tls": true, "state": "active", "error": null}]})
+            "protocols": ["http"], "direction": "inbound", "tls": true, "state": "active", "error": null,
+            "kri": INBOUND}]})
     );
     assert_eq!(
         run(&["clusters", "--name", "slow", "-o", "json"]).json(),
         json!({"total": 1, "items": [{"name": "slow", "kind": "other", "type": "STATIC", "endpoints": [],
-            "protocol": "tcp", "tls": false, "state": "warming", "error": null}]})
+            "protocol": "tcp", "tls": false, "state": "warming", "error": null, "kri": null}]})
     );
     let yaml = run(&["secrets", "-o", "yaml"]).out;
     assert!(yaml.starts_with("total: 1\nitems:\n- name: system_mtls_ca_default\n"), "{yaml}");
@@ -168,10 +181,10 @@ fn what_would_be_sent_is_shown_like_what_runs() {
         let ran = program.run(&["proxy", "config", "web", part, "--expected"]).ok();
         assert_eq!(cells(ran.lines()[1]), expect, "{part}");
     };
-    check("listeners", &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "expected"]);
-    check("routes", &["self_http", "self", "self_http", "prefix /", "self_http"]);
-    check("clusters", &["self_http", "self", "STATIC", "10.0.0.1:8080", "http", "no", "expected"]);
-    check("endpoints", &["self_http", "self", "10.0.0.1:8080", "unknown", "1", "-"]);
+    check("listeners", &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "expected", INBOUND]);
+    check("routes", &["self_http", "self", "self_http", "prefix /", "self_http", INBOUND]);
+    check("clusters", &["self_http", "self", "STATIC", "10.0.0.1:8080", "http", "no", "expected", INBOUND]);
+    check("endpoints", &["self_http", "self", "10.0.0.1:8080", "unknown", "1", "-", INBOUND]);
     program.run(&["proxy", "config", "web", "secrets", "--expected"]).failed(2).says("leave out --expected");
 
     let inspect = |arguments: &[&str]| {
@@ -193,9 +206,10 @@ fn the_whole_dump_is_shown_as_the_proxy_says_it() {
     assert_eq!(run(&[]).json(), dump());
     assert_eq!(server.lines().last().unwrap(), &format!("GET {ONE}/xds"));
     let table = run(&["--include-eds", "-o", "table"]);
-    assert_eq!(server.lines().last().unwrap(), &format!("GET {ONE}/xds?include_eds=true"));
-    assert_eq!(cells(table.lines()[0]), ["TYPE", "NAME", "KIND"]);
-    assert_eq!(cells(table.lines()[1]), ["Listener", "inbound:10.0.0.1:90", "legacy"]);
+    assert!(server.lines().contains(&format!("GET {ONE}/xds?include_eds=true")));
+    assert_eq!(cells(table.lines()[0]), ["TYPE", "NAME", "KIND", "KRI"]);
+    assert_eq!(cells(table.lines()[1]), ["Listener", "inbound:10.0.0.1:90", "legacy", "-"]);
+    assert_eq!(cells(table.lines()[2]), ["Listener", BACKEND, "kri", BACKEND]);
     assert_eq!(table.lines().len(), 1 + 3 + 1 + 4 + 1 + 1);
 }
 
@@ -207,4 +221,39 @@ fn an_answer_that_is_no_configuration_is_a_failure() {
     program.run(&["proxy", "config", "web", "clusters"]).failed(1).says("the answer has no configs");
     program.run(&["proxy", "config", "web", "policies"]).failed(2).says("possible values");
     program.run(&["proxy", "config", "web"]).failed(2);
+}
+
+#[test]
+fn names_lead_back_to_resources_in_whichever_scheme_they_are() {
+    let names = |listener: &str, cluster: &str, stat: &str| json!({"listener": listener, "cluster": cluster, "stats": {"listener": stat}});
+    let item =
+        |kri: &str, names: Value| json!({"kri": kri, "proxyResourceName": "x", "proxyResources": names});
+    let layout = json!({
+        "inbounds": [
+            item(INBOUND, names("inbound:10.0.0.1:90", "slow", "10.0.0.1_90")),
+            item("kri_dp_default_east__web_other", names("inbound:10.0.0.1:91", "ads_cluster", "s")),
+            item("kri_dp_default_east__web_third", names("inbound:10.0.0.1:92", "ads_cluster", "s"))],
+        "outbounds": [item(BACKEND, names("outbound:240.0.0.1:80", "web-api", BACKEND))]});
+    let summary = json!({"resources": {"inbound:10.0.0.1:90": {"class": "legacy", "kri": INBOUND},
+        "slow": {"class": "other", "kri": INBOUND}, "web-api": {"class": "other", "kri": BACKEND}}});
+    let refusal = json!({"status": 400, "title": "Bad Request", "detail": "bad request: not in this mesh"});
+    for layout in [(200, layout), (400, refusal)] {
+        let server = Server::start();
+        server.on("GET", &format!("{ONE}/xds"), 200, dump());
+        server.on("GET", &format!("{ONE}/_layout"), layout.0, layout.1);
+        server.on("GET", &format!("{ONE}/stats?format=summary"), 200, summary.clone());
+        let program = Program::of(&server);
+        let kri = |part: &str, name: &str| {
+            let found =
+                program.run(&["proxy", "config", "web", part, "--name", name, "-o", "json"]).ok().json();
+            found["items"][0]["kri"].clone()
+        };
+        assert_eq!(kri("listeners", "inbound:10.0.0.1:90"), INBOUND);
+        assert_eq!(kri("clusters", "slow"), INBOUND);
+        assert_eq!(kri("clusters", "web-api"), BACKEND);
+        assert_eq!(kri("clusters", "ads_cluster"), Value::Null, "shared by two, or by none");
+        let by_resource =
+            program.run(&["proxy", "config", "web", "clusters", "--name", INBOUND, "-o", "name"]);
+        assert_eq!(by_resource.ok().out, "cluster/slow\n");
+    }
 }

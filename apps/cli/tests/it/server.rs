@@ -117,6 +117,12 @@ impl Server {
         self.state.lock().unwrap().routes.entry(route).or_default().push_back(reply);
     }
 
+    /// Teaches another answer than before.
+    pub fn replace(&self, method: &str, path: &str, status: u16, body: Value) {
+        self.state.lock().unwrap().routes.remove(&(method.to_owned(), path.to_owned()));
+        self.on(method, path, status, body);
+    }
+
     pub fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }

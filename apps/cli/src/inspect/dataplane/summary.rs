@@ -1,0 +1,66 @@
+//! `--type stats --format summary`: what happened at each listener and cluster, by the resource that its
+//! name stands for.
+
+use serde_json::Value;
+
+use crate::{
+    cell::{self, Column, text},
+    output,
+};
+
+pub fn table(summary: &Value) -> String {
+    let mut rows: Vec<Value> = Vec::new();
+    for (name, of) in summary["resources"].as_object().into_iter().flatten() {
+        let mut row = of.clone();
+        row["name"] = name.as_str().into();
+        rows.push(row);
+    }
+    // What belongs to the mesh comes first, what is internal last.
+    let rank = |row: &Value| {
+        let order = ["self", "kri", "legacy", "other", "system"];
+        order.iter().position(|class| row["class"] == *class).unwrap_or(order.len())
+    };
+    rows.sort_by_key(rank);
+    let (titles, cells) = cell::grid(&COLUMNS, &rows);
+    output::table(&titles, cells)
+}
+
+const COLUMNS: [Column; 13] = [
+    ("NAME", |row| text(&row["name"])),
+    ("KIND", |row| text(&row["class"])),
+    ("REQUESTS", |row| requests(row, &["total", "completed"])),
+    ("2XX", |row| requests(row, &["2xx"])),
+    ("3XX", |row| requests(row, &["3xx"])),
+    ("4XX", |row| requests(row, &["4xx"])),
+    ("5XX", |row| requests(row, &["5xx"])),
+    ("CONNECTIONS", |row| connections(row, "cx_total")),
+    ("ACTIVE", |row| connections(row, "cx_active")),
+    ("ALLOWED", |row| permissions(row, "allowed")),
+    ("DENIED", |row| permissions(row, "denied")),
+    ("SHADOW DENIED", |row| permissions(row, "shadow_denied")),
+    ("KRI", |row| text(&row["kri"])),
+];
+
+/// Requests as the listener counts them; a cluster without a listener of its name counts its own.
+fn requests(row: &Value, counts: &[&str]) -> String {
+    let stats = &row["stats"];
+    let places = [("http", "downstream_rq"), ("cluster", "upstream_rq")];
+    let mut known = places.iter().flat_map(|(group, prefix)| {
+        counts.iter().map(move |count| &stats[*group][format!("{prefix}_{count}")])
+    });
+    known.find(|value| !value.is_null()).map(text).unwrap_or_default()
+}
+
+/// Connections as the listener counts them, else whoever is nearest to it.
+fn connections(row: &Value, count: &str) -> String {
+    let stats = &row["stats"];
+    let places =
+        [("listener", "downstream"), ("http", "downstream"), ("tcp", "downstream"), ("cluster", "upstream")];
+    let mut known = places.iter().map(|(group, prefix)| &stats[*group][format!("{prefix}_{count}")]);
+    known.find(|value| !value.is_null()).map(text).unwrap_or_default()
+}
+
+/// How many requests or connections permissions let through or refused.
+fn permissions(row: &Value, count: &str) -> String {
+    text(&row["stats"]["rbac"][count])
+}

@@ -1,0 +1,110 @@
+//! `access`: may A call B, and which rule says so.
+
+use serde_json::{Value, json};
+
+use crate::{
+    program::{Program, cells},
+    server::Server,
+};
+
+const PATH: &str = "/meshes/default/_access?from=web&to=backend";
+
+fn check_of(client: &str, allowed: bool, rule: Option<&str>, reason: &str) -> Value {
+    json!({"client": format!("kri_dp_default___{client}_"), "spiffeId": format!("spiffe://default/{client}"),
+           "server": "kri_dp_default___backend-1_http", "action": if allowed { "Allow" } else { "Deny" },
+           "allowed": allowed, "rule": rule, "reason": reason})
+}
+
+fn answer(verdict: &str, checks: &[Value], truncated: bool) -> Value {
+    json!({"from": {"kind": "Dataplane", "name": "web", "dataplanes": 1},
+           "to": {"kind": "MeshService", "name": "backend", "dataplanes": 2},
+           "verdict": verdict, "checks": checks, "truncated": truncated})
+}
+
+#[test]
+fn the_answer_is_a_sentence_a_table_and_an_exit_code() {
+    let rule = "kri_mtp_default___allow_rule_0";
+    let allowed = check_of("web", true, Some(rule), "a rule allows it.");
+    let denied = check_of("web", false, None, "no rule allows it");
+    let other = check_of("web", false, Some(rule), "a rule denies it");
+    let cases = [
+        (
+            answer("Allowed", &[allowed.clone(), allowed.clone()], false),
+            0,
+            "Dataplane web may call MeshService backend (dataplanes: 2): a rule allows it.",
+        ),
+        (
+            answer("Denied", std::slice::from_ref(&denied), false),
+            3,
+            "Dataplane web may not call MeshService backend (dataplanes: 2): no rule allows it.",
+        ),
+        (
+            answer("Denied", &[denied.clone(), other], false),
+            3,
+            "Dataplane web may not call MeshService backend (dataplanes: 2).",
+        ),
+        (
+            answer("Mixed", &[allowed, denied], true),
+            4,
+            "Dataplane web may call MeshService backend (dataplanes: 2) only in part: 1 of 2 checks allow it.",
+        ),
+        (answer("Allowed", &[], false), 0, "Dataplane web may call MeshService backend (dataplanes: 2)."),
+    ];
+    for (answer, code, sentence) in cases {
+        let server = Server::start();
+        server.on("GET", PATH, 200, answer.clone());
+        let program = Program::of(&server);
+        let ran = program.run(&["access", "web", "backend"]).answered(code);
+        assert_eq!(ran.lines()[0], sentence);
+        let checks = answer["checks"].as_array().unwrap();
+        let more = if answer["truncated"] == true { 2 } else { 0 };
+        let table = if checks.is_empty() { 0 } else { 2 + checks.len() };
+        assert_eq!(ran.lines().len(), 1 + table + more, "{ran:#?}");
+        let json = program.run(&["access", "web", "backend", "-o", "json"]).answered(code).json();
+        assert_eq!(json, answer, "as the REST API says it");
+        let yaml = program.run(&["access", "web", "backend", "-o", "yaml"]).answered(code).out;
+        assert_eq!(resources::format::yaml::documents(&yaml).unwrap().remove(0).value, answer);
+    }
+}
+
+#[test]
+fn every_check_names_its_rule() {
+    let server = Server::start();
+    let rule = "kri_mtp_default___allow_rule_0";
+    let checks =
+        [check_of("web", true, Some(rule), "it says so"), check_of("api", false, None, "nothing does")];
+    server.on("GET", PATH, 200, answer("Mixed", &checks, true));
+    let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(4);
+    let rows: Vec<Vec<&str>> = ran.lines()[2..5].iter().map(|line| cells(line)).collect();
+    let backend = "kri_dp_default___backend-1_http";
+    assert_eq!(
+        rows,
+        [
+            ["CLIENT", "SERVER", "ALLOWED", "ACTION", "RULE", "REASON"],
+            ["kri_dp_default___web_", backend, "yes", "Allow", rule, "it says so"],
+            ["kri_dp_default___api_", backend, "no", "Deny", "-", "nothing does"],
+        ]
+    );
+    assert_eq!(*ran.lines().last().unwrap(), "There are more checks than are shown.");
+}
+
+#[test]
+fn what_is_asked_reaches_the_control_plane_and_its_refusal_the_user() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let path = "/meshes/my%20shop/_access?from=a%26b&to=c&port=http%2F1";
+    let path = path.replace("%2F", "/");
+    server.on("GET", &path, 200, answer("Allowed", &[], false));
+    program.run(&["access", "a&b", "c", "-m", "my shop", "--port", "http/1"]).answered(0);
+    let missing = json!({"status": 404, "title": "Could not retrieve a resource",
+        "detail": "there is no Dataplane, no MeshService and no kuma.io/service \"x\""});
+    server.on("GET", "/meshes/default/_access?from=x&to=y", 404, missing);
+    program
+        .run(&["access", "x", "y"])
+        .failed(1)
+        .says("could not tell whether x may call y")
+        .says("no MeshService and no kuma.io/service");
+    server.on("GET", "/meshes/default/_access?from=a&to=b", 200, json!({}));
+    program.run(&["access", "a", "b"]).failed(1).says("no verdict");
+    program.run(&["access", "a"]).failed(2);
+}
