@@ -20,7 +20,9 @@ mod listener;
 mod part;
 mod permission;
 mod proto;
+mod route;
 mod secret;
+pub mod stats;
 mod tls;
 
 pub use encoder::Encoder;

@@ -5,8 +5,11 @@ mod bytes;
 mod clusters;
 mod enforcement;
 mod listeners;
+mod live;
 mod permissions;
 mod real_envoy;
+mod stats;
+mod stats_live;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
 mod view;
