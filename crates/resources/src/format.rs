@@ -114,6 +114,6 @@ pub(crate) fn take_labels(fields: &mut Map<String, Value>, field: &str) -> Resul
                 _ => Err(not_a_string(&key)),
             })
             .collect(),
-        Some(_) => Err(Error::NotAString { field: field.to_owned() }),
+        Some(_) => Err(Error::NotAMapping { field: field.to_owned() }),
     }
 }

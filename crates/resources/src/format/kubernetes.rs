@@ -139,6 +139,7 @@ impl Metadata {
         };
         let inside = |error| match error {
             Error::NotAString { field } => Error::NotAString { field: format!("metadata.{field}") },
+            Error::NotAMapping { field } => Error::NotAMapping { field: format!("metadata.{field}") },
             other => other,
         };
         let name = take_string(&mut metadata, "name").map_err(inside)?.unwrap_or_default();

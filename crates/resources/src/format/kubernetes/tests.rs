@@ -195,3 +195,15 @@ fn a_stored_resource_shows_when_it_was_created_and_its_status() {
     assert!(rendered.get("status").is_some(), "{rendered}");
     assert_eq!(parsed(rendered).unknown_fields, Vec::<String>::new());
 }
+
+#[test]
+fn labels_that_are_no_mapping_of_strings_are_said_to_be_so() {
+    let universal = |labels: Value| json!({"type": "Mesh", "name": "shop", "labels": labels});
+    let kubernetes = |field: &str, value: Value| json!({"apiVersion": "kuma.io/v1alpha1", "kind": "Mesh", "metadata": {"name": "shop", field: value}});
+    let check = |value: Value, expect: &str| assert_eq!(failure(value), expect);
+    check(universal(json!(["a"])), r#""labels" must be a mapping"#);
+    check(universal(json!({"a": 1})), r#""labels[\"a\"]" must be a string"#);
+    check(kubernetes("labels", json!("a")), r#""metadata.labels" must be a mapping"#);
+    check(kubernetes("annotations", json!(1)), r#""metadata.annotations" must be a mapping"#);
+    check(kubernetes("name", json!(1)), r#""metadata.name" must be a string"#);
+}
