@@ -346,6 +346,11 @@ impl Kind {
         self.descriptor().name
     }
 
+    /// Whether resources of this kind say what is observed, not what is wanted.
+    pub fn is_insight(self) -> bool {
+        self.name().ends_with("Insight")
+    }
+
     pub fn by_name(name: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|k| k.name() == name)
     }
