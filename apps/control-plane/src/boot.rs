@@ -26,10 +26,10 @@ use crate::{
     certificates,
     config::{
         Config, print,
-        setting::{AuthnType, DpAuthnType, Mode},
+        setting::{AuthnType, DpAuthnType, Mode, StoreType},
         source::Loaded,
     },
-    defaults, diagnostics, dp_server, inspect, mesh_services,
+    defaults, diagnostics, dp_server, insights, inspect, mesh_services,
     push::{self, Push},
     storage,
 };
@@ -76,6 +76,9 @@ pub async fn start(config: Config) -> Result<Running> {
     let store = storage::open(&config).await?;
     let registrar = Arc::new(registrar(&config, store.clone())?);
     defaults::create(&registrar, &config, now).await?;
+    if config.store.kind != StoreType::Postgres {
+        insights::close_connections(&store).await?;
+    }
 
     let Ports { http, https, diagnostics, proxies } = Ports::bind(&config).await?;
     let certificate = match &https {
@@ -84,6 +87,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+    insights::start(store.clone(), &shutdown);
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
@@ -152,10 +156,16 @@ fn dp_context(
     certificate: dp_server::Certificate,
 ) -> dp_server::Context {
     let params = &config.bootstrap_server.params;
+    let store = registrar.store().clone();
     dp_server::Context {
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::default(),
+        insights: insights::Writer::new(
+            store,
+            std_duration(config.xds_server.dataplane_status_flush_interval),
+            shutdown.clone(),
+        ),
         certificate,
         tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
         port: listener.addr().port(),

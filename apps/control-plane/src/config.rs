@@ -266,6 +266,9 @@ section! {
         /// How long after a proxy has gone its Dataplane is deleted, if the proxy had brought it along.
         dataplane_deregistration_delay: GoDuration = GoDuration::from_secs(10), "dataplaneDeregistrationDelay",
             "KUMA_XDS_DATAPLANE_DEREGISTRATION_DELAY";
+        /// How long it may take until the insight of a proxy tells what the proxy accepted and rejected.
+        dataplane_status_flush_interval: GoDuration = GoDuration::from_secs(1), "dataplaneStatusFlushInterval",
+            "KUMA_XDS_SERVER_DATAPLANE_STATUS_FLUSH_INTERVAL";
     }
 }
 

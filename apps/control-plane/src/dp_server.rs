@@ -7,6 +7,7 @@ pub mod features;
 pub mod proxy;
 pub mod registration;
 pub mod secrets;
+pub mod status;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ use runtime::Shutdown;
 use store::Registrar;
 use tokio::sync::Semaphore;
 
-use crate::push::Push;
+use crate::{insights, push::Push};
 
 /// A Dataplane is small; whoever sends more wants something else.
 const MAX_BOOTSTRAP: usize = 1 << 20;
@@ -30,6 +31,7 @@ pub struct Context {
     pub registrar: Arc<Registrar>,
     pub push: Arc<Push>,
     pub issuer: secrets::Secrets,
+    pub insights: Arc<insights::Writer>,
     pub certificate: Certificate,
     pub tokens_required: bool,
     pub port: u16,

@@ -31,7 +31,7 @@ pub fn global_insight(call: &Call) -> Result<Response, Error> {
         "meshes": { "total": snapshot.count(Kind::Mesh, None) },
         "policies": { "total": policies },
         "resources": totals(&snapshot, |kind| {
-            kind.descriptor().scope == Scope::Mesh && !is_insight(kind) && snapshot.count(kind, None) > 0
+            kind.descriptor().scope == Scope::Mesh && !kind.is_insight() && snapshot.count(kind, None) > 0
         }),
         "services": services(&snapshot),
         "zones": {
@@ -45,7 +45,7 @@ pub fn global_insight(call: &Call) -> Result<Response, Error> {
 /// `GET /global-insights`: how many resources of each global kind there are.
 pub fn global_insights(call: &Call) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
-    let resources = totals(&snapshot, |kind| kind.descriptor().scope == Scope::Global && !is_insight(kind));
+    let resources = totals(&snapshot, |kind| kind.descriptor().scope == Scope::Global && !kind.is_insight());
     Ok(json::ok(&json!({
         "type": "GlobalInsights",
         "creationTime": Timestamp::now().to_string(),
@@ -55,10 +55,6 @@ pub fn global_insights(call: &Call) -> Result<Response, Error> {
 
 fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|kind| !kind.descriptor().path.is_empty())
-}
-
-fn is_insight(kind: Kind) -> bool {
-    kind.name().ends_with("Insight")
 }
 
 fn totals(snapshot: &Snapshot, counts: impl Fn(Kind) -> bool) -> Value {

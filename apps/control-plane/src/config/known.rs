@@ -82,7 +82,6 @@ pub const KEYS: &[&str] = &[
     "store.upsert",
     "tracing",
     "xdsServer.dataplaneConfigurationRefreshInterval",
-    "xdsServer.dataplaneStatusFlushInterval",
     "xdsServer.nackBackoff",
 ];
 
@@ -156,7 +155,8 @@ pub const VARIABLES: &[&str] = &[
     "KUMA_STORE_POSTGRES_TLS_ROOT_CERT_PATH",
     "KUMA_STORE_UPSERT_",
     "KUMA_TRACING_",
-    "KUMA_XDS_SERVER_",
+    "KUMA_XDS_SERVER_DATAPLANE_CONFIGURATION_REFRESH_INTERVAL",
+    "KUMA_XDS_SERVER_NACK_BACKOFF",
 ];
 
 /// Variables of Kuma's other programs, which may share the environment: nothing to say about them.

@@ -4,11 +4,12 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::Response;
-use resources::kinds::dataplane_insight::DataplaneInsight;
+use jiff::Timestamp;
+use resources::naming::{Kri, classify};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -30,6 +31,7 @@ use super::{
     proxy::Proxy,
     registration::Registration,
     secrets::{Issued, PAUSE},
+    status,
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
@@ -276,10 +278,7 @@ impl<P: Protocol> Session<'_, P> {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {
-                        let record = |insight: &mut DataplaneInsight| {
-                            issued.record(insight.mtls.get_or_insert_default())
-                        };
-                        self.registration.update_insight(record).await;
+                        self.registration.report_certificate(Some(issued.status()));
                     }
                     (self.issued, self.retry) = (Some(issued), None);
                 }
@@ -291,6 +290,7 @@ impl<P: Protocol> Session<'_, P> {
                 }
             }
         } else {
+            self.registration.report_certificate(None);
             (self.issued, self.retry) = (None, None);
         }
         self.hand_over().await
@@ -321,7 +321,34 @@ impl<P: Protocol> Session<'_, P> {
         }
     }
 
+    /// Lets the proxy's insight say where it stands, when that is news.
+    fn report(&self) {
+        let (before, now) = (self.registration.status(), Timestamp::now());
+        let news = status::news(&self.machine.status(), &before, |names| self.blame(names), now);
+        if let Some(status) = news {
+            self.registration.report(status);
+        }
+    }
+
+    /// What in the mesh each of the proxy's resources was made from: as the plan says, or else its name.
+    fn blame(&self, names: &[&str]) -> Vec<Option<Kri>> {
+        let traits = &self.registration.proxy().traits;
+        let mesh = self.context.push.mesh(&traits.mesh);
+        let dataplane = mesh.and_then(|mesh| Kri::of(mesh.dataplanes.get(&traits.name)?, ""));
+        let known = match (&self.current, &dataplane) {
+            (Some(current), Some(dataplane)) => plan::meanings(&current.plan, dataplane),
+            _ => BTreeMap::new(),
+        };
+        let of_name = |name: &&str| match known.get(*name) {
+            Some(meaning) => meaning.kri.clone(),
+            None => classify(name).kri().cloned(),
+        };
+        names.iter().map(of_name).collect()
+    }
+
     async fn perform(&mut self, actions: Vec<Action<P::Response>>) -> Result<(), Status> {
+        // Before anything is sent: a proxy that does not read has a status too.
+        self.report();
         for action in actions {
             match action {
                 Action::Send(response) => {

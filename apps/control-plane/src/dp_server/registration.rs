@@ -1,46 +1,43 @@
 //! A proxy's comings and goings: its Dataplane is stored while it is connected, and its connections are
-//! recorded in the DataplaneInsight.
+//! on record in the DataplaneInsight.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-use jiff::Timestamp;
 use resources::{
-    Draft, Key, Kind, Resource, Spec,
+    Draft, Key, Resource, Spec,
     kinds::{
         dataplane::{Dataplane, InboundState},
-        dataplane_insight::{DataplaneInsight, DiscoverySubscription},
+        dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus},
     },
 };
-use serde_json::Value;
 use store::{Error, Write, registrar::Refusal};
 use tonic::Status;
 
 use super::{Context, proxy::Proxy};
+use crate::insights::Connection;
 
-/// How many connections of a proxy are remembered.
-const SUBSCRIPTIONS: usize = 2;
-/// How often a record is written again after somebody else changed it in between.
+/// How often a Dataplane is written again after somebody else changed it in between.
 const ATTEMPTS: usize = 10;
 
 /// One connection of a registered proxy.
 pub struct Registration {
     context: Arc<Context>,
     proxy: Proxy,
-    subscription: String,
+    connection: Arc<Connection>,
     announced: AtomicBool,
 }
 
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
     pub async fn begin(context: Arc<Context>, proxy: Proxy) -> Result<Registration, Status> {
-        let subscription = uuid::Uuid::new_v4().to_string();
-        let registration = Registration { context, proxy, subscription, announced: AtomicBool::new(false) };
+        let connection = Connection::begin(proxy.key(), &context.instance_id, &proxy.metadata);
+        let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
         for _ in 0..ATTEMPTS {
             registration.store_dataplane().await?;
-            registration.record_connection().await;
+            registration.context.insights.now(&registration.connection).await;
             // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
             if registration.proxy.own_dataplane.is_none() || registration.is_stored()? {
                 break;
@@ -99,63 +96,32 @@ impl Registration {
         put.is_ok()
     }
 
-    async fn record_connection(&self) {
-        let metadata = self.proxy.metadata.as_object().cloned().unwrap_or_default();
-        let version = metadata.get("version").cloned().unwrap_or(Value::Null);
-        let subscription = DiscoverySubscription {
-            id: self.subscription.clone(),
-            control_plane_instance_id: self.context.instance_id.clone(),
-            connect_time: Some(Timestamp::now()),
-            version: serde_json::from_value(version).ok(),
-            ..DiscoverySubscription::default()
-        };
-        self.update_insight(|insight| {
-            insight.metadata = metadata.clone();
-            insight.subscriptions.retain(|known| known.id != subscription.id);
-            insight.subscriptions.push(subscription.clone());
-            let surplus = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
-            insight.subscriptions.drain(..surplus);
-        })
-        .await;
+    /// Where the proxy stands, as reported last.
+    pub fn status(&self) -> DiscoveryStatus {
+        self.connection.status()
     }
 
-    /// Changes something in the insight; what cannot be written is not worth a connection.
-    pub async fn update_insight(&self, change: impl Fn(&mut DataplaneInsight)) {
-        if let Err(error) = self.try_update(change).await {
-            tracing::warn!(proxy = %self.proxy.key(), %error, "the proxy's insight could not be written");
-        }
+    pub fn report(&self, status: DiscoveryStatus) {
+        self.connection.report(status);
+        self.context.insights.soon(&self.connection);
     }
 
-    async fn try_update(&self, change: impl Fn(&mut DataplaneInsight)) -> Result<(), Error> {
-        let store = self.context.registrar.store();
-        let key = self.insight_key();
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            let stored = store.snapshot()?.get(&key).cloned();
-            let write = next_insight(&key, self.proxy.key(), stored.as_deref(), &change);
-            match store.write(vec![write]).await {
-                Ok(_) => return Ok(()),
-                Err(error @ (Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_))) => {
-                    last = Some(error)
-                }
-                Err(error) => return Err(error),
-            }
+    /// The certificate the proxy is given, or that it needs none. Others wait for servers to have one.
+    pub fn report_certificate(&self, certificate: Option<CertificateStatus>) {
+        match certificate {
+            Some(certificate) => self.connection.certified(certificate),
+            None if self.connection.needs_no_certificate() => {}
+            None => return,
         }
-        last.map_or(Ok(()), Err)
+        self.context.insights.at_once(&self.connection);
     }
 
     /// Records the end of the connection; later the Dataplane goes, unless the proxy has come back.
     pub fn end(self) {
         let shutdown = self.context.shutdown.clone();
         shutdown.clone().spawn(async move {
-            let id = self.subscription.clone();
-            self.update_insight(|insight| {
-                let own = insight.subscriptions.iter_mut().find(|subscription| subscription.id == id);
-                if let Some(own) = own {
-                    own.disconnect_time = Some(Timestamp::now());
-                }
-            })
-            .await;
+            self.connection.ended();
+            self.context.insights.now(&self.connection).await;
             tokio::select! {
                 () = tokio::time::sleep(self.context.deregistration_delay) => self.leave().await,
                 // A control plane that restarts must not take its proxies' Dataplanes along.
@@ -179,7 +145,7 @@ impl Registration {
     async fn deregister(&self, key: Key) {
         let store = self.context.registrar.store();
         let Ok(snapshot) = store.snapshot() else { return };
-        let insight = snapshot.get(&self.insight_key());
+        let insight = snapshot.get(self.connection.insight());
         if insight.is_some_and(|insight| self.came_back(insight)) {
             return;
         }
@@ -199,11 +165,7 @@ impl Registration {
     fn came_back(&self, insight: &Resource) -> bool {
         let insight = insight.spec.get::<DataplaneInsight>();
         let last = insight.and_then(|insight| insight.subscriptions.last());
-        last.is_some_and(|last| last.id != self.subscription)
-    }
-
-    fn insight_key(&self) -> Key {
-        Key::new(Kind::DataplaneInsight, &self.proxy.traits.mesh, &self.proxy.traits.name)
+        last.is_some_and(|last| last.id != self.connection.id())
     }
 }
 
@@ -224,32 +186,4 @@ fn not_yet_ready(mut draft: Draft, stored: Option<&Dataplane>) -> Draft {
     }
     draft.spec = Spec::from(dataplane);
     draft
-}
-
-fn next_insight(
-    key: &Key,
-    owner: Key,
-    stored: Option<&Resource>,
-    change: impl Fn(&mut DataplaneInsight),
-) -> Write {
-    let now = Timestamp::now();
-    let mut insight = stored.and_then(|r| r.spec.get::<DataplaneInsight>()).cloned().unwrap_or_default();
-    change(&mut insight);
-    let spec = Spec::from(insight);
-    match stored {
-        Some(stored) => Write::Update {
-            resource: Resource { spec, modified: now, ..stored.clone() },
-            expected: stored.version,
-        },
-        None => Write::Create(Resource {
-            key: key.clone(),
-            labels: resources::Labels::new(),
-            created: now,
-            modified: now,
-            version: 0,
-            owner: Some(owner),
-            spec,
-            status: None,
-        }),
-    }
 }

@@ -62,13 +62,15 @@ impl Issued {
         self.renew_at
     }
 
-    /// What the proxy's insight says about its certificate.
-    pub fn record(&self, status: &mut CertificateStatus) {
-        status.certificate_expiration_time = Some(self.certificate.expires);
-        status.last_certificate_regeneration = Some(Timestamp::now());
-        status.certificate_regenerations += 1;
-        status.issued_backend = self.certificate.backend.to_string();
-        status.supported_backends.clone_from(&self.backends);
+    /// What the proxy's insight says about its certificate, which is new.
+    pub fn status(&self) -> CertificateStatus {
+        CertificateStatus {
+            certificate_expiration_time: Some(self.certificate.expires),
+            last_certificate_regeneration: Some(Timestamp::now()),
+            issued_backend: self.certificate.backend.to_string(),
+            supported_backends: self.backends.clone(),
+            ..CertificateStatus::default()
+        }
     }
 
     /// The same secrets, looked at again after a pause.

@@ -105,7 +105,12 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("store.postgres.password", _) => ("open sesame".to_owned(), json!("*****")),
         ("apiServer.authn.type", _) => text("adminClientCerts"),
         ("dpServer.authn.dpProxy.type", _) => text("none"),
-        ("xdsServer.dataplaneDeregistrationDelay" | "meshService.deletionGracePeriod", _) => text("77ms"),
+        (
+            "xdsServer.dataplaneDeregistrationDelay"
+            | "xdsServer.dataplaneStatusFlushInterval"
+            | "meshService.deletionGracePeriod",
+            _,
+        ) => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
         (_, Value::Number(number)) => {
             let next = number.as_u64().unwrap() + 1;

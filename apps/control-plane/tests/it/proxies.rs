@@ -7,7 +7,10 @@ use axum::{
     body::{Body, to_bytes},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use control_plane::dp_server::{self, Certificate, Context, proxy::Proxy, registration::Registration};
+use control_plane::{
+    dp_server::{self, Certificate, Context, proxy::Proxy, registration::Registration},
+    insights,
+};
 use http::{Request, StatusCode, header};
 use identity::{
     DataplaneToken, KeyPair, Purpose,
@@ -30,6 +33,9 @@ use tower::ServiceExt;
 
 use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
 
+/// How long insights may wait for each other.
+const FLUSH: Duration = Duration::from_millis(50);
+
 /// A server for proxies, without a port.
 pub struct Server {
     pub world: World,
@@ -48,6 +54,7 @@ impl Server {
             registrar: Arc::new(registrar(world.store.clone())),
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
+            insights: insights::Writer::new(world.store.clone(), FLUSH, world.shutdown.clone()),
             certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
             tokens_required,
             port: 5678,

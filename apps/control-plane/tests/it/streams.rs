@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tower::ServiceExt;
 use xds::{
     Type,
-    message::{DeltaRequest, DeltaResponse, Node},
+    message::{DeltaRequest, DeltaResponse, Node, RpcStatus},
 };
 
 use crate::{
@@ -25,23 +25,30 @@ use crate::{
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 /// A proxy's end of a delta stream.
-struct Stream {
+pub struct Stream {
     requests: mpsc::Sender<Result<Bytes, Infallible>>,
     answers: Body,
     unread: BytesMut,
-    first: bool,
+    /// Who it is, until it has said so.
+    node: Option<Node>,
 }
 
 /// What comes next.
 #[derive(Debug)]
-enum Next {
+pub enum Next {
     Response(DeltaResponse),
     /// The code of gRPC and the message.
     End(String, String),
 }
 
 impl Stream {
-    async fn open(server: &Server, token: Option<&str>) -> Stream {
+    /// The proxy `web`.
+    pub async fn open(server: &Server, token: Option<&str>) -> Stream {
+        let web = Node { id: "default.web".to_owned(), ..Node::default() };
+        Stream::of(server, web, token).await
+    }
+
+    pub async fn of(server: &Server, node: Node, token: Option<&str>) -> Stream {
         let (requests, incoming) = mpsc::channel(16);
         let mut request =
             Request::post(DELTA).header("content-type", "application/grpc").header("te", "trailers");
@@ -51,13 +58,12 @@ impl Stream {
         let request = request.body(Body::from_stream(ReceiverStream::new(incoming))).unwrap();
         let answer = server.router.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200);
-        Stream { requests, answers: answer.into_body(), unread: BytesMut::new(), first: true }
+        Stream { requests, answers: answer.into_body(), unread: BytesMut::new(), node: Some(node) }
     }
 
-    async fn ask(&mut self, kind: Type, names: &[&str]) {
+    pub async fn ask(&mut self, kind: Type, names: &[&str]) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let node = Node { id: "default.web".to_owned(), ..Node::default() };
-        let node = std::mem::take(&mut self.first).then_some(node);
+        let node = self.node.take();
         let type_url = kind.url().to_owned();
         self.send(DeltaRequest {
             node,
@@ -68,7 +74,7 @@ impl Stream {
         .await;
     }
 
-    async fn send(&mut self, request: DeltaRequest) {
+    pub async fn send(&mut self, request: DeltaRequest) {
         let body = request.encode_to_vec();
         let mut frame = BytesMut::new();
         frame.put_u8(0);
@@ -77,7 +83,7 @@ impl Stream {
         self.requests.send(Ok(frame.freeze())).await.unwrap();
     }
 
-    async fn next(&mut self) -> Next {
+    pub async fn next(&mut self) -> Next {
         loop {
             if self.unread.len() >= 5 {
                 let length = u32::from_be_bytes(self.unread[1..5].try_into().unwrap()) as usize;
@@ -102,17 +108,26 @@ impl Stream {
     }
 
     /// The next response, acknowledged: its type, and the names it holds.
-    async fn response(&mut self) -> (Type, Vec<String>) {
+    pub async fn response(&mut self) -> (Type, Vec<String>) {
+        self.judged(|_| None).await
+    }
+
+    /// The next response, refused if there is something wrong with one of its resources.
+    pub async fn judged(&mut self, wrong: impl Fn(&str) -> Option<String>) -> (Type, Vec<String>) {
         let next = self.next().await;
         let Next::Response(response) = next else { panic!("{next:?}") };
         let kind = Type::by_url(&response.type_url).unwrap();
-        let acknowledged = DeltaRequest {
-            type_url: response.type_url.clone(),
-            response_nonce: response.nonce.clone(),
+        let names: Vec<String> = response.resources.into_iter().map(|resource| resource.name).collect();
+        let complaint = names.iter().find_map(|name| wrong(name));
+        let error_detail = complaint.map(|message| RpcStatus { code: 13, message });
+        let answer = DeltaRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            error_detail,
             ..DeltaRequest::default()
         };
-        self.send(acknowledged).await;
-        (kind, response.resources.into_iter().map(|resource| resource.name).collect())
+        self.send(answer).await;
+        (kind, names)
     }
 }
 

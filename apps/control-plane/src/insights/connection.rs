@@ -1,0 +1,292 @@
+//! What is known about one connection of a proxy, and how much of it is on record.
+//!
+//! A connection holds facts, not edits: whatever happened since the last write, the next one brings the
+//! record up to date.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use resources::{
+    Key, Kind,
+    kinds::{
+        dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription},
+        proto::Struct,
+    },
+};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// How many connections of a proxy are remembered.
+const SUBSCRIPTIONS: usize = 2;
+
+/// One connection of a proxy to this control plane.
+#[derive(Debug)]
+pub struct Connection {
+    id: String,
+    insight: Key,
+    dataplane: Key,
+    facts: Mutex<Facts>,
+    /// Up to which change the writer has done what it could.
+    settled: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    subscription: DiscoverySubscription,
+    metadata: Struct,
+    certificate: Certificate,
+    recorded: bool,
+    changes: u64,
+}
+
+#[derive(Debug)]
+enum Certificate {
+    /// Nothing was decided on this connection: what is on record stays.
+    Undecided,
+    /// The proxy needs none.
+    Unneeded,
+    /// The one it has, and how many were made that are not on record.
+    Issued { status: CertificateStatus, uncounted: u32 },
+}
+
+/// Which facts went into a record that is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    changes: u64,
+    certificates: u32,
+    found: bool,
+}
+
+impl Taken {
+    /// The same, for a record that was not written.
+    #[must_use]
+    pub(super) fn not_recorded(self) -> Taken {
+        Taken { certificates: 0, found: false, ..self }
+    }
+}
+
+impl Connection {
+    /// A connection that begins now. `metadata` is what the proxy told about itself.
+    pub fn begin(dataplane: Key, control_plane: &str, metadata: &Value) -> Arc<Connection> {
+        let metadata = metadata.as_object().cloned().unwrap_or_default();
+        let version = metadata.get("version").cloned().unwrap_or(Value::Null);
+        let id = uuid::Uuid::new_v4().to_string();
+        let subscription = DiscoverySubscription {
+            id: id.clone(),
+            control_plane_instance_id: control_plane.to_owned(),
+            connect_time: Some(Timestamp::now()),
+            version: serde_json::from_value(version).ok(),
+            ..DiscoverySubscription::default()
+        };
+        let certificate = Certificate::Undecided;
+        let facts = Facts { subscription, metadata, certificate, recorded: false, changes: 1 };
+        Arc::new(Connection {
+            id,
+            insight: Key::new(Kind::DataplaneInsight, &dataplane.mesh, &dataplane.name),
+            dataplane,
+            facts: Mutex::new(facts),
+            settled: watch::Sender::default(),
+        })
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn insight(&self) -> &Key {
+        &self.insight
+    }
+
+    pub fn dataplane(&self) -> &Key {
+        &self.dataplane
+    }
+
+    /// Where the proxy stands, as told last.
+    pub fn status(&self) -> DiscoveryStatus {
+        self.facts().subscription.status.clone().unwrap_or_default()
+    }
+
+    pub fn report(&self, status: DiscoveryStatus) {
+        self.change(|facts| facts.subscription.status = Some(status));
+    }
+
+    /// The proxy was given a certificate.
+    pub fn certified(&self, status: CertificateStatus) {
+        self.change(|facts| {
+            let before = match &facts.certificate {
+                Certificate::Issued { uncounted, .. } => *uncounted,
+                Certificate::Undecided | Certificate::Unneeded => 0,
+            };
+            facts.certificate = Certificate::Issued { status, uncounted: before + 1 };
+        });
+    }
+
+    /// The proxy needs no certificate; says whether that is news.
+    pub fn needs_no_certificate(&self) -> bool {
+        if matches!(self.facts().certificate, Certificate::Unneeded) {
+            return false;
+        }
+        self.change(|facts| facts.certificate = Certificate::Unneeded);
+        true
+    }
+
+    pub fn ended(&self) {
+        self.change(|facts| facts.subscription.disconnect_time = Some(Timestamp::now()));
+    }
+
+    /// Waits until the writer has done what it could about everything known now.
+    pub async fn settled(&self) {
+        let now = self.facts().changes;
+        // Fails only when the sender is gone, which is here.
+        let _ = self.settled.subscribe().wait_for(|settled| *settled >= now).await;
+    }
+
+    /// Brings a record up to date; `None` stands for one that does not exist.
+    pub(super) fn describe(&self, insight: &mut Option<DataplaneInsight>) -> Taken {
+        let facts = self.facts();
+        let mut taken = Taken { changes: facts.changes, certificates: 0, found: false };
+        let ended = facts.subscription.disconnect_time.is_some();
+        let known = insight.as_ref().is_some_and(|i| i.subscriptions.iter().any(|s| s.id == self.id));
+        // A connection that somebody took from the record stays away, unless the whole record went.
+        if !known && (ended || facts.recorded && insight.is_some()) {
+            return taken;
+        }
+        taken.found = true;
+        let insight = insight.get_or_insert_default();
+        match insight.subscriptions.iter_mut().find(|subscription| subscription.id == self.id) {
+            Some(own) => *own = facts.subscription.clone(),
+            None => {
+                insight.metadata = facts.metadata.clone();
+                insight.subscriptions.push(facts.subscription.clone());
+                let surplus = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
+                insight.subscriptions.drain(..surplus);
+            }
+        }
+        match &facts.certificate {
+            Certificate::Undecided => {}
+            Certificate::Unneeded => insight.mtls = None,
+            Certificate::Issued { status, uncounted } => {
+                let counted = insight.mtls.as_ref().map_or(0, |mtls| mtls.certificate_regenerations);
+                let certificate_regenerations = counted.saturating_add(*uncounted);
+                insight.mtls = Some(CertificateStatus { certificate_regenerations, ..status.clone() });
+                taken.certificates = *uncounted;
+            }
+        }
+        taken
+    }
+
+    /// What was taken is on record.
+    pub(super) fn recorded(&self, taken: Taken) {
+        {
+            let mut facts = self.facts();
+            facts.recorded |= taken.found;
+            if let Certificate::Issued { uncounted, .. } = &mut facts.certificate {
+                *uncounted = uncounted.saturating_sub(taken.certificates);
+            }
+        }
+        self.settle(taken);
+    }
+
+    /// What was taken could not be written; whoever waits for it need not wait longer.
+    pub(super) fn settle(&self, taken: Taken) {
+        self.settled.send_if_modified(|settled| {
+            let newer = taken.changes > *settled;
+            *settled = taken.changes.max(*settled);
+            newer
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Facts)) {
+        let mut facts = self.facts();
+        change(&mut facts);
+        facts.changes += 1;
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn connection() -> Arc<Connection> {
+        let metadata = json!({ "version": { "envoy": { "version": "1.40.0" } } });
+        Connection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &metadata)
+    }
+
+    fn record(connection: &Connection, insight: &mut Option<DataplaneInsight>) {
+        let taken = connection.describe(insight);
+        connection.recorded(taken);
+    }
+
+    #[test]
+    fn a_connection_is_recorded_with_what_the_proxy_told_and_two_are_remembered() {
+        let mut insight = None;
+        let connections: Vec<_> = (0..3).map(|_| connection()).collect();
+        connections.iter().for_each(|connection| record(connection, &mut insight));
+        let insight = insight.unwrap();
+        let ids: Vec<_> = insight.subscriptions.iter().map(|s| s.id.as_str()).collect();
+        assert_eq!(ids, [connections[1].id(), connections[2].id()]);
+        let version = insight.subscriptions[1].version.clone().unwrap();
+        assert_eq!(version.envoy.unwrap().version, "1.40.0");
+        assert!(insight.metadata.contains_key("version"));
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_come_back_unless_the_whole_record_went() {
+        let (old, new, newer) = (connection(), connection(), connection());
+        let mut insight = None;
+        [&old, &new, &newer].into_iter().for_each(|connection| record(connection, &mut insight));
+        let before = insight.clone();
+        old.report(DiscoveryStatus::default());
+        record(&old, &mut insight);
+        assert_eq!(insight, before);
+
+        let mut deleted = None;
+        record(&newer, &mut deleted);
+        assert_eq!(deleted.unwrap().subscriptions.len(), 1);
+        newer.ended();
+        let mut deleted = None;
+        record(&newer, &mut deleted);
+        assert_eq!(deleted, None, "a connection that has ended creates nothing");
+    }
+
+    #[test]
+    fn certificates_are_counted_once_however_often_the_record_is_written() {
+        let connection = connection();
+        let mut insight = None;
+        let status =
+            || CertificateStatus { issued_backend: "ca-1".to_owned(), ..CertificateStatus::default() };
+        let counted = |insight: &mut Option<DataplaneInsight>| {
+            record(&connection, insight);
+            insight.as_ref().unwrap().mtls.as_ref().map(|mtls| mtls.certificate_regenerations)
+        };
+        assert_eq!(counted(&mut insight), None);
+        connection.certified(status());
+        connection.certified(status());
+        assert_eq!(counted(&mut insight), Some(2));
+        connection.report(DiscoveryStatus::default());
+        assert_eq!(counted(&mut insight), Some(2));
+        connection.certified(status());
+        assert_eq!(counted(&mut insight), Some(3));
+        assert!(connection.needs_no_certificate());
+        assert!(!connection.needs_no_certificate());
+        assert_eq!(counted(&mut insight), None);
+    }
+
+    #[test]
+    fn a_certificate_that_could_not_be_recorded_is_counted_later() {
+        let connection = connection();
+        connection.certified(CertificateStatus::default());
+        let failed = connection.describe(&mut None);
+        connection.settle(failed);
+        connection.certified(CertificateStatus::default());
+        let mut insight = None;
+        record(&connection, &mut insight);
+        assert_eq!(insight.unwrap().mtls.unwrap().certificate_regenerations, 2);
+    }
+}

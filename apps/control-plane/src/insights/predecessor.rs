@@ -1,0 +1,39 @@
+//! Connections that a control plane left open on record because it was killed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use resources::{
+    Kind, Resource, Spec,
+    kinds::dataplane_insight::{DataplaneInsight, DiscoverySubscription},
+};
+use store::{Error, Store, Write};
+
+const BATCH: usize = 1000;
+
+/// Closes every open connection on record. Only for a control plane that has the store for itself and
+/// serves nobody yet: whoever was connected, was connected to its predecessor.
+pub async fn close_connections(store: &Arc<dyn Store>) -> Result<(), Error> {
+    let now = Timestamp::now();
+    let snapshot = store.snapshot()?;
+    let closed: Vec<Write> = snapshot
+        .of_kind(Kind::DataplaneInsight)
+        .filter_map(|stored| {
+            let mut insight = stored.spec.get::<DataplaneInsight>()?.clone();
+            let open = insight.subscriptions.iter_mut().filter(|subscription| subscription.is_online());
+            let close = |subscription: &mut DiscoverySubscription| subscription.disconnect_time = Some(now);
+            if open.map(close).count() == 0 {
+                return None;
+            }
+            let resource = Resource { spec: Spec::from(insight), modified: now, ..Resource::clone(stored) };
+            Some(Write::Update { resource, expected: stored.version })
+        })
+        .collect();
+    for batch in closed.chunks(BATCH) {
+        store.write(batch.to_vec()).await?;
+    }
+    if !closed.is_empty() {
+        tracing::info!(proxies = closed.len(), "were connected when the control plane before this one ended");
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Keeps MeshInsights and ServiceInsights in line with what is stored.
+//!
+//! A mesh is counted when something in it changed, at once or else an interval after the last time, and
+//! written when the result is another one. Control planes on one store may all do it: they come to the
+//! same result, and who comes second finds nothing to write or its version outdated, and counts again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use resources::{Key, Kind, Labels, Resource, Scope, Spec, kinds::service_insight};
+use runtime::Shutdown;
+use store::{Dirty, Error, Snapshot, Store, Write};
+use tokio::time::Instant;
+
+use super::counts;
+
+/// How long to leave a mesh alone after it was counted.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long another control plane's write may take to arrive here.
+const ARRIVAL: Duration = Duration::from_millis(10);
+
+/// When to count which mesh.
+#[derive(Default)]
+struct Schedule {
+    due: BTreeMap<Arc<str>, Instant>,
+    /// When each mesh may be counted again.
+    rested: HashMap<Arc<str>, Instant>,
+}
+
+/// Starts the loop.
+pub fn start(store: Arc<dyn Store>, shutdown: &Shutdown) {
+    let ending = shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = run(store.as_ref()) => {}
+            () = ending.begun() => {}
+        }
+    });
+}
+
+async fn run(store: &dyn Store) {
+    let mut changes = store.changes();
+    let mut schedule = Schedule::default();
+    schedule.add(meshes_of(store, Dirty::Everything).await);
+    loop {
+        tokio::select! {
+            dirty = changes.next() => match dirty {
+                Some(dirty) => schedule.add(meshes_of(store, dirty).await),
+                None => return,
+            },
+            mesh = schedule.next() => {
+                let again = settle(store, &mesh).await;
+                schedule.counted(mesh, again);
+            }
+        }
+    }
+}
+
+impl Schedule {
+    fn add(&mut self, meshes: BTreeSet<Arc<str>>) {
+        for mesh in meshes {
+            let at = self.rested.get(&mesh).copied().unwrap_or_else(Instant::now);
+            self.due.entry(mesh).or_insert(at);
+        }
+    }
+
+    /// The mesh whose turn it is, as soon as it is.
+    async fn next(&self) -> Arc<str> {
+        let first = self.due.iter().min_by_key(|(_, at)| **at);
+        match first {
+            Some((mesh, at)) => {
+                tokio::time::sleep_until(*at).await;
+                mesh.clone()
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    fn counted(&mut self, mesh: Arc<str>, again: Option<Duration>) {
+        let now = Instant::now();
+        self.due.remove(&mesh);
+        if let Some(pause) = again {
+            self.due.insert(mesh.clone(), now + pause);
+        }
+        self.rested.retain(|_, at| *at > now);
+        self.rested.insert(mesh, now + INTERVAL);
+    }
+}
+
+/// Counts a mesh and writes what is different; says when to try again if that did not work.
+async fn settle(store: &dyn Store, mesh: &str) -> Option<Duration> {
+    let Ok(snapshot) = store.snapshot() else { return Some(INTERVAL) };
+    let batch = outdated(&snapshot, mesh);
+    if batch.is_empty() {
+        return None;
+    }
+    match store.write(batch).await {
+        Ok(_) => None,
+        // Somebody wrote in between, or the mesh is gone.
+        Err(
+            Error::Conflict { .. }
+            | Error::AlreadyExists(_)
+            | Error::NotFound(_)
+            | Error::OwnerMissing { .. },
+        ) => Some(ARRIVAL),
+        Err(error) => {
+            tracing::warn!(mesh, %error, "the insights of a mesh could not be written");
+            Some(INTERVAL)
+        }
+    }
+}
+
+/// What to write so that the insights of a mesh say what there is.
+fn outdated(snapshot: &Snapshot, mesh: &str) -> Vec<Write> {
+    let Some((of_mesh, of_services)) = counts::of_mesh(snapshot, mesh) else { return Vec::new() };
+    let services = Key::new(Kind::ServiceInsight, mesh, &service_insight::resource_name(mesh));
+    [(Key::global(Kind::MeshInsight, mesh), Spec::from(of_mesh)), (services, Spec::from(of_services))]
+        .into_iter()
+        .filter_map(|(key, spec)| write(snapshot, mesh, key, spec))
+        .collect()
+}
+
+fn write(snapshot: &Snapshot, mesh: &str, key: Key, spec: Spec) -> Option<Write> {
+    let now = Timestamp::now();
+    match snapshot.get(&key) {
+        Some(stored) if stored.spec == spec => None,
+        Some(stored) => {
+            let resource = Resource { spec, modified: now, ..Resource::clone(stored) };
+            Some(Write::Update { resource, expected: stored.version })
+        }
+        None => Some(Write::Create(Resource {
+            key,
+            labels: Labels::new(),
+            created: now,
+            modified: now,
+            version: 0,
+            // The counts end with what they count.
+            owner: Some(Key::global(Kind::Mesh, mesh)),
+            spec,
+            status: None,
+        })),
+    }
+}
+
+/// The meshes in which something is to be counted again. Counts do not count themselves.
+async fn meshes_of(store: &dyn Store, dirty: Dirty) -> BTreeSet<Arc<str>> {
+    match dirty {
+        Dirty::Everything => loop {
+            if let Ok(snapshot) = store.snapshot() {
+                return snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
+            }
+            tokio::time::sleep(INTERVAL).await;
+        },
+        Dirty::Keys(keys) => keys
+            .into_iter()
+            .filter(|key| key.kind != Kind::ServiceInsight)
+            .filter_map(|key| match key.kind {
+                Kind::Mesh => Some(key.name),
+                kind if kind.descriptor().scope == Scope::Mesh => Some(key.mesh),
+                _ => None,
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,260 @@
+//! Writes DataplaneInsights: the one place that does.
+//!
+//! Connections that have something to tell wait here until the next write, which takes all of them in
+//! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
+//! Nothing runs while nobody has anything to tell, and a control plane that ends writes what is left.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use resources::{Key, Labels, Resource, Spec, kinds::dataplane_insight::DataplaneInsight};
+use runtime::Shutdown;
+use store::{Error, Snapshot, Store, Write};
+use tokio::{sync::Notify, time::Instant};
+
+use super::connection::{Connection, Taken};
+
+/// How many records are written in one batch.
+const BATCH: usize = 256;
+/// How often a batch is written again after somebody else changed a record in between.
+const ATTEMPTS: usize = 10;
+/// How long another control plane's write may take to arrive here.
+const ARRIVAL: Duration = Duration::from_millis(10);
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Writes what connections have to tell.
+pub struct Writer {
+    store: Arc<dyn Store>,
+    interval: Duration,
+    shutdown: Shutdown,
+    waiting: Mutex<Waiting>,
+    urgent: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    urgent: Queue,
+    /// What may wait for the next interval.
+    patient: Queue,
+    /// When patience ends.
+    due: Option<Instant>,
+    /// Somebody is writing, or is about to.
+    running: bool,
+}
+
+/// Connections in the order they came, each once.
+#[derive(Default)]
+struct Queue {
+    order: Vec<Arc<Connection>>,
+    known: HashSet<String>,
+}
+
+impl Queue {
+    fn add(&mut self, connection: &Arc<Connection>) {
+        if self.known.insert(connection.id().to_owned()) {
+            self.order.push(connection.clone());
+        }
+    }
+
+    fn take(&mut self) -> Vec<Arc<Connection>> {
+        self.known.clear();
+        std::mem::take(&mut self.order)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+/// What to do next.
+enum Next {
+    Write(Vec<Arc<Connection>>),
+    Wait(Instant),
+    Done,
+}
+
+/// A batch, and who is in it.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<Write>,
+    taken: Vec<(Arc<Connection>, Taken)>,
+}
+
+impl Writer {
+    /// `interval` is how long it may take until the store knows how a proxy fares.
+    pub fn new(store: Arc<dyn Store>, interval: Duration, shutdown: Shutdown) -> Arc<Writer> {
+        let (waiting, urgent) = (Mutex::default(), Notify::new());
+        Arc::new(Writer { store, interval, shutdown, waiting, urgent })
+    }
+
+    /// Writes what is known about the connection with the next batch.
+    pub fn soon(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let mut waiting = self.waiting();
+        waiting.patient.add(connection);
+        waiting.due.get_or_insert_with(|| Instant::now() + self.interval);
+        self.run(waiting);
+    }
+
+    /// As [`Writer::soon`], without waiting for others.
+    pub fn at_once(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let mut waiting = self.waiting();
+        waiting.urgent.add(connection);
+        self.urgent.notify_one();
+        self.run(waiting);
+    }
+
+    /// As [`Writer::at_once`], and waits until it is done or cannot be.
+    pub async fn now(self: &Arc<Self>, connection: &Arc<Connection>) {
+        self.at_once(connection);
+        connection.settled().await;
+    }
+
+    fn run(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
+        if std::mem::replace(&mut waiting.running, true) {
+            return;
+        }
+        let writer = self.clone();
+        self.shutdown.spawn(async move {
+            loop {
+                match writer.next() {
+                    Next::Write(connections) => writer.write_all(connections).await,
+                    Next::Wait(due) => tokio::select! {
+                        () = tokio::time::sleep_until(due) => {}
+                        () = writer.urgent.notified() => {}
+                        () = writer.shutdown.begun() => {}
+                    },
+                    Next::Done => return,
+                }
+            }
+        });
+    }
+
+    fn next(&self) -> Next {
+        let mut waiting = self.waiting();
+        if !waiting.urgent.is_empty() {
+            return Next::Write(waiting.urgent.take());
+        }
+        match waiting.due {
+            Some(due) if due > Instant::now() && !self.shutdown.token().is_cancelled() => Next::Wait(due),
+            Some(_) => {
+                waiting.due = None;
+                Next::Write(waiting.patient.take())
+            }
+            None => {
+                waiting.running = false;
+                Next::Done
+            }
+        }
+    }
+
+    async fn write_all(self: &Arc<Self>, connections: Vec<Arc<Connection>>) {
+        for connections in connections.chunks(BATCH) {
+            let Err(error) = self.write(connections).await else { continue };
+            let proxies = connections.len();
+            if self.shutdown.token().is_cancelled() {
+                tracing::warn!(%error, proxies, "insights could not be written before the end");
+                continue;
+            }
+            tracing::warn!(%error, proxies, "insights could not be written; they will be tried again");
+            let mut waiting = self.waiting();
+            connections.iter().for_each(|connection| waiting.patient.add(connection));
+            waiting.due = Some(Instant::now() + PAUSE.max(self.interval));
+        }
+    }
+
+    /// Writes what is known about these connections, whatever others write meanwhile. Whoever waits for
+    /// that is told, also when it cannot be done.
+    async fn write(&self, connections: &[Arc<Connection>]) -> Result<(), Error> {
+        let mut attempts = 1;
+        let mut without = Vec::new();
+        loop {
+            let snapshot = self.store.snapshot();
+            let batch = match &snapshot {
+                Ok(snapshot) => batch(snapshot, connections, &without),
+                Err(_) => Batch { taken: unknown(connections), ..Batch::default() },
+            };
+            let revision = snapshot.as_ref().map_or(0, |snapshot| snapshot.revision());
+            let written = match snapshot {
+                Ok(_) if batch.writes.is_empty() => Ok(()),
+                Ok(_) => self.store.write(batch.writes).await.map(drop),
+                Err(error) => Err(error),
+            };
+            let error = match written {
+                Ok(()) => {
+                    batch.taken.into_iter().for_each(|(connection, taken)| connection.recorded(taken));
+                    return Ok(());
+                }
+                // Nobody has anything to tell about a proxy without a Dataplane.
+                Err(Error::OwnerMissing { owned, .. }) if !without.contains(&owned) => {
+                    without.push(owned);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let outdated =
+                matches!(error, Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_));
+            if !outdated || attempts == ATTEMPTS {
+                batch.taken.into_iter().for_each(|(connection, taken)| connection.settle(taken));
+                return Err(error);
+            }
+            attempts += 1;
+            if self.store.snapshot().is_ok_and(|newer| newer.revision() == revision) {
+                tokio::time::sleep(ARRIVAL).await;
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What to write so that the records say what is known; records `without` are left alone.
+fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) -> Batch {
+    let mut batch = Batch::default();
+    let mut records: BTreeMap<&Key, (&Key, Option<DataplaneInsight>)> = BTreeMap::new();
+    for connection in connections {
+        let (_, insight) = records.entry(connection.insight()).or_insert_with(|| {
+            let stored = snapshot.get(connection.insight());
+            (connection.dataplane(), stored.and_then(|stored| stored.spec.get().cloned()))
+        });
+        // Described all the same, so that nobody waits for it; what is left alone is not on record.
+        let mut aside = None;
+        let left_alone = without.contains(connection.insight());
+        let taken = connection.describe(if left_alone { &mut aside } else { insight });
+        batch.taken.push((connection.clone(), if left_alone { taken.not_recorded() } else { taken }));
+    }
+    let now = Timestamp::now();
+    for (key, (dataplane, insight)) in records {
+        let Some(insight) = insight else { continue };
+        let spec = Spec::from(insight);
+        match snapshot.get(key) {
+            Some(stored) if stored.spec == spec => {}
+            Some(stored) => batch.writes.push(Write::Update {
+                resource: Resource { spec, modified: now, ..Resource::clone(stored) },
+                expected: stored.version,
+            }),
+            None => batch.writes.push(Write::Create(Resource {
+                key: key.clone(),
+                labels: Labels::new(),
+                created: now,
+                modified: now,
+                version: 0,
+                owner: Some(dataplane.clone()),
+                spec,
+                status: None,
+            })),
+        }
+    }
+    batch
+}
+
+/// Everybody, for when nothing can be said about what is on record.
+fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, Taken)> {
+    connections.iter().map(|connection| (connection.clone(), connection.describe(&mut None))).collect()
+}
