@@ -34,11 +34,11 @@ pub fn system_bundle() -> Option<&'static str> {
 /// machine trusts; with `skip_verify`, anybody.
 pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier: Arc<dyn ServerCertVerifier> = match (ca, skip_verify) {
+    let trusted = match (ca, skip_verify) {
         (Some((pem, origin)), false) => {
             let certificates = runtime::tls::certificates(pem)
                 .map_err(|error| Failure::invalid(format!("{origin} is not a CA certificate: {error}")))?;
-            vouched_for(certificates, provider.clone())?
+            Some(Vouched::by(certificates, provider.clone())?)
         }
         (None, false) => {
             let pem = system_bundle().and_then(|path| std::fs::read_to_string(path).ok());
@@ -49,10 +49,11 @@ pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result
                      pass its CA with --ca-cert-file (or --skip-verify to try things out)",
                 ));
             };
-            vouched_for(certificates, provider.clone())?
+            Some(Vouched::by(certificates, provider.clone())?)
         }
-        (_, true) => Arc::new(Anybody(provider.clone())),
+        (_, true) => None,
     };
+    let verifier = Arc::new(Verifier { trusted, provider: provider.clone() });
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Failure::failed(format!("cannot set up TLS: {error}")))?;
@@ -61,29 +62,15 @@ pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result
     Ok(config)
 }
 
-fn vouched_for(
-    certificates: Vec<CertificateDer<'static>>,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>> {
-    let mut roots = RootCertStore::empty();
-    // A bundle may have a certificate or two nobody can use; the rest still counts.
-    roots.add_parsable_certificates(certificates.iter().cloned());
-    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| Failure::invalid(format!("the CA certificate cannot be used: {error}")))?;
-    Ok(Arc::new(Vouched { certificates, signed }))
-}
-
-/// Accepts what a known certificate signed, and a known certificate itself. The second case stands
-/// apart because control planes that make their own certificate let it call itself a CA, which the
-/// standard verifier refuses as a server's own certificate.
+/// Checks that a server has the key of its certificate and, unless anybody is trusted, that somebody
+/// vouches for the certificate.
 #[derive(Debug)]
-struct Vouched {
-    certificates: Vec<CertificateDer<'static>>,
-    signed: Arc<WebPkiServerVerifier>,
+struct Verifier {
+    trusted: Option<Vouched>,
+    provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Vouched {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -92,14 +79,13 @@ impl ServerCertVerifier for Vouched {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        let verified =
-            self.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            // Time has been looked at before this error arises; the name has not.
-            Err(error)
-                if self.certificates.iter().any(|known| known == end_entity)
-                    && format!("{error:?}").contains("CaUsedAsEndEntity") =>
-            {
+        let Some(trusted) = &self.trusted else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let signed =
+            trusted.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match signed {
+            Err(error) if trusted.knows(end_entity, &error) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -113,7 +99,8 @@ impl ServerCertVerifier for Vouched {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -122,49 +109,39 @@ impl ServerCertVerifier for Vouched {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
-/// Accepts any certificate whose key the server has.
+/// Accepts what a known certificate signed, and a known certificate itself. The second case stands
+/// apart because control planes that make their own certificate let it call itself a CA, which the
+/// standard verifier refuses as a server's own certificate.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct Vouched {
+    certificates: Vec<CertificateDer<'static>>,
+    signed: Arc<WebPkiServerVerifier>,
+}
 
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+impl Vouched {
+    fn by(certificates: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Result<Vouched> {
+        let mut roots = RootCertStore::empty();
+        // A bundle may have a certificate or two nobody can use; the rest still counts.
+        roots.add_parsable_certificates(certificates.iter().cloned());
+        let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| Failure::invalid(format!("the CA certificate cannot be used: {error}")))?;
+        Ok(Vouched { certificates, signed })
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    /// Whether the certificate is a known one that was refused only for calling itself a CA. Time has
+    /// been looked at before that error arises; the name has not.
+    fn knows(&self, end_entity: &CertificateDer<'_>, error: &rustls::Error) -> bool {
+        self.certificates.iter().any(|known| known == end_entity)
+            && format!("{error:?}").contains("CaUsedAsEndEntity")
     }
 }
