@@ -17,7 +17,7 @@ impl Sections {
     }
 
     pub fn begin(&mut self, title: &str) -> &mut Vec<Vec<String>> {
-        let index = match self.0.iter().position(|(known, _)| known == title) {
+        let index = match self.0.iter().rposition(|(known, _)| known == title) {
             Some(index) => index,
             None => {
                 self.0.push((title.to_owned(), Vec::new()));
