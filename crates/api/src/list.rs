@@ -1,8 +1,10 @@
 //! Lists: pages of a collection, in the order of mesh and name.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use http::header::HOST;
-use resources::{Kind, Resource, format::universal};
+use resources::{Kind, Resource, format::universal::Shown};
 use runtime::listen::Peer;
 use serde::Serialize;
 use serde_json::Value;
@@ -42,17 +44,17 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     if watch::is_wanted(call) {
         return watch::stream(call, kind, &snapshot);
     }
-    let listing = page(call, kind, &snapshot, universal::render)?;
+    let listing = page(call, kind, &snapshot, |resource| Shown(resource.clone()))?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 
 /// The page of resources the request asks for, each shown by `render`.
-pub fn page(
+pub fn page<T>(
     call: &Call,
     kind: Kind,
     snapshot: &Snapshot,
-    render: impl Fn(&Resource) -> Value,
-) -> Result<Listing, Error> {
+    render: impl Fn(&Arc<Resource>) -> T,
+) -> Result<Listing<T>, Error> {
     let mesh = call.mesh(snapshot)?;
     call.check_access(kind)?;
     let paging = Paging::read(call)?;
@@ -62,7 +64,7 @@ pub fn page(
     } else {
         snapshot.page_where(kind, mesh, paging.offset, paging.size, |resource| filter.matches(resource))
     };
-    let items = items.iter().map(|resource| render(resource)).collect();
+    let items = items.iter().map(render).collect();
     Ok(Listing { total, items, next: paging.next(call, total) })
 }
 

@@ -239,6 +239,18 @@ macro_rules! kinds {
             }
         }
 
+        impl serde::Serialize for Spec {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $(Spec::$variant(spec) => spec.as_ref().serialize(serializer)),* }
+            }
+        }
+
+        impl serde::Serialize for Status {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $(Status::$variant(status) => status.as_ref().serialize(serializer)),* }
+            }
+        }
+
         /// The status of a resource of any kind.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Status { $($variant(Arc<<$spec as Schema>::Status>)),* }
@@ -424,7 +436,7 @@ fn spelled(path: &serde_ignored::Path<'_>) -> String {
     }
 }
 
-fn encode<T: serde::Serialize>(value: &T) -> Value {
+pub(crate) fn encode<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_else(|error| {
         // A spec is plain data with string keys, for which serde_json has no failure.
         debug_assert!(false, "encoding a spec failed: {error}");

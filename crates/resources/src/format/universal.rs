@@ -1,9 +1,12 @@
 //! The Universal form: `type`, `mesh`, `name`, `labels`, then the spec inlined or under `spec`.
 
+use std::ops::Deref;
+
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{Error, Parsed, kind_by_name, read_spec, take_labels, take_string};
-use crate::{Draft, Form, Key, Kind, Resource, Scope, naming::sni};
+use crate::{Draft, Form, Key, Kind, Labels, Resource, Scope, Spec, Status, kind::encode, naming::sni};
 
 /// Fields of a resource that only the control plane writes: accepted from users and ignored.
 const COMPUTED: [&str; 5] = ["creationTime", "modificationTime", "kri", "snis", "status"];
@@ -49,36 +52,78 @@ pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
 
 /// Writes a stored resource as the REST API shows it.
 pub fn render(resource: &Resource) -> Value {
-    let descriptor = resource.kind().descriptor();
-    let mut out = identity(&resource.key);
-    out.insert("creationTime".into(), resource.created.to_string().into());
-    out.insert("modificationTime".into(), resource.modified.to_string().into());
-    if !resource.labels.is_empty() {
-        out.insert("labels".into(), label_object(&resource.labels));
-    }
-    if let Some(kri) = resource.kri("") {
-        out.insert("kri".into(), kri.to_string().into());
-    }
-    match descriptor.form {
-        Form::Inline => append(&mut out, resource.spec.to_json()),
-        Form::Spec => {
-            let snis = sni::computed(resource);
-            if !snis.is_empty() {
-                let list = snis
-                    .into_iter()
-                    .map(|(port, sni)| serde_json::json!({ "port": port, "sni": sni }))
-                    .collect();
-                out.insert("snis".into(), Value::Array(list));
-            }
-            out.insert("spec".into(), resource.spec.to_json());
-            if descriptor.has_status {
-                let status =
-                    resource.status.as_ref().map_or_else(|| Value::Object(Map::new()), |s| s.to_json());
-                out.insert("status".into(), status);
-            }
+    encode(&Shown(resource))
+}
+
+/// A stored resource as the REST API shows it. Lists write it out directly: a page is thousands of small
+/// values otherwise, and an allocator that has given out many takes its time for each.
+#[derive(Debug, Clone)]
+pub struct Shown<R>(pub R);
+
+impl<R: Deref<Target = Resource>> Serialize for Shown<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let resource: &Resource = &self.0;
+        let descriptor = resource.kind().descriptor();
+        let inline = descriptor.form == Form::Inline;
+        let status = resource.status.as_ref().map_or(Observed::Nothing {}, Observed::Status);
+        Fields {
+            type_: descriptor.name,
+            mesh: (descriptor.scope == Scope::Mesh).then_some(&*resource.key.mesh),
+            name: &resource.key.name,
+            creation_time: resource.created.to_string(),
+            modification_time: resource.modified.to_string(),
+            labels: Some(&resource.labels).filter(|labels| !labels.is_empty()),
+            kri: resource.kri("").map(|kri| kri.to_string()),
+            inlined: inline.then_some(&resource.spec),
+            snis: if inline { Vec::new() } else { snis(resource) },
+            spec: (!inline).then_some(&resource.spec),
+            status: (!inline && descriptor.has_status).then_some(status),
         }
+        .serialize(serializer)
     }
-    Value::Object(out)
+}
+
+/// The fields of a resource in the order in which they are shown.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields<'r> {
+    #[serde(rename = "type")]
+    type_: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mesh: Option<&'r str>,
+    name: &'r str,
+    creation_time: String,
+    modification_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<&'r Labels>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kri: Option<String>,
+    #[serde(flatten)]
+    inlined: Option<&'r Spec>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    snis: Vec<ComputedSni>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<&'r Spec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Observed<'r>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Observed<'r> {
+    Status(&'r Status),
+    /// Shown as an empty object.
+    Nothing {},
+}
+
+#[derive(Serialize)]
+struct ComputedSni {
+    port: u32,
+    sni: String,
+}
+
+fn snis(resource: &Resource) -> Vec<ComputedSni> {
+    sni::computed(resource).into_iter().map(|(port, sni)| ComputedSni { port, sni }).collect()
 }
 
 /// Writes a draft, the way a user would have written it.

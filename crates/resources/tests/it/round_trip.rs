@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use resources::{Kind, Spec, format::yaml};
+use jiff::Timestamp;
+use resources::{
+    Form, Key, Kind, Resource, Spec,
+    format::{universal, yaml},
+};
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
@@ -43,6 +47,39 @@ fn a_full_spec_of_every_kind_is_written_as_it_was_read() {
         let spec = read(kind, full(kind));
         assert_eq!(spec.to_json(), full(kind), "{kind}");
         survives(&spec);
+    }
+}
+
+/// Written out directly a field given twice would appear twice.
+#[test]
+fn every_kind_is_shown_with_each_field_once_and_its_spec_and_status_as_they_are() {
+    for &kind in Kind::ALL {
+        let resource = Resource {
+            key: Key::new(kind, "default", "shown"),
+            labels: [("team".to_owned(), "x".to_owned())].into(),
+            created: Timestamp::UNIX_EPOCH,
+            modified: Timestamp::UNIX_EPOCH,
+            version: 1,
+            owner: None,
+            spec: read(kind, full(kind)),
+            status: None,
+        };
+        let value = universal::render(&resource);
+        let text = serde_json::to_string(&universal::Shown(&resource)).unwrap();
+        assert_eq!(text, value.to_string(), "{kind}");
+        let identity = ["type", "name", "creationTime", "modificationTime", "labels"];
+        assert!(identity.iter().all(|field| value.get(field).is_some()), "{kind} {text}");
+        let descriptor = kind.descriptor();
+        match descriptor.form {
+            Form::Spec => {
+                assert_eq!(value["spec"], full(kind), "{kind}");
+                assert_eq!(value.get("status"), descriptor.has_status.then(|| json!({})).as_ref(), "{kind}");
+            }
+            Form::Inline => {
+                let Value::Object(spec) = full(kind) else { panic!("{kind}") };
+                assert!(spec.iter().all(|(field, content)| value[field] == *content), "{kind} {text}");
+            }
+        }
     }
 }
 
