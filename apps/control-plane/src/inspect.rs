@@ -10,8 +10,10 @@
 
 mod client;
 mod layout;
+mod policies;
 mod reach;
 mod redact;
+mod rules;
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -20,18 +22,21 @@ use api::{
     AdminAnswer, AdminView, Format, Inspect, InspectError,
     inspect::{
         layout::Layout,
+        policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
+        rules::RuleList,
     },
 };
 use identity::admin::{self, AdminAuthority};
 use jiff::Timestamp;
-use plan::{AdminTarget, AdminTls, ProxyTraits};
+use plan::{AdminTarget, AdminTls, ProxyTraits, effective::Effective};
 use resources::{
     Key, Kind, Resource,
     kinds::{
         dataplane::{Dataplane, Networking},
         dataplane_insight::DataplaneInsight,
     },
+    naming::Kri,
 };
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
@@ -114,6 +119,24 @@ impl Inspect for Proxies {
         computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
     }
 
+    async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        let said = self.admin(proxy, AdminView::Stats { format: Format::Text, used_only }).await?;
+        let proxy = proxy.clone();
+        computed(move || {
+            let dataplane = mesh.dataplanes.get(&proxy.name).and_then(|dataplane| dataplane.kri(""));
+            let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+            // Without a plan no name is known, and the statistics are told all the same.
+            let plan = plan::for_proxy(&mesh, &traits).ok();
+            let known = plan.map(|plan| plan::meanings(&plan, &dataplane)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&said.body);
+            let summary = envoy::stats::summary(&text, &known, traits.unified_naming);
+            serde_json::to_value(summary).map_err(|error| InspectError::Failed(error.to_string()))
+        })
+        .await
+    }
+
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
@@ -126,6 +149,29 @@ impl Inspect for Proxies {
             Ok(layout::of(&mesh, dataplane, plan))
         })
         .await
+    }
+
+    async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        in_effect(&mesh.clone(), proxy, move |effective, dataplane| {
+            let plan = plan::for_proxy(&mesh, &traits).ok();
+            let plan = plan.as_ref();
+            Ok(rules::Rules { snapshot: &snapshot, mesh: &mesh, dataplane, effective, plan }.list())
+        })
+        .await
+    }
+
+    async fn policies(&self, proxy: &Key, of: &PoliciesOf) -> Result<PolicyList, InspectError> {
+        let (_, mesh) = self.now(&proxy.mesh).await?;
+        let of = of.clone();
+        in_effect(&mesh, proxy, move |effective, dataplane| policies::of(effective, dataplane, &of)).await
+    }
+
+    async fn routes(&self, proxy: &Key, outbound: &Kri) -> Result<RouteList, InspectError> {
+        let (_, mesh) = self.now(&proxy.mesh).await?;
+        let outbound = outbound.clone();
+        in_effect(&mesh, proxy, move |effective, _| Ok(policies::routes(effective, &outbound))).await
     }
 
     async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
@@ -154,6 +200,21 @@ async fn computed<T: Send + 'static>(
 ) -> Result<T, InspectError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| InspectError::Failed(error.to_string()))?
+}
+
+/// Asks the policies in effect for a proxy.
+async fn in_effect<T: Send + 'static>(
+    mesh: &Arc<MeshSnapshot>,
+    proxy: &Key,
+    ask: impl FnOnce(&Effective<'_>, &Resource) -> Result<T, InspectError> + Send + 'static,
+) -> Result<T, InspectError> {
+    let (mesh, proxy) = (mesh.clone(), proxy.clone());
+    computed(move || {
+        let dataplane = mesh.dataplanes.get(&proxy.name);
+        let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+        ask(&Effective::of(&mesh, dataplane), dataplane)
+    })
+    .await
 }
 
 /// What a proxy that is not connected here said when it last was; or what most proxies are like.

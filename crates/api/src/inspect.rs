@@ -4,6 +4,7 @@
 //! business: whoever implements [`Inspect`].
 
 pub mod layout;
+pub mod policies;
 pub mod reach;
 pub mod rules;
 
@@ -18,6 +19,7 @@ use http::{HeaderValue, header::CONTENT_TYPE};
 use resources::{
     Key, Kind, Resource,
     kinds::mesh::{Mesh, MeshServicesMode},
+    naming::{self, Kri},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -32,8 +34,9 @@ use crate::{
     route::Operation,
 };
 use layout::Layout;
+use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
-use rules::Meta;
+use rules::{Meta, RuleList};
 
 /// Reaches proxies.
 #[async_trait::async_trait]
@@ -44,8 +47,20 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
     async fn config(&self, proxy: &Key) -> Result<Value, InspectError>;
 
+    /// What the proxy counts, by the names of its resources.
+    async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError>;
+
     /// What the proxy consists of, connected or not.
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError>;
+
+    /// Every rule in effect for the proxy.
+    async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError>;
+
+    /// The policies in effect for a part of the proxy.
+    async fn policies(&self, proxy: &Key, of: &PoliciesOf) -> Result<PolicyList, InspectError>;
+
+    /// The routes of one of the proxy's outbounds.
+    async fn routes(&self, proxy: &Key, outbound: &Kri) -> Result<RouteList, InspectError>;
 
     /// The Dataplanes that a policy selects, by name.
     async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
@@ -116,6 +131,7 @@ impl From<InspectError> for Error {
 pub async fn admin(call: Call) -> Result<Response, Error> {
     let rules = &call.context.settings.access;
     let (view, allowed, action) = match call.route.operation {
+        Operation::ProxyStats if call.query("format") == Some("summary") => return summary(call).await,
         Operation::ProxyStats => {
             let view = AdminView::Stats { format: format(&call)?, used_only: flag(&call, "usedonly", true)? };
             (view, &rules.view_stats, "view stats")
@@ -134,6 +150,14 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
     let mut response = Body::from(answer.body).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     Ok(response)
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/stats?format=summary`.
+async fn summary(call: Call) -> Result<Response, Error> {
+    access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
+    let used_only = flag(&call, "usedonly", true)?;
+    Ok(json::ok(&inspect.stats_summary(&proxy, used_only).await?))
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_config`.
@@ -156,6 +180,37 @@ pub async fn layout(call: Call) -> Result<Response, Error> {
     exclusive(&call, &snapshot, "_layout")?;
     let layout = inspect.layout(&dataplane(&call, "Failed to retrieve Dataplane")?).await?;
     Ok(shown(&layout, &snapshot))
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/_rules`.
+pub async fn rules(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let rules = inspect.rules(&dataplane(&call, "Could not retrieve Dataplane")?).await?;
+    Ok(shown(&rules, &snapshot))
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/…/_policies`.
+pub async fn policies(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    exclusive(&call, &snapshot, "_policies")?;
+    let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
+    let of = match call.route.operation {
+        Operation::InboundPolicies => PoliciesOf::Inbound(identifier(&call, "kri")?),
+        Operation::OutboundPolicies => PoliciesOf::Outbound(identifier(&call, "kri")?),
+        Operation::RoutePolicies => {
+            PoliciesOf::Route { outbound: identifier(&call, "kri")?, route: identifier(&call, "route")? }
+        }
+        _ => PoliciesOf::Proxy,
+    };
+    Ok(shown(&inspect.policies(&proxy, &of).await?, &snapshot))
+}
+
+/// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes`.
+pub async fn routes(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    exclusive(&call, &snapshot, "_policies")?;
+    let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
+    Ok(shown(&inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot))
 }
 
 /// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`.
@@ -228,6 +283,10 @@ fn exclusive(call: &Call, snapshot: &Snapshot, view: &str) -> Result<(), Error> 
     Err(Error::BadRequest(format!("can't use {view} endpoint without meshService enabled")))
 }
 
+fn identifier(call: &Call, param: &str) -> Result<Kri, Error> {
+    call.param(param).parse().map_err(|error: naming::Error| Error::BadRequest(error.to_string()))
+}
+
 /// The Dataplane of the path; `missing` is what to say when there is none.
 fn dataplane(call: &Call, missing: &str) -> Result<Key, Error> {
     let snapshot = call.snapshot()?;
@@ -244,7 +303,9 @@ fn format(call: &Call) -> Result<Format, Error> {
         None | Some("text") => Ok(Format::Text),
         Some("json") => Ok(Format::Json),
         Some(other) => {
-            Err(Error::BadRequest(format!("format {other:?} is not known: it is `text` or `json`")))
+            let summary = if call.route.operation == Operation::ProxyStats { ", or `summary`" } else { "" };
+            let known = format!("it is `text` or `json`{summary}");
+            Err(Error::BadRequest(format!("format {other:?} is not known: {known}")))
         }
     }
 }

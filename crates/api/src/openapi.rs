@@ -5,7 +5,12 @@ use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    inspect::{layout::Layout, reach::Reach, rules::Meta},
+    inspect::{
+        layout::Layout,
+        policies::{PolicyList, RouteList},
+        reach::Reach,
+        rules::{Meta, RuleList},
+    },
     route::{self, Operation, Route},
 };
 
@@ -111,6 +116,7 @@ fn fixed_schemas() -> Map<String, Value> {
             "type": "object",
             "properties": { "warnings": { "type": "array", "items": text() } },
         },
+        "StatsSummary": stats_summary(),
         "Problem": {
             "type": "object",
             "required": ["type", "status", "title", "detail"],
@@ -133,6 +139,34 @@ fn fixed_schemas() -> Map<String, Value> {
         Value::Object(schemas) => schemas,
         _ => Map::new(),
     }
+}
+
+/// What `stats?format=summary` answers.
+fn stats_summary() -> Value {
+    json!({
+        "type": "object",
+        "required": ["unifiedNaming", "resources"],
+        "properties": {
+            "unifiedNaming": { "type": "boolean" },
+            "resources": {
+                "type": "object",
+                "description": "By the name of the resource in Envoy.",
+                "additionalProperties": {
+                    "type": "object",
+                    "required": ["class", "stats"],
+                    "properties": {
+                        "class": { "enum": ["kri", "self", "system", "legacy", "other"] },
+                        "kri": { "type": "string" },
+                        "link": { "type": "string" },
+                        "stats": { "type": "object", "additionalProperties": {
+                            "type": "object",
+                            "additionalProperties": { "type": ["integer", "string"] },
+                        } },
+                    },
+                },
+            },
+        },
+    })
 }
 
 /// The parameters of the path, which all its methods share.
@@ -200,10 +234,18 @@ fn summary(operation: Operation) -> String {
         Operation::Hostnames => "The hostnames of a service".into(),
         Operation::ServiceDataplanes => "The Dataplanes of a MeshService".into(),
         Operation::ProxyXds => "The configuration a proxy has, as Envoy dumps it, without secrets".into(),
-        Operation::ProxyStats => "The statistics of a proxy".into(),
+        Operation::ProxyStats => {
+            "The statistics of a proxy; with format=summary by the names of its resources".into()
+        }
         Operation::ProxyClusters => "The clusters of a proxy and how they are".into(),
         Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
         Operation::ProxyLayout => "What a proxy consists of, and what it is called in Envoy".into(),
+        Operation::ProxyRules => "Every rule in effect for a proxy".into(),
+        Operation::ProxyPolicies => "The policies in effect for a proxy as a whole".into(),
+        Operation::InboundPolicies => "The policies in effect for an inbound of a proxy".into(),
+        Operation::OutboundPolicies => "The policies in effect for an outbound of a proxy".into(),
+        Operation::OutboundRoutes => "The routes of an outbound of a proxy".into(),
+        Operation::RoutePolicies => "The policies in effect for a route of an outbound".into(),
         Operation::PolicyDataplanes(kind) => format!("The Dataplanes that a {} selects", kind.name()),
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
@@ -237,6 +279,12 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::ProxyClusters
         | Operation::ProxyConfig
         | Operation::ProxyLayout
+        | Operation::ProxyRules
+        | Operation::ProxyPolicies
+        | Operation::InboundPolicies
+        | Operation::OutboundPolicies
+        | Operation::OutboundRoutes
+        | Operation::RoutePolicies
         | Operation::PolicyDataplanes(_)
         | Operation::Access => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
@@ -317,12 +365,22 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
             json!({ "text/plain": { "schema": { "type": "string" } } })
         }
-        Operation::ProxyStats | Operation::ProxyClusters => json!({
+        Operation::ProxyStats => json!({
+            "text/plain": { "schema": { "type": "string" } },
+            "application/json": { "schema": { "anyOf": [reference("StatsSummary"), anything()] } },
+        }),
+        Operation::ProxyClusters => json!({
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": anything() },
         }),
         Operation::PolicyDataplanes(_) => json_of(listing(generator.subschema_for::<Meta>().to_value())),
         Operation::ProxyLayout => json_of(generator.subschema_for::<Layout>().to_value()),
+        Operation::ProxyRules => json_of(generator.subschema_for::<RuleList>().to_value()),
+        Operation::ProxyPolicies
+        | Operation::InboundPolicies
+        | Operation::OutboundPolicies
+        | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
+        Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
         _ => json_of(anything()),
     };

@@ -27,6 +27,12 @@ pub enum Operation {
     ProxyClusters,
     ProxyConfig,
     ProxyLayout,
+    ProxyRules,
+    ProxyPolicies,
+    InboundPolicies,
+    OutboundPolicies,
+    OutboundRoutes,
+    RoutePolicies,
     PolicyDataplanes(Kind),
     Access,
     ServiceInsightList,
@@ -93,6 +99,18 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/clusters", Operation::ProxyClusters),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_config", Operation::ProxyConfig),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_layout", Operation::ProxyLayout),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_rules", Operation::ProxyRules),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_policies", Operation::ProxyPolicies),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_inbounds/{kri}/_policies", Operation::InboundPolicies),
+        Route::get(
+            "/meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_policies",
+            Operation::OutboundPolicies,
+        ),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes", Operation::OutboundRoutes),
+        Route::get(
+            "/meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes/{route}/_policies",
+            Operation::RoutePolicies,
+        ),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
     ]
 }

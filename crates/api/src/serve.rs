@@ -97,6 +97,12 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => inspect::admin(call).await,
         Operation::ProxyConfig => inspect::config(call).await,
         Operation::ProxyLayout => inspect::layout(call).await,
+        Operation::ProxyRules => inspect::rules(call).await,
+        Operation::ProxyPolicies
+        | Operation::InboundPolicies
+        | Operation::OutboundPolicies
+        | Operation::RoutePolicies => inspect::policies(call).await,
+        Operation::OutboundRoutes => inspect::routes(call).await,
         Operation::PolicyDataplanes(kind) => inspect::selected(call, kind).await,
         Operation::Access => inspect::reach(call).await,
         Operation::ServiceInsightList => service_insight::list(&call),

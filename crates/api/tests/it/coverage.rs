@@ -93,25 +93,6 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
             let path = template.replace("{mesh}", "default").replace("{name}", "sample");
             Case::get(path, vec![("/total", json!(1)), ("/items/0/type", json!("Dataplane"))])
         }
-        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => {
-            Case::get(template.replace("{mesh}", "default").replace("{name}", "sample"), Vec::new())
-        }
-        Operation::ProxyConfig => {
-            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-            Case::get(path, vec![("/xds/a.Type/of", json!("sample"))])
-        }
-        Operation::ProxyLayout => {
-            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-            Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
-        }
-        Operation::PolicyDataplanes(_) => {
-            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
-        }
-        Operation::Access => {
-            let path = format!("{}?from=a&to=b", template.replace("{mesh}", "default"));
-            Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
-        }
         Operation::ServiceInsightList => {
             let expect = vec![("/total", json!(2)), ("/items/0/name", json!("backend"))];
             Case::get(template.replace("{mesh}", "default"), expect)
@@ -119,6 +100,42 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::ServiceInsight => {
             let path = template.replace("{mesh}", "default").replace("{name}", "backend");
             Case::get(path, vec![("/dataplanes/total", json!(3)), ("/addressPort", json!("backend.mesh:80"))])
+        }
+        inspecting => inspect_case(inspecting, template),
+    }
+}
+
+/// Looking into proxies.
+fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
+    let path = template.replace("{mesh}", "default").replace("{name}", "sample");
+    match operation {
+        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => Case::get(path, Vec::new()),
+        Operation::ProxyConfig => Case::get(path, vec![("/xds/a.Type/of", json!("sample"))]),
+        Operation::ProxyLayout => {
+            Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
+        }
+        Operation::ProxyRules => {
+            Case::get(path, vec![("/resource/name", json!("sample")), ("/rules", json!([]))])
+        }
+        Operation::ProxyPolicies
+        | Operation::InboundPolicies
+        | Operation::OutboundPolicies
+        | Operation::OutboundRoutes
+        | Operation::RoutePolicies => {
+            let path = path.replace("{route}", "kri_mhttpr_default___sample_");
+            let path = path.replace("{kri}", "kri_msvc_default___sample_80");
+            let expect = match operation {
+                Operation::OutboundRoutes => ("/routes/0/kind", json!("MeshTCPRoute")),
+                _ => ("/policies/0/kind", json!("MeshTimeout")),
+            };
+            Case::get(path, vec![expect])
+        }
+        Operation::PolicyDataplanes(_) => {
+            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
+        }
+        Operation::Access => {
+            let path = format!("{path}?from=a&to=b");
+            Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
         }
         _ => None,
     }

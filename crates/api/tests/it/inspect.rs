@@ -6,13 +6,15 @@ use api::{
     Access, AdminAnswer, AdminView, Allowed, Format, Inspect, InspectError, Settings,
     inspect::{
         layout::Layout,
+        policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
+        rules::{Meta, RuleList},
     },
 };
 use axum::body::Body;
 use http::Method;
 use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, Spec};
+use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
 use store::registrar::Mode;
 
@@ -47,8 +49,36 @@ impl Inspect for FakeProxies {
         }
     }
 
+    async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
+        Ok(json!({ "of": *proxy.name, "usedOnly": used_only }))
+    }
+
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
         Ok(Layout { kri: format!("layout of {}", proxy.name), ..Layout::default() })
+    }
+
+    async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
+        let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
+        Ok(RuleList { http_matches: Vec::new(), resource, rules: Vec::new() })
+    }
+
+    /// One policy, whose conf says what was asked for.
+    async fn policies(&self, _: &Key, of: &PoliciesOf) -> Result<PolicyList, InspectError> {
+        let conf = match of {
+            PoliciesOf::Proxy => "proxy".to_owned(),
+            PoliciesOf::Inbound(kri) => format!("inbound {}", kri.section),
+            PoliciesOf::Outbound(kri) => format!("outbound {kri}"),
+            PoliciesOf::Route { outbound, route } => format!("route {} to {}", route.name, outbound.name),
+        };
+        let kind = Kind::MeshTimeout.name();
+        let policy = EffectivePolicy { conf: Some(conf.into()), kind, origins: Vec::new(), rules: None };
+        Ok(PolicyList { policies: vec![policy] })
+    }
+
+    async fn routes(&self, _: &Key, outbound: &Kri) -> Result<RouteList, InspectError> {
+        let kind = if outbound.name == "http" { Kind::MeshHTTPRoute } else { Kind::MeshTCPRoute };
+        let routes = EffectiveRoutes { kind: kind.name(), origins: Vec::new(), rules: Vec::new() };
+        Ok(RouteList { routes: vec![routes] })
     }
 
     /// Every policy selects the same three.
@@ -123,10 +153,28 @@ async fn a_proxy_is_asked_for_what_the_path_and_the_query_say() {
 }
 
 #[tokio::test]
+async fn statistics_come_as_a_summary_where_that_is_asked_for() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    for (query, used_only) in [("", true), ("&usedonly=false", false)] {
+        let path = format!("/meshes/default/dataplanes/web/stats?format=summary{query}");
+        let answer = world.get(&path).await.expect(200);
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert_eq!(answer.json(), json!({ "of": "web", "usedOnly": used_only }));
+    }
+    let answer = world.get("/meshes/default/dataplanes/none/stats?format=summary").await;
+    answer.expect_problem(404, "Could not get dataplane resource", "Not found");
+}
+
+#[tokio::test]
 async fn a_query_that_means_nothing_is_refused() {
     let world = with_dataplanes(zone(), Settings::default()).await;
     for (path, detail) in [
         ("stats?usedonly=maybe", "bad request: usedonly \"maybe\" is not known: it is `true` or `false`"),
+        (
+            "stats?format=xml",
+            "bad request: format \"xml\" is not known: it is `text` or `json`, or `summary`",
+        ),
+        ("clusters?format=summary", "bad request: format \"summary\" is not known: it is `text` or `json`"),
         ("clusters?format=xml", "bad request: format \"xml\" is not known: it is `text` or `json`"),
         (
             "_config?shadow=true",
@@ -169,7 +217,7 @@ async fn a_proxy_that_does_not_exist_is_not_found() {
 #[tokio::test]
 async fn a_global_control_plane_has_no_proxies_to_look_into() {
     let world = with_dataplanes(Mode::Global, Settings::default()).await;
-    let views = ["xds", "stats", "clusters", "_config", "_layout"];
+    let views = ["xds", "stats", "clusters", "_config", "_layout", "_rules", "_policies"];
     let of_proxy = views.map(|view| format!("/meshes/default/dataplanes/web/{view}"));
     for path in of_proxy.into_iter().chain(["/meshes/default/_access?from=a&to=b".to_owned()]) {
         world.get(&path).await.expect_problem_titled(405, "Method not Allowed");
@@ -178,12 +226,12 @@ async fn a_global_control_plane_has_no_proxies_to_look_into() {
 
 #[tokio::test]
 async fn every_view_can_be_kept_to_some() {
-    let everybody = ["xds", "stats", "clusters", "_config"];
+    let everybody = ["xds", "stats", "stats?format=summary", "clusters", "_config"];
     let only_admins = Allowed::admins;
     for (access, closed) in [
         (Access::default(), &[][..]),
         (Access { view_config_dump: only_admins(), ..Access::default() }, &["xds", "_config"]),
-        (Access { view_stats: only_admins(), ..Access::default() }, &["stats"]),
+        (Access { view_stats: only_admins(), ..Access::default() }, &["stats", "stats?format=summary"]),
         (Access { view_clusters: only_admins(), ..Access::default() }, &["clusters"]),
     ] {
         let world = with_dataplanes(zone(), Settings { access, ..Settings::default() }).await;
@@ -196,14 +244,74 @@ async fn every_view_can_be_kept_to_some() {
     }
 }
 
+const SERVICE: &str = "kri_msvc_default_east__http_80";
+
 #[tokio::test]
 async fn views_by_identifier_need_a_mesh_of_meshservices() {
     let world = with_dataplanes(zone(), Settings::default()).await;
-    let layout = "/meshes/default/dataplanes/web/_layout";
-    let detail = "bad request: can't use _layout endpoint without meshService enabled";
-    world.get(layout).await.expect_problem(400, "Bad Request", detail);
+    let views = [
+        ("_layout", "_layout"),
+        ("_policies", "_policies"),
+        ("_inbounds/kri_dp_default_east__web_80/_policies", "_policies"),
+        ("_outbounds/kri_msvc_default_east__http_80/_policies", "_policies"),
+        ("_outbounds/kri_msvc_default_east__http_80/_routes", "_policies"),
+        ("_outbounds/kri_msvc_default_east__http_80/_routes/kri_mhttpr_default___r_/_policies", "_policies"),
+    ];
+    let path = |view| format!("/meshes/default/dataplanes/web/{view}");
+    for (view, called) in views {
+        let detail = format!("bad request: can't use {called} endpoint without meshService enabled");
+        world.get(&path(view)).await.expect_problem(400, "Bad Request", &detail);
+    }
+    world.get(&path("_rules")).await.expect(200);
     exclusive(&world).await;
-    assert_eq!(world.get(layout).await.expect(200).json()["kri"], "layout of web");
+    for (view, _) in views {
+        world.get(&path(view)).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn policies_are_asked_for_by_identifier() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    exclusive(&world).await;
+    for (view, expect) in [
+        ("_policies".to_owned(), "proxy".to_owned()),
+        (
+            "_inbounds/kri_dp_default_east__web_http.admin/_policies".to_owned(),
+            "inbound http.admin".to_owned(),
+        ),
+        (format!("_outbounds/{SERVICE}/_policies"), format!("outbound {SERVICE}")),
+        (
+            format!("_outbounds/{SERVICE}/_routes/kri_mhttpr_default___slow_rule_0/_policies"),
+            "route slow to http".to_owned(),
+        ),
+    ] {
+        let answer = world.get(&format!("/meshes/default/dataplanes/web/{view}")).await.expect(200).json();
+        assert_eq!(answer["policies"][0]["conf"], expect, "{view}");
+    }
+    let routes = world.get(&format!("/meshes/default/dataplanes/web/_outbounds/{SERVICE}/_routes")).await;
+    assert_eq!(routes.expect(200).json()["routes"][0]["kind"], "MeshHTTPRoute");
+}
+
+#[tokio::test]
+async fn what_is_no_identifier_is_refused() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    exclusive(&world).await;
+    let id = "id_dp_default_test-zone__dp-1_main-port";
+    for (view, detail) in [
+        (
+            format!("_inbounds/{id}/_policies"),
+            format!("bad request: identifier must start with 'kri': {id:?}"),
+        ),
+        ("_outbounds/x/_policies".to_owned(), "bad request: invalid identifier string: \"x\"".to_owned()),
+        ("_outbounds/x/_routes".to_owned(), "bad request: invalid identifier string: \"x\"".to_owned()),
+        (
+            format!("_outbounds/{SERVICE}/_routes/y/_policies"),
+            "bad request: invalid identifier string: \"y\"".to_owned(),
+        ),
+    ] {
+        let answer = world.get(&format!("/meshes/default/dataplanes/web/{view}")).await;
+        answer.expect_problem(400, "Bad Request", &detail);
+    }
 }
 
 #[tokio::test]
@@ -213,6 +321,8 @@ async fn what_does_not_exist_cannot_be_looked_into() {
     for (path, title) in [
         ("/meshes/default/dataplanes/none/_layout", "Failed to retrieve Dataplane"),
         ("/meshes/none/dataplanes/web/_layout", "Failed to retrieve Mesh"),
+        ("/meshes/default/dataplanes/none/_rules", "Could not retrieve Dataplane"),
+        ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),

@@ -1,0 +1,250 @@
+//! Every rule in effect for a proxy, by kind of policy, as the plan of the proxy sees them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::inspect::rules::{
+    ClientRule, FromRules, HttpMatch, InboundRef, InboundRule, InboundRules, KindRules, Meta, ResourceRule,
+    RuleList, RuleOrigin, TagMatcher,
+};
+use plan::{
+    ProxyPlan,
+    effective::{Effective, KINDS},
+};
+use policy::{ClientMatch, Permissions};
+use resources::{
+    Kind, Resource,
+    kinds::{
+        dataplane::{Dataplane, Inbound, InboundState},
+        mesh::{Mesh, MeshServicesMode},
+        mesh_http_route,
+        mesh_traffic_permission::MeshTrafficPermission,
+    },
+    labels,
+    naming::{Kri, legacy},
+};
+use serde_json::{Value, json};
+use store::Snapshot;
+use topology::{DestinationId, MeshSnapshot};
+
+const IN_ORDER: &str = "fromRules are listed in the order in which they are evaluated, and the first one that \
+     matches a client decides; they are not split into rules that exclude each other";
+const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be told apart and no permission is enforced";
+
+/// What rules are read from.
+pub struct Rules<'a> {
+    pub snapshot: &'a Snapshot,
+    pub mesh: &'a MeshSnapshot,
+    pub dataplane: &'a Resource,
+    pub effective: &'a Effective<'a>,
+    /// `None` where the proxy cannot be planned.
+    pub plan: Option<&'a ProxyPlan>,
+}
+
+impl Rules<'_> {
+    pub fn list(&self) -> RuleList {
+        RuleList {
+            http_matches: self.http_matches(),
+            resource: Meta::of(self.dataplane),
+            rules: KINDS.into_iter().filter_map(|kind| self.of_kind(kind)).collect(),
+        }
+    }
+
+    /// `None` where no policy of the kind says anything.
+    fn of_kind(&self, kind: Kind) -> Option<KindRules> {
+        let policies: BTreeMap<Kri, &Resource> = self
+            .effective
+            .policies(kind)
+            .iter()
+            .filter_map(|policy| Some((policy.kri("")?, &***policy)))
+            .collect();
+        let origins = Origins(&policies);
+        let (from_rules, warnings) = match kind {
+            Kind::MeshTrafficPermission => self.permissions(&origins),
+            _ => Default::default(),
+        };
+        let rules = KindRules {
+            from_rules,
+            inbound_rules: self.inbound_rules(kind, &origins),
+            proxy_rule: None,
+            to_resource_rules: self.resource_rules(kind, &origins),
+            to_rules: self.service_rules(kind, &origins),
+            r#type: kind.name(),
+            warnings,
+        };
+        let silent = rules.from_rules.is_empty()
+            && rules.inbound_rules.is_empty()
+            && rules.to_resource_rules.is_empty()
+            && rules.to_rules.is_empty()
+            && rules.warnings.is_empty();
+        (!silent).then_some(rules)
+    }
+
+    /// The inbounds that are there, by port.
+    fn inbounds(&self) -> Vec<&Inbound> {
+        let all = self.dataplane.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
+        let mut inbounds: Vec<_> = all.iter().filter(|i| i.state != InboundState::Ignored).collect();
+        inbounds.sort_by_key(|inbound| inbound.port);
+        inbounds
+    }
+
+    fn inbound_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<InboundRules> {
+        let shown = |rule: policy::InboundRule| InboundRule {
+            conf: vec![rule.conf],
+            r#match: rule.client.and_then(|client| serde_json::to_value(client).ok()),
+            origin: origins.entry(&rule.origin).into_iter().collect(),
+        };
+        let of_inbound = |inbound: &Inbound| InboundRules {
+            inbound: reference(inbound),
+            rules: self.effective.inbound_rules(kind, inbound).into_iter().map(shown).collect(),
+        };
+        let all = self.inbounds().into_iter().map(of_inbound);
+        all.filter(|of_inbound| !of_inbound.rules.is_empty()).collect()
+    }
+
+    /// Who may call by tags. Who may call by identity is among the rules of inbounds.
+    fn permissions(&self, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
+        let mut warnings = Vec::new();
+        if self.mesh.mtls.is_none() && !origins.0.is_empty() {
+            warnings.push(NO_MTLS.to_owned());
+        }
+        let of_inbound = |inbound: &Inbound| {
+            let permissions = self.effective.permissions(inbound)?;
+            Some(FromRules { inbound: reference(inbound), rules: by_tags(&permissions, origins) })
+        };
+        let all = self.inbounds().into_iter().filter_map(of_inbound);
+        let rules: Vec<FromRules> = all.filter(|of_inbound| !of_inbound.rules.is_empty()).collect();
+        if rules.iter().any(|of_inbound| of_inbound.rules.len() > 1) {
+            warnings.push(IN_ORDER.to_owned());
+        }
+        (rules, warnings)
+    }
+
+    fn resource_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<ResourceRule> {
+        let shown = |rule: &policy::ResourceRule| {
+            Some(ResourceRule {
+                conf: rule.merged.iter().map(|merged| merged.conf.clone()).collect(),
+                origin: rule.origins().into_iter().filter_map(|origin| origins.entry(origin)).collect(),
+                resource_meta: Meta::of(self.resource(&rule.target)?),
+                resource_section_name: rule.target.section.clone(),
+            })
+        };
+        let mut rules: Vec<_> = self.effective.outbound(kind).rules.values().filter_map(shown).collect();
+        rules.sort_by(|a, b| a.resource_meta.name.cmp(&b.resource_meta.name));
+        rules
+    }
+
+    /// The confs of destinations that the proxy knows by tags only.
+    fn service_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<ClientRule> {
+        let mode = self.mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+        if mode == Some(MeshServicesMode::Exclusive) {
+            return Vec::new();
+        }
+        let outbounds = self.plan.into_iter().flat_map(|plan| &plan.outbounds);
+        let services: BTreeSet<&String> = outbounds
+            .filter_map(|outbound| match &outbound.destination {
+                DestinationId::Tags(tags) => tags.get(labels::SERVICE),
+                DestinationId::Port(_) => None,
+            })
+            .collect();
+        let rule = |service: &String| {
+            let merged = self.effective.for_service(kind, service)?;
+            let matcher = TagMatcher { key: labels::SERVICE.to_owned(), not: false, value: service.clone() };
+            Some(ClientRule {
+                origin: origins.policies(&merged.origins),
+                conf: merged.conf,
+                matchers: vec![matcher],
+            })
+        };
+        services.into_iter().filter_map(rule).collect()
+    }
+
+    /// What the routes of the proxy match, by the name that is made of it.
+    fn http_matches(&self) -> Vec<HttpMatch> {
+        let rules = self.effective.outbound(Kind::MeshHTTPRoute).rules.values();
+        let confs = rules.flat_map(|rule| rule.merged.iter().map(|merged| &merged.conf));
+        let entries = confs.filter_map(|conf| conf.get("rules")?.as_array()).flatten();
+        // The name depends on the order of fields, which the typed form fixes.
+        let typed = entries.filter_map(|entry| {
+            let matches = entry.get("matches")?.clone();
+            serde_json::from_value::<Vec<mesh_http_route::Match>>(matches).ok()
+        });
+        let named: BTreeMap<String, Value> = typed
+            .filter_map(|matches| {
+                let text = serde_json::to_string(&matches).ok()?;
+                Some((legacy::route_of_matches(&text), serde_json::to_value(&matches).ok()?))
+            })
+            .collect();
+        named.into_iter().map(|(hash, r#match)| HttpMatch { hash, r#match }).collect()
+    }
+
+    /// The resource that a rule is about.
+    fn resource(&self, target: &Kri) -> Option<&Arc<Resource>> {
+        let whole = target.without_section();
+        match target.kind()? {
+            Kind::Mesh => Some(&self.mesh.mesh),
+            Kind::MeshHTTPRoute => self
+                .mesh
+                .policies_of(Kind::MeshHTTPRoute)
+                .find(|route| route.kri("").as_ref() == Some(&whole)),
+            _ => {
+                let (id, port) = self.mesh.destinations.range(DestinationId::Port(whole.clone())..).next()?;
+                let same = matches!(id, DestinationId::Port(kri) if kri.without_section() == whole);
+                self.snapshot.get(port.service.as_ref().filter(|_| same)?)
+            }
+        }
+    }
+}
+
+/// Policies of one kind, by which rules say where they are from.
+struct Origins<'a>(&'a BTreeMap<Kri, &'a Resource>);
+
+impl Origins<'_> {
+    fn policy(&self, entry: &Kri) -> Option<&Resource> {
+        self.0.get(&entry.without_section()).copied()
+    }
+
+    fn entry(&self, entry: &Kri) -> Option<RuleOrigin> {
+        let index = entry.section.strip_prefix("rule_").and_then(|index| index.parse().ok());
+        Some(RuleOrigin {
+            resource_meta: Meta::of(self.policy(entry)?),
+            rule_index: index.unwrap_or_default(),
+        })
+    }
+
+    /// The policies of entries, each once.
+    fn policies(&self, entries: &[Kri]) -> Vec<Meta> {
+        let mut seen = BTreeSet::new();
+        let first = entries.iter().filter(|entry| seen.insert(entry.without_section()));
+        first.filter_map(|entry| Some(Meta::of(self.policy(entry)?))).collect()
+    }
+}
+
+fn reference(inbound: &Inbound) -> InboundRef {
+    InboundRef { name: inbound.name.clone(), port: inbound.port, tags: inbound.tags.clone() }
+}
+
+/// The rules about clients by their tags, in the order of evaluation.
+fn by_tags(permissions: &Permissions, origins: &Origins<'_>) -> Vec<ClientRule> {
+    let says_from = |entry: &Kri| {
+        let spec = origins.policy(entry).and_then(|policy| policy.spec.get::<MeshTrafficPermission>());
+        spec.is_some_and(|spec| !spec.from.is_empty())
+    };
+    let rules = permissions.rules.iter().filter(|rule| says_from(&rule.origin));
+    rules
+        .map(|rule| {
+            let tags = match &rule.client {
+                ClientMatch::Tags(tags) => tags.clone(),
+                _ => BTreeMap::new(),
+            };
+            let matchers = tags.into_iter().map(|(key, value)| TagMatcher { key, not: false, value });
+            ClientRule {
+                conf: json!({ "action": rule.effect.to_string() }),
+                matchers: matchers.collect(),
+                origin: origins.policies(std::slice::from_ref(&rule.origin)),
+            }
+        })
+        .collect()
+}
