@@ -24,7 +24,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use plan::{AdminTls, ProxyPlan, ProxyTraits};
-use resources::{Key, Kind, kinds::dataplane::Dataplane};
+use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -113,12 +113,12 @@ struct Waiting {
 
 impl Waiting {
     /// What is to be watched for a proxy with this plan; says whether that is something else than before.
-    fn follow(&mut self, plan: &ProxyPlan, choosing: bool) -> bool {
+    fn follow(&mut self, plan: &ProxyPlan) -> bool {
         let troubled = !plan.problems.is_empty();
         let next = Waiting {
-            uses: plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect(),
+            uses: plan.destinations().cloned().collect(),
             open: troubled || !plan.passthrough.is_empty(),
-            choosing,
+            choosing: plan.choosing,
             troubled,
             work: std::mem::take(&mut self.work),
         };
@@ -349,7 +349,7 @@ impl Current {
     /// Whether the endpoints of these destinations are resources of their own. Those of what lies outside
     /// the mesh are part of their cluster.
     fn all_discovered(&self, destinations: &BTreeSet<DestinationId>) -> bool {
-        !self.plan.outbounds.iter().any(|o| o.external.is_some() && destinations.contains(&o.destination))
+        !self.plan.backends.iter().any(|b| b.external.is_some() && destinations.contains(&b.destination))
     }
 }
 
@@ -376,8 +376,7 @@ impl Connected {
                 return None;
             }
         };
-        let watches_others =
-            lock(&self.watcher.state).follow(&plan, chooses(mesh, &self.watcher.traits.name));
+        let watches_others = lock(&self.watcher.state).follow(&plan);
         // A change that came while this was computed was judged by what the proxy used before.
         if watches_others && !self.push.mesh(&mesh.name).is_some_and(|now| Arc::ptr_eq(&now, mesh)) {
             self.watcher.wake();
@@ -416,12 +415,10 @@ impl Connected {
         current: &Current,
     ) -> Current {
         let mut next = current.clone();
-        for outbound in current.plan.outbounds.iter().filter(|o| destinations.contains(&o.destination)) {
-            if let Some(endpoints) = mesh.endpoints.get(&outbound.destination) {
-                next.target.insert(
-                    xds::Type::Endpoint,
-                    self.push.encoder.endpoints(&outbound.names.cluster, endpoints),
-                );
+        for backend in current.plan.backends.iter().filter(|b| destinations.contains(&b.destination)) {
+            if let Some(endpoints) = mesh.endpoints.get(&backend.destination) {
+                let encoded = self.push.encoder.endpoints(&backend.cluster, endpoints);
+                next.target.insert(xds::Type::Endpoint, encoded);
             }
         }
         next
@@ -430,14 +427,6 @@ impl Connected {
 
 fn is_external(destination: &DestinationId) -> bool {
     matches!(destination, DestinationId::Port(kri) if kri.kind() == Some(Kind::MeshExternalService))
-}
-
-/// Whether the Dataplane asks for something that other services than those it uses decide about.
-fn chooses(mesh: &MeshSnapshot, name: &str) -> bool {
-    let dataplane = mesh.dataplanes.get(name).and_then(|dataplane| dataplane.spec.get::<Dataplane>());
-    let outbounds = dataplane.and_then(|dataplane| dataplane.networking.as_ref()).map(|n| &n.outbound);
-    let references = outbounds.into_iter().flatten().filter_map(|outbound| outbound.backend_ref.as_ref());
-    references.into_iter().any(|reference| !reference.labels.is_empty() || reference.port == 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::{
 use http::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
 };
-use plan::{AdminTarget, Passthrough, Timeouts};
+use plan::{AdminTarget, ConnectionTimeouts, Passthrough};
 use prost::Message;
 use resources::naming::Direction;
 use topology::{ClientTls, Endpoints, Protocol};
@@ -186,7 +186,7 @@ fn spoken(protocol: Protocol) -> Option<Http> {
 
 fn options(
     http: Option<Http>,
-    timeouts: Option<Timeouts>,
+    timeouts: Option<ConnectionTimeouts>,
 ) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
     let Some(http) = http else { return HashMap::new() };
     let protocol_config = match http {
@@ -197,7 +197,8 @@ fn options(
     let options = http::HttpProtocolOptions {
         common_http_protocol_options: timeouts.map(|timeouts| core::HttpProtocolOptions {
             idle_timeout: Some(duration(timeouts.idle)),
-            max_stream_duration: (!timeouts.max_stream.is_zero()).then(|| duration(timeouts.max_stream)),
+            max_stream_duration: timeouts.max_stream.map(duration),
+            max_connection_duration: timeouts.max_connection.map(duration),
             ..Default::default()
         }),
         upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)),

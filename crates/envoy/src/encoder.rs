@@ -54,12 +54,14 @@ impl Encoder {
         }
         for outbound in &plan.outbounds {
             self.put(&mut target, &OutboundListener::of(outbound));
-            if let Some(external) = &outbound.external {
-                self.put(&mut target, &ExternalCluster::of(outbound, external));
+        }
+        for backend in &plan.backends {
+            if let Some(external) = &backend.external {
+                self.put(&mut target, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(&plan.mesh, outbound, secrets);
+                let cluster = MeshCluster::of(&plan.mesh, backend, secrets);
                 self.put(&mut target, &cluster);
-                self.put(&mut target, &EndpointsOf { cluster: cluster.name, endpoints: &outbound.endpoints });
+                self.put(&mut target, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }
         }
         for passthrough in &plan.passthrough {

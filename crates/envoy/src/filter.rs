@@ -12,9 +12,9 @@ use envoy_types::pb::envoy::{
 use hcm::http_connection_manager::{
     ForwardClientCertDetails, InternalAddressConfig, RouteSpecifier, SetCurrentClientCertDetails,
 };
-use plan::Timeouts;
+use plan::Share;
 use prost::{Message, Name};
-use topology::Protocol;
+use tcp_proxy::tcp_proxy::ClusterSpecifier;
 
 use crate::proto::{any, bool_value, duration, u32_value};
 
@@ -25,11 +25,6 @@ const INTERNAL_V4: [(&str, u32); 4] =
     [("10.0.0.0", 8), ("192.168.0.0", 16), ("172.16.0.0", 12), ("127.0.0.1", 32)];
 const INTERNAL_V6: [(&str, u32); 2] = [("fd00::", 8), ("::1", 128)];
 
-/// Whether the protocol is understood request by request.
-pub(crate) fn is_http(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc)
-}
-
 /// Requests of HTTP.
 pub(crate) struct HttpFilter {
     pub stats: String,
@@ -38,6 +33,8 @@ pub(crate) struct HttpFilter {
     pub first: Option<hcm::HttpFilter>,
     pub grpc: bool,
     pub ipv6: bool,
+    /// How long the headers of a request may take.
+    pub request_headers: Duration,
     pub direction: Side,
 }
 
@@ -72,7 +69,7 @@ impl HttpFilter {
         };
         if self.direction != Side::Admin {
             manager.stream_idle_timeout = Some(duration(STREAM_IDLE));
-            manager.request_headers_timeout = Some(duration(Duration::ZERO));
+            manager.request_headers_timeout = Some(duration(self.request_headers));
             manager.common_http_protocol_options = Some(core::HttpProtocolOptions {
                 idle_timeout: Some(duration(Duration::ZERO)),
                 ..Default::default()
@@ -92,57 +89,32 @@ impl HttpFilter {
 }
 
 /// Bytes, whatever they mean.
-pub(crate) fn tcp(stats: &str, cluster: &str, idle: Option<Duration>) -> listener::Filter {
+pub(crate) fn tcp(stats: &str, to: ClusterSpecifier, idle: Option<Duration>) -> listener::Filter {
     let proxy = tcp_proxy::TcpProxy {
         stat_prefix: stats.to_owned(),
         idle_timeout: idle.map(duration),
-        cluster_specifier: Some(tcp_proxy::tcp_proxy::ClusterSpecifier::Cluster(cluster.to_owned())),
+        cluster_specifier: Some(to),
         ..Default::default()
     };
     filter("envoy.filters.network.tcp_proxy", &proxy)
 }
 
-/// One virtual host for every domain.
-pub(crate) fn routes(
-    configuration: &str,
-    host: &str,
-    routes: Vec<route::Route>,
-) -> route::RouteConfiguration {
-    route::RouteConfiguration {
-        name: configuration.to_owned(),
-        virtual_hosts: vec![route::VirtualHost {
-            name: host.to_owned(),
-            domains: vec!["*".to_owned()],
-            routes,
-            ..Default::default()
-        }],
-        validate_clusters: Some(bool_value(false)),
-        ..Default::default()
-    }
+/// All bytes to one cluster.
+pub(crate) fn to_cluster(cluster: &str) -> ClusterSpecifier {
+    ClusterSpecifier::Cluster(cluster.to_owned())
 }
 
-/// Requests whose path starts like this go to that cluster.
-pub(crate) fn prefix_route(
-    name: &str,
-    prefix: &str,
-    cluster: &str,
-    timeouts: Option<Timeouts>,
-) -> route::Route {
-    let to = route::RouteAction {
-        cluster_specifier: Some(route::route_action::ClusterSpecifier::Cluster(cluster.to_owned())),
-        timeout: timeouts.map(|timeouts| duration(timeouts.request)),
-        idle_timeout: timeouts.map(|timeouts| duration(timeouts.stream_idle)),
-        ..Default::default()
-    };
-    route::Route {
-        name: name.to_owned(),
-        r#match: Some(route::RouteMatch {
-            path_specifier: Some(route::route_match::PathSpecifier::Prefix(prefix.to_owned())),
-            ..Default::default()
-        }),
-        action: Some(route::route::Action::Route(to)),
-        ..Default::default()
+/// Connections spread by weight.
+pub(crate) fn to_shares(shares: &[Share]) -> ClusterSpecifier {
+    if let [only] = shares {
+        return to_cluster(&only.cluster);
     }
+    let clusters = shares.iter().map(|share| tcp_proxy::tcp_proxy::weighted_cluster::ClusterWeight {
+        name: share.cluster.clone(),
+        weight: share.weight,
+        ..Default::default()
+    });
+    ClusterSpecifier::WeightedClusters(tcp_proxy::tcp_proxy::WeightedCluster { clusters: clusters.collect() })
 }
 
 pub(crate) fn filter<M: Message + Name>(name: &str, config: &M) -> listener::Filter {

@@ -1,23 +1,23 @@
 //! Where connections arrive.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use envoy_types::pb::envoy::{
     config::{core::v3::TrafficDirection, listener::v3 as listener},
     extensions::filters::listener::tls_inspector::v3::TlsInspector,
 };
-use plan::{Admin, Inbound, Passthrough, ServerTls};
+use plan::{Admin, Inbound, Passthrough, Routing, ServerTls, is_http};
 use prost::Message;
 use resources::naming::Direction;
 use topology::Protocol;
 use xds::Type;
 
 use crate::{
-    filter::{self, HttpFilter, Side, is_http, prefix_route, routes},
+    filter::{self, HttpFilter, Side},
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
     permission,
     proto::{Metadata, any, bool_value, ip_address},
-    tls,
+    route, tls,
 };
 
 /// Where tools read a listener's tags.
@@ -123,8 +123,8 @@ impl InboundListener<'_> {
         >,
     ) -> listener::Filter {
         let Inbound { names, timeouts, protocol, ipv6, .. } = self.inbound;
-        let all = prefix_route("", "/", &names.cluster, Some(*timeouts));
-        let mut routes = routes(&names.route_configuration, &names.virtual_host, vec![all]);
+        let all = route::prefix("/", &names.cluster, Some(timeouts.request));
+        let mut routes = route::configuration(&names.route_configuration, &names.virtual_host, vec![all]);
         routes.request_headers_to_remove = vec![TAGS_HEADER.to_owned()];
         HttpFilter {
             stats: names.filter_stats.clone(),
@@ -132,6 +132,7 @@ impl InboundListener<'_> {
             first,
             grpc: *protocol == Protocol::Grpc,
             ipv6: *ipv6,
+            request_headers: timeouts.request_headers,
             direction: Side::Inbound,
         }
         .build()
@@ -139,7 +140,7 @@ impl InboundListener<'_> {
 
     fn tcp(&self) -> listener::Filter {
         let Inbound { names, timeouts, .. } = self.inbound;
-        filter::tcp(&names.filter_stats, &names.cluster, Some(timeouts.idle))
+        filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), Some(timeouts.connection.idle))
     }
 }
 
@@ -153,19 +154,23 @@ impl Part for OutboundListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let names = self.names;
-        let handled = if is_http(self.protocol) {
-            let all = prefix_route(&names.default_route, "/", &names.cluster, Some(self.timeouts));
-            HttpFilter {
-                stats: names.filter_stats.clone(),
-                routes: routes(&names.route_configuration, &names.virtual_host, vec![all]),
-                first: None,
-                grpc: self.protocol == Protocol::Grpc,
-                ipv6: self.ipv6,
-                direction: Side::Outbound,
+        let handled = match self.routing {
+            Routing::Requests(planned) => {
+                let routes = planned.iter().flat_map(route::of).collect();
+                HttpFilter {
+                    stats: names.filter_stats.clone(),
+                    routes: route::configuration(&names.route_configuration, &names.virtual_host, routes),
+                    first: None,
+                    grpc: self.protocol == Protocol::Grpc,
+                    ipv6: self.ipv6,
+                    request_headers: self.request_headers,
+                    direction: Side::Outbound,
+                }
+                .build()
             }
-            .build()
-        } else {
-            filter::tcp(&names.filter_stats, &names.cluster, Some(self.timeouts.idle))
+            Routing::Connections(shares) => {
+                filter::tcp(&names.filter_stats, filter::to_shares(shares), Some(self.idle))
+            }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
             address: Some(ip_address(ip, port)),
@@ -193,7 +198,7 @@ impl Part for PassthroughListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
-        let let_through = filter::tcp(&names.filter_stats, &names.cluster, None);
+        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None);
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,
@@ -221,10 +226,10 @@ impl Part for AdminListener<'_> {
     fn encode(&self) -> Vec<u8> {
         let Admin { names, address, port, reuse_port, tls: material, .. } = self.0;
         let readiness = if self.0.readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
-        let ready = prefix_route("", "/ready", readiness, None);
+        let ready = route::prefix("/ready", readiness, None);
         let mut chains = vec![self.chain(ready.clone())];
         if let Some(material) = material {
-            let mut secured = self.chain(prefix_route("", "/", &names.cluster, None));
+            let mut secured = self.chain(route::prefix("/", &names.cluster, None));
             secured.filter_chain_match = Some(listener::FilterChainMatch {
                 transport_protocol: "tls".to_owned(),
                 ..Default::default()
@@ -249,10 +254,11 @@ impl AdminListener<'_> {
         let names = &self.0.names;
         let handled = HttpFilter {
             stats: names.filter_stats.clone(),
-            routes: routes(&names.listener, &names.listener, vec![route]),
+            routes: route::configuration(&names.listener, &names.listener, vec![route]),
             first: None,
             grpc: false,
             ipv6: false,
+            request_headers: Duration::ZERO,
             direction: Side::Admin,
         };
         listener::FilterChain { filters: vec![handled.build()], ..Default::default() }

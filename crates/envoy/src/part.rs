@@ -3,10 +3,11 @@
 //! A part holds exactly what its resource is made of, so its hash tells whether that resource was
 //! encoded before.
 
-use std::{hash::Hash, net::IpAddr};
+use std::{hash::Hash, net::IpAddr, time::Duration};
 
 use plan::{
-    Admin, AdminTarget, External, Inbound, Outbound, OutboundNames, Passthrough, SecretNames, Timeouts,
+    Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
+    Routing, SecretNames,
 };
 use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
@@ -37,7 +38,7 @@ pub(crate) struct InboundCluster<'a> {
     pub workload: (IpAddr, u16),
     pub protocol: Protocol,
     pub from_loopback_source: bool,
-    pub timeouts: Timeouts,
+    pub timeouts: ConnectionTimeouts,
 }
 
 /// The listener of an outbound, which does not depend on who serves the destination.
@@ -49,8 +50,10 @@ pub(crate) struct OutboundListener<'a> {
     pub reuse_port: bool,
     pub ipv6: bool,
     pub protocol: Protocol,
+    pub routing: &'a Routing,
     pub tags: Vec<(&'a String, &'a String)>,
-    pub timeouts: Timeouts,
+    pub idle: Duration,
+    pub request_headers: Duration,
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -62,7 +65,7 @@ pub(crate) struct MeshCluster<'a> {
     pub protocol: Protocol,
     pub tls: &'a ClientTls,
     pub secrets: Option<&'a SecretNames>,
-    pub timeouts: Timeouts,
+    pub timeouts: ConnectionTimeouts,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -74,7 +77,7 @@ pub(crate) struct ExternalCluster<'a> {
     pub external: &'a External,
     pub endpoints: &'a Endpoints,
     pub ipv6: bool,
-    pub timeouts: Timeouts,
+    pub timeouts: ConnectionTimeouts,
 }
 
 /// The endpoints of a destination in the mesh.
@@ -134,7 +137,7 @@ impl<'a> InboundCluster<'a> {
             workload: inbound.workload,
             protocol: inbound.protocol,
             from_loopback_source: inbound.from_loopback_source,
-            timeouts: inbound.timeouts,
+            timeouts: inbound.timeouts.connection,
         }
     }
 }
@@ -149,8 +152,10 @@ impl<'a> OutboundListener<'a> {
             reuse_port: outbound.reuse_port,
             ipv6: outbound.ipv6,
             protocol: outbound.protocol,
+            routing: &outbound.routing,
             tags: outbound.tags.iter().collect(),
-            timeouts: outbound.timeouts,
+            idle: outbound.idle,
+            request_headers: outbound.request_headers,
         }
     }
 }
@@ -158,31 +163,31 @@ impl<'a> OutboundListener<'a> {
 impl<'a> MeshCluster<'a> {
     pub(crate) fn of(
         mesh: &'a str,
-        outbound: &'a Outbound,
+        backend: &'a Backend,
         secrets: Option<&'a SecretNames>,
     ) -> MeshCluster<'a> {
         MeshCluster {
             mesh,
-            name: &outbound.names.cluster,
-            stats: outbound.names.cluster_stats.as_deref(),
-            protocol: outbound.protocol,
-            tls: &outbound.tls,
+            name: &backend.cluster,
+            stats: backend.cluster_stats.as_deref(),
+            protocol: backend.protocol,
+            tls: &backend.tls,
             secrets,
-            timeouts: outbound.timeouts,
+            timeouts: backend.timeouts,
         }
     }
 }
 
 impl<'a> ExternalCluster<'a> {
-    pub(crate) fn of(outbound: &'a Outbound, external: &'a External) -> ExternalCluster<'a> {
+    pub(crate) fn of(backend: &'a Backend, external: &'a External) -> ExternalCluster<'a> {
         ExternalCluster {
-            name: &outbound.names.cluster,
-            stats: outbound.names.cluster_stats.as_deref(),
-            protocol: outbound.protocol,
+            name: &backend.cluster,
+            stats: backend.cluster_stats.as_deref(),
+            protocol: backend.protocol,
             external,
-            endpoints: &outbound.endpoints,
-            ipv6: outbound.ipv6,
-            timeouts: outbound.timeouts,
+            endpoints: &backend.endpoints,
+            ipv6: backend.ipv6,
+            timeouts: backend.timeouts,
         }
     }
 }

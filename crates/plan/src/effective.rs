@@ -13,7 +13,7 @@ use policy::{
     Destinations, InboundRule, Merged, Permissions, PolicyView, ResourceRules, Selection, Selector, Shape,
 };
 use resources::{Kind, Labels, Resource, kinds::dataplane::Inbound, naming::Kri};
-use topology::{DestinationId, MeshSnapshot};
+use topology::{Destination, DestinationId, MeshSnapshot};
 
 /// The kinds of policies that have an effect, in the order in which they are applied.
 pub const KINDS: [Kind; 4] =
@@ -109,6 +109,18 @@ fn selector(routes: &[Arc<Resource>]) -> Selector<'_> {
     Selector { routes, ..Selector::default() }
 }
 
+/// The ports of a resource.
+pub(crate) fn ports<'a>(
+    snapshot: &'a MeshSnapshot,
+    resource: &Kri,
+) -> impl Iterator<Item = &'a Arc<Destination>> {
+    let resource = resource.without_section();
+    // They are next to each other, because only their sections differ.
+    snapshot.destinations.range(DestinationId::Port(resource.clone())..).map_while(move |(id, port)| {
+        matches!(id, DestinationId::Port(kri) if kri.without_section() == resource).then_some(port)
+    })
+}
+
 /// A mesh as policies refer to it.
 struct Known<'a>(&'a MeshSnapshot);
 
@@ -122,18 +134,11 @@ impl Destinations for Known<'_> {
             let mut routes = self.0.policies_of(Kind::MeshHTTPRoute);
             return routes.any(|route| route.kri("").as_ref() == Some(resource)).then(Vec::new);
         }
-        // Ports of a resource are next to each other, because only their sections differ.
-        let ports: Vec<(String, u32)> = self
-            .0
-            .destinations
-            .range(DestinationId::Port(resource.clone())..)
-            .map_while(|(id, destination)| match id {
-                DestinationId::Port(port) if port.without_section() == *resource => {
-                    Some((port.section.clone(), destination.port))
-                }
-                _ => None,
-            })
-            .collect();
+        let section = |destination: &Arc<Destination>| match &destination.id {
+            DestinationId::Port(port) => (port.section.clone(), destination.port),
+            DestinationId::Tags(_) => (String::new(), destination.port),
+        };
+        let ports: Vec<(String, u32)> = ports(self.0, resource).map(section).collect();
         (!ports.is_empty()).then_some(ports)
     }
 

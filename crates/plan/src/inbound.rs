@@ -98,7 +98,7 @@ fn one(
         from_loopback_source: redirected && !service_address.is_loopback(),
         tags,
         permissions: context.effective.permissions(spec),
-        timeouts: Timeouts::of_inbound(protocol),
+        timeouts: Timeouts::of_inbound(context.effective, spec, protocol),
     })
 }
 

@@ -11,7 +11,7 @@ use std::{
 use resources::naming::Kri;
 use topology::DestinationId;
 
-use crate::{Admin, Inbound, Outbound, Passthrough, ProxyPlan};
+use crate::{Admin, Backend, Inbound, Outbound, Passthrough, ProxyPlan, Route, Routing};
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     let mut known = Known::default();
     plan.inbounds.iter().for_each(|inbound| known.inbound(inbound, dataplane));
     plan.outbounds.iter().for_each(|outbound| known.outbound(outbound));
+    plan.backends.iter().for_each(|backend| known.backend(backend));
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
     let system = Meaning { kri: None, role: Role::System };
@@ -50,10 +51,15 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
         let meaning = of_inbound(dataplane, section.as_str());
         known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
     }
-    for Outbound { destination, names, .. } in &plan.outbounds {
+    for Outbound { destination, names, routing, .. } in &plan.outbounds {
         let meaning = of_outbound(destination);
         known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
         known.add(&Meaning { kri: None, role: Role::Route }, [names.default_route.as_str()]);
+        let Routing::Requests(routes) = routing else { continue };
+        for Route { name, origin, .. } in routes {
+            let kri = origin.as_ref().and_then(|_| name.parse().ok());
+            known.add(&Meaning { kri, role: Role::Route }, [name.as_str()]);
+        }
     }
     known.0
 }
@@ -90,6 +96,12 @@ impl Known {
         self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), addresses);
         self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
+    }
+
+    fn backend(&mut self, backend: &Backend) {
+        let meaning = of_outbound(&backend.destination);
+        self.add(&meaning, [backend.cluster.as_str()]);
+        self.add(&meaning, backend.cluster_stats.as_deref());
     }
 
     fn passthrough(&mut self, passthrough: &Passthrough) {

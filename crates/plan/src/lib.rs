@@ -9,29 +9,36 @@
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+mod backend;
 pub mod effective;
 mod external;
 mod inbound;
 pub mod known;
 pub mod names;
 mod outbound;
+mod route;
 mod system;
 mod timeouts;
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use resources::{
     Resource, Spec,
     kinds::dataplane::Networking,
     naming::{Direction, SectionName},
 };
-use topology::{ClientTls, DestinationId, Endpoints, MeshSnapshot, Protocol};
+use topology::{DestinationId, MeshSnapshot, Protocol};
 
+use backend::Backends;
+use timeouts::OutboundTimeouts;
+
+pub use backend::Backend;
 pub use effective::Effective;
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
-pub use timeouts::Timeouts;
+pub use route::{Action, Change, Route, Routing, Share, is_http};
+pub use timeouts::{ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,12 +84,24 @@ pub struct ProxyPlan {
     pub mesh: Arc<str>,
     pub inbounds: Vec<Inbound>,
     pub outbounds: Vec<Outbound>,
+    /// Every destination that outbounds and their routes lead to, each once.
+    pub backends: Vec<Backend>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
-    /// What the Dataplane asks for and cannot have, each with its reason.
+    /// Which destination is meant somewhere depends on what others there are: it is asked for by labels,
+    /// or by the name of a service that has one port.
+    pub choosing: bool,
+    /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<String>,
+}
+
+impl ProxyPlan {
+    /// Everything the proxy sends traffic to.
+    pub fn destinations(&self) -> impl Iterator<Item = &DestinationId> {
+        self.backends.iter().map(|backend| &backend.destination)
+    }
 }
 
 /// Accept traffic for the application.
@@ -131,12 +150,13 @@ pub struct Outbound {
     pub reuse_port: bool,
     pub ipv6: bool,
     pub protocol: Protocol,
-    pub tls: ClientTls,
-    pub external: Option<External>,
-    pub endpoints: Arc<Endpoints>,
+    pub routing: Routing,
     /// What tools find out about the listener: its tags, or its unified name.
     pub tags: BTreeMap<String, String>,
-    pub timeouts: Timeouts,
+    /// How long a connection may rest whose requests are not looked at.
+    pub idle: Duration,
+    /// How long the headers of a request may take.
+    pub request_headers: Duration,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying).
@@ -189,7 +209,8 @@ struct Context<'a> {
     dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
-    effective: Effective<'a>,
+    effective: &'a Effective<'a>,
+    timeouts: &'a OutboundTimeouts<'a>,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -209,14 +230,18 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         _ => None,
     };
     let names = Names::chosen(traits.unified_naming);
-    let effective = Effective::of(snapshot, dataplane);
-    let context = Context { snapshot, mesh, traits, dataplane, networking, names, effective };
+    let effective = &Effective::of(snapshot, dataplane);
+    let timeouts = &OutboundTimeouts::of(effective);
+    let context = Context { snapshot, mesh, traits, dataplane, networking, names, effective, timeouts };
     let mut problems = Vec::new();
     let inbounds = inbound::plan(&context, &mut problems);
-    let outbounds = outbound::plan(&context, &inbounds, &mut problems);
+    let mut backends = Backends::none(&context);
+    let outbounds = outbound::plan(&context, &inbounds, &mut backends, &mut problems);
     Ok(ProxyPlan {
         mesh: snapshot.name.clone(),
         outbounds,
+        choosing: backends.choosing,
+        backends: backends.all(),
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&context, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),

@@ -7,8 +7,10 @@
 
 use std::net::IpAddr;
 
-use resources::naming::{Direction, IpVersion, SectionName, SelfName, legacy, system};
+use resources::naming::{Direction, IpVersion, Kri, SectionName, SelfName, legacy, system};
 use topology::{Destination, DestinationId, Protocol};
+
+use crate::is_http;
 
 /// How a proxy's resources are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,44 +132,57 @@ impl Names {
         }
     }
 
+    /// The name of what leads to a destination, and its name in statistics when it differs.
+    pub fn backend(self, destination: &Destination) -> (String, Option<String>) {
+        let cluster = match (&destination.id, self) {
+            (DestinationId::Port(kri), Names::Unified) => return (kri.to_string(), None),
+            (DestinationId::Port(kri), Names::Legacy) => legacy::destination(kri, destination.port),
+            (DestinationId::Tags(tags), _) => legacy::subset_cluster(tags, &Default::default()),
+        };
+        let stats = other_in_stats(&cluster);
+        (cluster, stats)
+    }
+
+    /// The name of a route that comes from a rule of a policy.
+    pub fn route(self, rule: &Kri) -> String {
+        match self {
+            Names::Unified => rule.to_string(),
+            Names::Legacy => rule.without_section().to_string(),
+        }
+    }
+
     /// The names of a destination that is offered at an address.
     pub fn outbound(self, destination: &Destination, address: IpAddr, port: u16) -> OutboundNames {
         let default_route = legacy::route_of_matches(r#"[{"path":{"value":"/","type":"PathPrefix"}}]"#);
         let listener = legacy::outbound_listener(&address.to_string(), port.into());
+        let (cluster, cluster_stats) = self.backend(destination);
         match (&destination.id, self) {
-            (DestinationId::Port(kri), Names::Unified) => {
-                let name = kri.to_string();
-                OutboundNames {
-                    listener: name.clone(),
-                    listener_stats: Some(name.clone()),
-                    cluster: name.clone(),
-                    cluster_stats: None,
-                    route_configuration: name.clone(),
-                    virtual_host: name.clone(),
-                    default_route,
-                    filter_stats: name,
-                }
-            }
-            (DestinationId::Port(kri), Names::Legacy) => {
-                let cluster = legacy::destination(kri, destination.port);
-                OutboundNames {
-                    listener,
-                    listener_stats: None,
-                    cluster_stats: other_in_stats(&cluster),
-                    route_configuration: kri.to_string(),
-                    virtual_host: cluster.clone(),
-                    default_route,
-                    filter_stats: filter_stats(&cluster, destination.protocol),
-                    cluster,
-                }
-            }
+            (DestinationId::Port(_), Names::Unified) => OutboundNames {
+                listener: cluster.clone(),
+                listener_stats: Some(cluster.clone()),
+                cluster_stats,
+                route_configuration: cluster.clone(),
+                virtual_host: cluster.clone(),
+                default_route,
+                filter_stats: cluster.clone(),
+                cluster,
+            },
+            (DestinationId::Port(kri), Names::Legacy) => OutboundNames {
+                listener,
+                listener_stats: None,
+                cluster_stats,
+                route_configuration: kri.to_string(),
+                virtual_host: cluster.clone(),
+                default_route,
+                filter_stats: filter_stats(&cluster, destination.protocol),
+                cluster,
+            },
             (DestinationId::Tags(tags), _) => {
-                let cluster = legacy::subset_cluster(tags, &Default::default());
                 let service = tags.get(resources::labels::SERVICE).cloned().unwrap_or_default();
                 OutboundNames {
                     listener,
                     listener_stats: None,
-                    cluster_stats: other_in_stats(&cluster),
+                    cluster_stats,
                     route_configuration: format!("outbound:{service}"),
                     default_route,
                     filter_stats: filter_stats(&service, destination.protocol),
@@ -230,8 +245,5 @@ fn other_in_stats(cluster: &str) -> Option<String> {
 
 /// Only the HTTP filter's prefix was ever made to fit.
 fn filter_stats(name: &str, protocol: Protocol) -> String {
-    match protocol {
-        Protocol::Http | Protocol::Http2 | Protocol::Grpc => legacy::sanitize_stat(name),
-        Protocol::Kafka | Protocol::Tcp => name.to_owned(),
-    }
+    if is_http(protocol) { legacy::sanitize_stat(name) } else { name.to_owned() }
 }

@@ -19,11 +19,17 @@ use resources::{
 };
 use topology::{Destination, DestinationId};
 
-use crate::{Context, Inbound, Outbound, Timeouts, external, inbound::UNIFIED_NAME, ip_of, port_of};
+use crate::{Context, Inbound, Outbound, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route};
 
-pub(crate) fn plan(context: &Context<'_>, inbounds: &[Inbound], problems: &mut Vec<String>) -> Vec<Outbound> {
+pub(crate) fn plan(
+    context: &Context<'_>,
+    inbounds: &[Inbound],
+    backends: &mut Backends<'_>,
+    problems: &mut Vec<String>,
+) -> Vec<Outbound> {
     let mut planned = Planned {
         context,
+        backends,
         outbounds: Vec::new(),
         listeners: BTreeMap::new(),
         taken: BTreeSet::new(),
@@ -48,8 +54,9 @@ pub(crate) fn plan(context: &Context<'_>, inbounds: &[Inbound], problems: &mut V
     planned.outbounds
 }
 
-struct Planned<'a, 'p> {
-    context: &'a Context<'a>,
+struct Planned<'c, 'p, 'a> {
+    context: &'c Context<'c>,
+    backends: &'p mut Backends<'a>,
     outbounds: Vec<Outbound>,
     /// Where in `outbounds` a listener of this name is.
     listeners: BTreeMap<String, usize>,
@@ -57,7 +64,7 @@ struct Planned<'a, 'p> {
     problems: &'p mut Vec<String>,
 }
 
-impl Planned<'_, '_> {
+impl Planned<'_, '_, '_> {
     /// An outbound the Dataplane lists; says which port of a resource it leads to.
     fn listed(&mut self, spec: &dataplane::Outbound) -> Option<DestinationId> {
         let whose = format!("outbound {}:{}", spec.address(), spec.port);
@@ -65,6 +72,7 @@ impl Planned<'_, '_> {
         let port = port_of(spec.port, &whose, self.problems)?;
         let (found, asked) = match &spec.backend_ref {
             Some(reference) => {
+                self.backends.choosing |= !reference.labels.is_empty() || reference.port == 0;
                 let asked = format!("{} {:?} port {}", reference.kind, reference.name, reference.port);
                 (self.context.snapshot.backend(reference), asked)
             }
@@ -108,15 +116,11 @@ impl Planned<'_, '_> {
         tags: &BTreeMap<String, String>,
         whose: &str,
     ) {
-        let (context, snapshot) = (self.context, self.context.snapshot);
-        let endpoints = snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
-        let external = match external::plan(destination, &endpoints, context.traits) {
-            Ok(external) => external,
-            Err(reason) => {
-                self.problems.push(format!("{whose}: {reason}"));
-                return;
-            }
-        };
+        let context = self.context;
+        if let Err(reason) = self.backends.lead_to(destination) {
+            self.problems.push(format!("{whose}: {reason}"));
+            return;
+        }
         let names = context.names.outbound(destination, address, port);
         // Unified names do not hold the address, so a destination offered at two is one listener at both.
         let same = self.listeners.get(&names.listener).and_then(|&index| self.outbounds.get_mut(index));
@@ -125,6 +129,8 @@ impl Planned<'_, '_> {
             return;
         }
         self.listeners.insert(names.listener.clone(), self.outbounds.len());
+        let routing = route::plan(context, destination, &names, self.backends, self.problems);
+        let timeouts = context.timeouts.destination(&destination.id);
         self.outbounds.push(Outbound {
             names,
             destination: destination.id.clone(),
@@ -135,11 +141,10 @@ impl Planned<'_, '_> {
             reuse_port: context.traits.reuse_port,
             ipv6: context.traits.ipv6,
             protocol: destination.protocol,
-            tls: destination.tls.clone(),
-            external,
-            endpoints,
+            routing,
             tags: shown_tags(&destination.id, tags),
-            timeouts: Timeouts::of_outbound(),
+            idle: timeouts.connection.idle,
+            request_headers: timeouts.request_headers,
         });
     }
 }

@@ -1,37 +1,130 @@
-//! How long things may take while no MeshTimeout says otherwise.
+//! How long things may take: MeshTimeout, and what holds where it says nothing.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use topology::Protocol;
+use policy::{Merged, ResourceRule, ResourceRules};
+use resources::{
+    Kind,
+    duration::GoDuration,
+    kinds::{dataplane, mesh_timeout::Conf},
+    labels,
+    naming::Kri,
+};
+use serde_json::Value;
+use topology::{DestinationId, Protocol};
+
+use crate::Effective;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// How long things may take. Zero means forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
+    pub connection: ConnectionTimeouts,
+    pub request: RequestTimeouts,
+    /// Until a request's headers have arrived.
+    pub request_headers: Duration,
+}
+
+/// What a connection to whoever answers is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionTimeouts {
     pub connect: Duration,
     pub idle: Duration,
+    /// `None` where it is not for a policy to say.
+    pub max_stream: Option<Duration>,
+    pub max_connection: Option<Duration>,
+}
+
+/// What one request is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestTimeouts {
     pub request: Duration,
     pub stream_idle: Duration,
-    pub max_stream: Duration,
+}
+
+impl Default for Timeouts {
+    /// What holds without a policy.
+    fn default() -> Timeouts {
+        Timeouts::of(&Conf::default())
+    }
 }
 
 impl Timeouts {
-    /// What holds for an inbound without a policy.
-    pub fn of_inbound(protocol: Protocol) -> Timeouts {
-        // Connections of gRPC carry streams that rest for long, so they get the longer time.
-        let idle = if protocol == Protocol::Grpc { 2 * HOUR } else { HOUR };
-        Timeouts { idle, ..Timeouts::of_outbound() }
+    fn of(conf: &Conf) -> Timeouts {
+        let http = conf.http.clone().unwrap_or_default();
+        let or = |given: Option<GoDuration>, default| given.and_then(GoDuration::to_std).unwrap_or(default);
+        Timeouts {
+            connection: ConnectionTimeouts {
+                connect: or(conf.connection_timeout, Duration::from_secs(5)),
+                idle: or(conf.idle_timeout, HOUR),
+                max_stream: Some(or(http.max_stream_duration, Duration::ZERO)),
+                max_connection: Some(or(http.max_connection_duration, Duration::ZERO)),
+            },
+            request: RequestTimeouts {
+                request: or(http.request_timeout, Duration::from_secs(15)),
+                stream_idle: or(http.stream_idle_timeout, HOUR / 2),
+            },
+            request_headers: or(http.request_headers_timeout, Duration::ZERO),
+        }
     }
 
-    /// What holds for an outbound without a policy.
-    pub fn of_outbound() -> Timeouts {
-        Timeouts {
-            connect: Duration::from_secs(5),
-            idle: HOUR,
-            request: Duration::from_secs(15),
-            stream_idle: HOUR / 2,
-            max_stream: Duration::ZERO,
+    /// From a merged conf. Confs were typed before they were merged, so one always reads back.
+    fn read(conf: &Value) -> Timeouts {
+        serde_json::from_value(conf.clone()).map_or_else(|_| Timeouts::default(), |conf| Timeouts::of(&conf))
+    }
+
+    /// What holds for all clients of an inbound.
+    pub(crate) fn of_inbound(
+        effective: &Effective<'_>,
+        inbound: &dataplane::Inbound,
+        protocol: Protocol,
+    ) -> Timeouts {
+        let rules = effective.inbound_rules(Kind::MeshTimeout, inbound);
+        let merged = policy::inbound::fold_unconditional(&rules);
+        let mut timeouts = merged.map(|Merged { conf, .. }| Timeouts::read(&conf)).unwrap_or_default();
+        if protocol == Protocol::Grpc {
+            // Connections of gRPC carry streams that rest for long; only connecting is limited.
+            let connect = timeouts.connection.connect;
+            timeouts.connection =
+                ConnectionTimeouts { connect, idle: 2 * HOUR, max_stream: None, max_connection: None };
         }
+        timeouts
+    }
+}
+
+/// The timeouts of everything the proxy calls, read once.
+pub(crate) struct OutboundTimeouts<'a> {
+    effective: &'a Effective<'a>,
+    rules: &'a ResourceRules,
+    read: BTreeMap<&'a Kri, Timeouts>,
+}
+
+impl<'a> OutboundTimeouts<'a> {
+    pub fn of(effective: &'a Effective<'a>) -> OutboundTimeouts<'a> {
+        let rules = effective.outbound(Kind::MeshTimeout);
+        let read = |rule: &ResourceRule| rule.conf().map(Timeouts::read).unwrap_or_default();
+        let read = rules.rules.iter().map(|(target, rule)| (target, read(rule))).collect();
+        OutboundTimeouts { effective, rules, read }
+    }
+
+    pub fn destination(&self, destination: &DestinationId) -> Timeouts {
+        match destination {
+            DestinationId::Port(kri) => self.found(self.rules.for_destination(kri)),
+            DestinationId::Tags(tags) => {
+                let service = tags.get(labels::SERVICE).map_or("", String::as_str);
+                let merged = self.effective.for_service(Kind::MeshTimeout, service);
+                merged.map(|Merged { conf, .. }| Timeouts::read(&conf)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The timeouts of requests that take a route to a destination.
+    pub fn route(&self, route: &Kri, destination: &Kri) -> RequestTimeouts {
+        self.found(self.rules.for_route(route, destination)).request
+    }
+
+    fn found(&self, rule: Option<&ResourceRule>) -> Timeouts {
+        rule.and_then(|rule| self.read.get(&rule.target)).copied().unwrap_or_default()
     }
 }

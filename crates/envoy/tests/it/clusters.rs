@@ -32,7 +32,10 @@ fn the_application_is_called_in_its_own_protocol() {
                 json!({"address": "127.0.0.2", "portValue": 8080}),
             ),
             (&options("/explicitHttpConfig"), json!({"httpProtocolOptions": {}})),
-            (&options("/commonHttpProtocolOptions"), json!({"idleTimeout": "3600s"})),
+            (
+                &options("/commonHttpProtocolOptions"),
+                json!({"idleTimeout": "3600s", "maxStreamDuration": "0s", "maxConnectionDuration": "0s"}),
+            ),
             ("/upstreamBindConfig", Value::Null),
         ],
     );
@@ -78,7 +81,10 @@ fn destinations_in_the_mesh_are_discovered_and_proven() {
             ("/type", json!("EDS")),
             ("/edsClusterConfig", json!({"edsConfig": {"ads": {}, "resourceApiVersion": "V3"}})),
             (&format!("{OPTIONS}/explicitHttpConfig"), json!({"http2ProtocolOptions": {}})),
-            (&format!("{OPTIONS}/commonHttpProtocolOptions"), json!({"idleTimeout": "3600s"})),
+            (
+                &format!("{OPTIONS}/commonHttpProtocolOptions"),
+                json!({"idleTimeout": "3600s", "maxStreamDuration": "0s", "maxConnectionDuration": "0s"}),
+            ),
             (&tls("/commonTlsContext/alpnProtocols"), json!(["kuma"])),
             (
                 &tls("/commonTlsContext/tlsCertificateSdsSecretConfigs"),

@@ -18,7 +18,7 @@ fn planned(tls: &str, system_ca_path: Option<&str>) -> ProxyPlan {
 fn check(tls: &str, system: Option<&str>, expected: &ExternalTls) {
     let plan = planned(tls, system);
     assert_eq!(plan.problems, Vec::<String>::new());
-    assert_eq!(plan.outbounds[0].external.as_ref().unwrap().tls.as_ref(), Some(expected));
+    assert_eq!(plan.backends[0].external.as_ref().unwrap().tls.as_ref(), Some(expected));
 }
 
 #[test]
@@ -94,6 +94,6 @@ fn what_cannot_be_verified_is_not_offered() {
 fn keys_are_not_shown() {
     let tls = "tls: { enabled: true, verification: { mode: SkipCA, clientCert: { inlineString: CERT }, clientKey: { inlineString: SECRET } } }";
     let plan = planned(tls, None);
-    assert!(plan.outbounds[0].external.as_ref().unwrap().tls.as_ref().unwrap().client.is_some());
+    assert!(plan.backends[0].external.as_ref().unwrap().tls.as_ref().unwrap().client.is_some());
     assert!(!format!("{plan:?}").contains("SECRET"));
 }

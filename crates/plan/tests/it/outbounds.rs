@@ -26,19 +26,20 @@ fn a_listed_service_is_offered_where_the_dataplane_says() {
             ("127.0.0.8".to_owned(), 10001, true, Protocol::Tcp)
         ]
     );
-    let endpoints: Vec<_> =
-        plan.outbounds[0].endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
+    let backend = plan.backends.iter().find(|backend| backend.cluster == plan.outbounds[0].names.cluster);
+    let backend = backend.unwrap();
+    let endpoints: Vec<_> = backend.endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
     assert_eq!(endpoints, [("127.0.0.3", 8080)]);
-    let ClientTls::Mesh { spiffe_ids, .. } = &plan.outbounds[0].tls else { panic!("mTLS is on") };
+    let ClientTls::Mesh { spiffe_ids, .. } = &backend.tls else { panic!("mTLS is on") };
     assert_eq!(spiffe_ids, &["spiffe://default/backend"]);
 }
 
 #[test]
 fn tags_choose_among_inbounds() {
     let plan = planned(PLAIN, "{ port: 10001, tags: { kuma.io/service: backend, version: v1 } }");
-    let outbound = &plan.outbounds[0];
-    let endpoints: Vec<_> = outbound.endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
-    assert_eq!((endpoints, &outbound.tls), (vec![("127.0.0.3", 8080)], &ClientTls::Off));
+    let backend = &plan.backends[0];
+    let endpoints: Vec<_> = backend.endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
+    assert_eq!((endpoints, &backend.tls), (vec![("127.0.0.3", 8080)], &ClientTls::Off));
 }
 
 #[track_caller]

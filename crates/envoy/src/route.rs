@@ -1,0 +1,314 @@
+//! Which way a request goes.
+
+use config::{
+    core::v3::{HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction},
+    route::v3 as route,
+};
+use envoy_types::pb::envoy::{config, r#type as types};
+use plan::{Action, Change, RequestTimeouts, Route, Share};
+use resources::kinds::mesh_http_route::{
+    HeaderKeyValue, HeaderMatch, HeaderMatchType, HeaderModifier, Match, PathMatch, PathMatchType,
+    PathRewrite, PathRewriteType, QueryParamsMatch, QueryParamsMatchType, RequestRedirect, UrlRewrite,
+};
+use route::{
+    header_matcher::HeaderMatchSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier,
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+    route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy},
+    route_match::PathSpecifier,
+};
+use types::{
+    matcher::v3::{RegexMatchAndSubstitute, RegexMatcher, StringMatcher, string_matcher::MatchPattern},
+    v3::{FractionalPercent, fractional_percent::DenominatorType},
+};
+
+use crate::proto::{bool_value, duration, u32_value};
+
+/// Envoy changes this header by other means than the others.
+const HOST: &str = "host";
+
+/// One virtual host for every domain.
+pub(crate) fn configuration(name: &str, host: &str, routes: Vec<route::Route>) -> route::RouteConfiguration {
+    route::RouteConfiguration {
+        name: name.to_owned(),
+        virtual_hosts: vec![route::VirtualHost {
+            name: host.to_owned(),
+            domains: vec!["*".to_owned()],
+            routes,
+            ..Default::default()
+        }],
+        validate_clusters: Some(bool_value(false)),
+        ..Default::default()
+    }
+}
+
+/// Requests whose path starts like this go to that cluster.
+pub(crate) fn prefix(prefix: &str, cluster: &str, timeouts: Option<RequestTimeouts>) -> route::Route {
+    let action = route::RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster.to_owned())),
+        ..waiting(timeouts)
+    };
+    route::Route {
+        r#match: Some(route::RouteMatch {
+            path_specifier: Some(PathSpecifier::Prefix(prefix.to_owned())),
+            ..Default::default()
+        }),
+        action: Some(route::route::Action::Route(action)),
+        ..Default::default()
+    }
+}
+
+/// A planned route: two where a prefix must end at a slash or at the end of the path.
+pub(crate) fn of(planned: &Route) -> Vec<route::Route> {
+    paths(planned.matched.path.as_ref()).into_iter().map(|path| one(planned, path)).collect()
+}
+
+/// A path as Envoy compares it.
+enum Path<'a> {
+    Exact(&'a str),
+    /// A prefix that ends with a slash; `whole` when it was given without one, and the path without it
+    /// is matched by another route.
+    Prefix(String),
+    Regex(&'a str),
+    /// The prefix without its slash.
+    WholePrefix(&'a str),
+}
+
+fn paths(path: Option<&PathMatch>) -> Vec<Path<'_>> {
+    match path {
+        None => vec![Path::Prefix("/".to_owned())],
+        Some(PathMatch { value, type_ }) => match type_ {
+            PathMatchType::PathPrefix if value == "/" => vec![Path::Prefix("/".to_owned())],
+            PathMatchType::PathPrefix => {
+                let value = value.trim_end_matches('/');
+                vec![Path::WholePrefix(value), Path::Prefix(format!("{value}/"))]
+            }
+            PathMatchType::RegularExpression => vec![Path::Regex(value)],
+            PathMatchType::Exact | PathMatchType::Other(_) => vec![Path::Exact(value)],
+        },
+    }
+}
+
+fn one(planned: &Route, path: Path<'_>) -> route::Route {
+    let mut made = route::Route {
+        name: planned.name.clone(),
+        r#match: Some(matching(&planned.matched, &path)),
+        ..Default::default()
+    };
+    match &planned.action {
+        Action::Redirect(to) => made.action = Some(route::route::Action::Redirect(redirect(to, &path))),
+        Action::Forward(shares) => {
+            let mut action = route::RouteAction {
+                cluster_specifier: Some(spread(shares)),
+                ..waiting(Some(planned.timeouts))
+            };
+            for change in &planned.changes {
+                forward(&mut action, change, &path);
+            }
+            made.action = Some(route::route::Action::Route(action));
+        }
+    }
+    for change in &planned.changes {
+        match change {
+            Change::RequestHeaders(change) => {
+                made.request_headers_to_add.extend(added(change));
+                made.request_headers_to_remove.extend(removed(change));
+            }
+            Change::ResponseHeaders(change) => {
+                made.response_headers_to_add.extend(added(change));
+                made.response_headers_to_remove.extend(removed(change));
+            }
+            Change::Url(_) | Change::Mirror { .. } => {}
+        }
+    }
+    made
+}
+
+fn waiting(timeouts: Option<RequestTimeouts>) -> route::RouteAction {
+    route::RouteAction {
+        timeout: timeouts.map(|timeouts| duration(timeouts.request)),
+        idle_timeout: timeouts.map(|timeouts| duration(timeouts.stream_idle)),
+        ..Default::default()
+    }
+}
+
+fn spread(shares: &[Share]) -> ClusterSpecifier {
+    if let [only] = shares {
+        return ClusterSpecifier::Cluster(only.cluster.clone());
+    }
+    let clusters = shares.iter().map(|share| route::weighted_cluster::ClusterWeight {
+        name: share.cluster.clone(),
+        weight: Some(u32_value(share.weight)),
+        ..Default::default()
+    });
+    ClusterSpecifier::WeightedClusters(route::WeightedCluster {
+        clusters: clusters.collect(),
+        ..Default::default()
+    })
+}
+
+fn forward(action: &mut route::RouteAction, change: &Change, path: &Path<'_>) {
+    match change {
+        Change::Url(UrlRewrite { hostname, path: rewrite, .. }) => {
+            if let Some(host) = hostname {
+                action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
+            }
+            match rewrite.as_ref().and_then(|rewrite| rewritten(rewrite, path)) {
+                Some(Rewritten::Whole(to)) => action.regex_rewrite = Some(whole_path(&to)),
+                Some(Rewritten::Matched(to)) => action.prefix_rewrite = to,
+                None => {}
+            }
+        }
+        Change::RequestHeaders(HeaderModifier { set, .. }) => {
+            if let Some(host) = set.iter().flatten().find(|header| header.name == HOST) {
+                let literal = HostRewriteSpecifier::HostRewriteLiteral(host.value.clone());
+                action.host_rewrite_specifier = Some(literal);
+            }
+        }
+        Change::Mirror { cluster, millionths } => action.request_mirror_policies.push(RequestMirrorPolicy {
+            cluster: cluster.clone(),
+            runtime_fraction: Some(config::core::v3::RuntimeFractionalPercent {
+                default_value: Some(FractionalPercent {
+                    numerator: *millionths,
+                    denominator: DenominatorType::Million.into(),
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        Change::ResponseHeaders(_) => {}
+    }
+}
+
+/// What becomes of a path.
+enum Rewritten {
+    Whole(String),
+    Matched(String),
+}
+
+/// `None` for what validation keeps out: a part of the path replaced that no prefix names.
+fn rewritten(rewrite: &PathRewrite, path: &Path<'_>) -> Option<Rewritten> {
+    match rewrite.type_ {
+        PathRewriteType::ReplaceFullPath => rewrite.replace_full_path.clone().map(Rewritten::Whole),
+        PathRewriteType::ReplacePrefixMatch => {
+            let to = rewrite.replace_prefix_match.as_deref()?;
+            match path {
+                // Nothing at all would mean that nothing is replaced.
+                Path::WholePrefix(_) if to.is_empty() => Some(Rewritten::Matched("/".to_owned())),
+                Path::WholePrefix(_) => Some(Rewritten::Matched(to.to_owned())),
+                // The slash was matched, so it is put back.
+                Path::Prefix(_) => Some(Rewritten::Matched(format!("{}/", to.trim_end_matches('/')))),
+                Path::Exact(_) | Path::Regex(_) => None,
+            }
+        }
+        PathRewriteType::Other(_) => None,
+    }
+}
+
+fn whole_path(to: &str) -> RegexMatchAndSubstitute {
+    RegexMatchAndSubstitute {
+        pattern: Some(regex(".*")),
+        // Only a backslash means something in a substitution.
+        substitution: to.replace('\\', r"\\"),
+    }
+}
+
+fn redirect(to: &RequestRedirect, path: &Path<'_>) -> route::RedirectAction {
+    let code = match to.status_code {
+        Some(301) => RedirectResponseCode::MovedPermanently,
+        Some(303) => RedirectResponseCode::SeeOther,
+        Some(307) => RedirectResponseCode::TemporaryRedirect,
+        Some(308) => RedirectResponseCode::PermanentRedirect,
+        _ => RedirectResponseCode::Found,
+    };
+    let rewrite = to.path.as_ref().and_then(|rewrite| rewritten(rewrite, path));
+    route::RedirectAction {
+        scheme_rewrite_specifier: to
+            .scheme
+            .as_ref()
+            .map(|scheme| SchemeRewriteSpecifier::SchemeRedirect(scheme.as_str().to_owned())),
+        host_redirect: to.hostname.clone().unwrap_or_default(),
+        port_redirect: to.port.unwrap_or_default(),
+        response_code: code.into(),
+        path_rewrite_specifier: rewrite.map(|rewrite| match rewrite {
+            Rewritten::Whole(to) => PathRewriteSpecifier::RegexRewrite(whole_path(&to)),
+            Rewritten::Matched(to) => PathRewriteSpecifier::PrefixRewrite(to),
+        }),
+        ..Default::default()
+    }
+}
+
+fn matching(matched: &Match, path: &Path<'_>) -> route::RouteMatch {
+    let method = matched.method.as_ref().map(|method| route::HeaderMatcher {
+        name: ":method".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(text(MatchPattern::Exact(
+            method.as_str().to_owned(),
+        )))),
+        ..Default::default()
+    });
+    route::RouteMatch {
+        path_specifier: Some(match path {
+            Path::Exact(path) | Path::WholePrefix(path) => PathSpecifier::Path((*path).to_owned()),
+            Path::Prefix(prefix) => PathSpecifier::Prefix(prefix.clone()),
+            Path::Regex(expression) => PathSpecifier::SafeRegex(regex(expression)),
+        }),
+        headers: method.into_iter().chain(matched.headers.iter().flatten().map(header)).collect(),
+        query_parameters: matched.query_params.iter().flatten().map(parameter).collect(),
+        ..Default::default()
+    }
+}
+
+fn header(HeaderMatch { type_, name, value }: &HeaderMatch) -> route::HeaderMatcher {
+    let by_text = |pattern| HeaderMatchSpecifier::StringMatch(text(pattern));
+    let specifier = match type_ {
+        HeaderMatchType::Exact | HeaderMatchType::Other(_) => by_text(MatchPattern::Exact(value.clone())),
+        HeaderMatchType::Prefix => by_text(MatchPattern::Prefix(value.clone())),
+        HeaderMatchType::RegularExpression => by_text(MatchPattern::SafeRegex(regex(value))),
+        HeaderMatchType::Present => HeaderMatchSpecifier::PresentMatch(true),
+        HeaderMatchType::Absent => HeaderMatchSpecifier::PresentMatch(false),
+    };
+    route::HeaderMatcher { name: name.clone(), header_match_specifier: Some(specifier), ..Default::default() }
+}
+
+fn parameter(QueryParamsMatch { type_, name, value }: &QueryParamsMatch) -> route::QueryParameterMatcher {
+    let pattern = match type_ {
+        QueryParamsMatchType::RegularExpression => MatchPattern::SafeRegex(regex(value)),
+        QueryParamsMatchType::Exact | QueryParamsMatchType::Other(_) => MatchPattern::Exact(value.clone()),
+    };
+    route::QueryParameterMatcher {
+        name: name.clone(),
+        query_parameter_match_specifier: Some(QueryParameterMatchSpecifier::StringMatch(text(pattern))),
+    }
+}
+
+fn text(pattern: MatchPattern) -> StringMatcher {
+    StringMatcher { match_pattern: Some(pattern), ..Default::default() }
+}
+
+fn regex(expression: &str) -> RegexMatcher {
+    RegexMatcher { regex: expression.to_owned(), ..Default::default() }
+}
+
+fn added(change: &HeaderModifier) -> impl Iterator<Item = HeaderValueOption> {
+    let option = |action: HeaderAppendAction| {
+        move |HeaderKeyValue { name, value }: &HeaderKeyValue| HeaderValueOption {
+            header: Some(HeaderValue {
+                key: name.clone(),
+                // A percent sign would begin one of Envoy's own variables.
+                value: value.replace('%', "%%"),
+                ..Default::default()
+            }),
+            append_action: action.into(),
+            ..Default::default()
+        }
+    };
+    let usual = |header: &&HeaderKeyValue| header.name != HOST;
+    let set = change.set.iter().flatten().filter(usual);
+    let add = change.add.iter().flatten().filter(usual);
+    set.map(option(HeaderAppendAction::OverwriteIfExistsOrAdd))
+        .chain(add.map(option(HeaderAppendAction::AppendIfExistsOrAdd)))
+}
+
+fn removed(change: &HeaderModifier) -> impl Iterator<Item = String> {
+    change.remove.iter().flatten().filter(|name| *name != HOST).cloned()
+}

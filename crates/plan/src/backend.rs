@@ -1,0 +1,134 @@
+//! Where traffic ends: one backend per destination, however many outbounds and routes lead there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use policy::Place;
+use resources::{
+    Kind,
+    kinds::target_ref::{BackendRef, TargetRefKind as K},
+    naming::Kri,
+};
+use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
+
+use crate::{ConnectionTimeouts, Context, External, effective, external};
+
+/// A destination that the proxy sends traffic to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backend {
+    pub destination: DestinationId,
+    /// Also the name of its endpoints.
+    pub cluster: String,
+    pub cluster_stats: Option<String>,
+    pub protocol: Protocol,
+    pub tls: ClientTls,
+    pub external: Option<External>,
+    pub endpoints: Arc<Endpoints>,
+    pub ipv6: bool,
+    pub timeouts: ConnectionTimeouts,
+}
+
+/// The backends found so far.
+pub(crate) struct Backends<'a> {
+    context: &'a Context<'a>,
+    /// With the reason where a destination cannot be offered.
+    found: BTreeMap<DestinationId, Result<Backend, String>>,
+    /// Which destination some reference means depends on what others there are.
+    pub choosing: bool,
+}
+
+impl<'a> Backends<'a> {
+    pub fn none(context: &'a Context<'a>) -> Backends<'a> {
+        Backends { context, found: BTreeMap::new(), choosing: false }
+    }
+
+    pub fn all(self) -> Vec<Backend> {
+        self.found.into_values().filter_map(Result::ok).collect()
+    }
+
+    /// The backend of a destination; the error is the reason why it cannot be offered.
+    pub fn lead_to(&mut self, destination: &Destination) -> Result<&Backend, String> {
+        let context = self.context;
+        let found = self.found.entry(destination.id.clone()).or_insert_with(|| plan(context, destination));
+        found.as_ref().map_err(Clone::clone)
+    }
+
+    /// The backend that a route's reference means. `rule` is the rule it stands in.
+    pub fn referred(&mut self, rule: &Kri, reference: &BackendRef) -> Result<&Backend, String> {
+        let destination = self.resolve(rule, reference)?;
+        self.lead_to(&destination)
+    }
+
+    fn resolve(&mut self, rule: &Kri, reference: &BackendRef) -> Result<Arc<Destination>, String> {
+        let kind = match reference.kind {
+            K::MeshService => Kind::MeshService,
+            K::MeshExternalService => Kind::MeshExternalService,
+            K::MeshMultiZoneService => Kind::MeshMultiZoneService,
+            ref other => return Err(format!("backends of kind {other} are not supported")),
+        };
+        let snapshot = self.context.snapshot;
+        let section = reference.section_name.as_deref().filter(|section| !section.is_empty());
+        let labels = reference.labels.as_ref().filter(|labels| !labels.is_empty());
+        self.choosing |= labels.is_some() || (section.is_none() && reference.port.is_none());
+        let found = match labels {
+            Some(labels) => snapshot.labelled(kind, labels).find_map(|ports| {
+                let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
+                wanted(ports.collect(), section, reference.port)
+            }),
+            None => {
+                let service = Place::of(rule).kri_of(kind, &reference.target_ref());
+                service.and_then(|service| {
+                    wanted(effective::ports(snapshot, &service).collect(), section, reference.port)
+                })
+            }
+        };
+        found.cloned().ok_or_else(|| {
+            let port = match (section, reference.port) {
+                (Some(section), _) => format!("port {section:?}"),
+                (None, Some(number)) => format!("port {number}"),
+                (None, None) => "exactly one port (name one with port)".to_owned(),
+            };
+            let who = match (&reference.name, labels) {
+                (_, Some(labels)) => format!("labels {labels:?}"),
+                (name, None) => format!("name {:?}", name.as_deref().unwrap_or_default()),
+            };
+            format!("there is no {} with {who} and {port} in the mesh", reference.kind)
+        })
+    }
+}
+
+/// The port of a service that a reference means; without any it is the only one.
+fn wanted<'d>(
+    ports: Vec<&'d Arc<Destination>>,
+    section: Option<&str>,
+    port: Option<u32>,
+) -> Option<&'d Arc<Destination>> {
+    match (section, port) {
+        (Some(section), _) => ports.into_iter().find(|port| section_of(port) == section),
+        (None, Some(number)) => ports.into_iter().find(|port| port.port == number),
+        (None, None) => ports.first().copied().filter(|_| ports.len() == 1),
+    }
+}
+
+fn section_of(destination: &Destination) -> &str {
+    match &destination.id {
+        DestinationId::Port(kri) => &kri.section,
+        DestinationId::Tags(_) => "",
+    }
+}
+
+fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, String> {
+    let endpoints = context.snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
+    let external = external::plan(destination, &endpoints, context.traits)?;
+    let (cluster, cluster_stats) = context.names.backend(destination);
+    Ok(Backend {
+        destination: destination.id.clone(),
+        cluster,
+        cluster_stats,
+        protocol: destination.protocol,
+        tls: destination.tls.clone(),
+        external,
+        endpoints,
+        ipv6: context.traits.ipv6,
+        timeouts: context.timeouts.destination(&destination.id).connection,
+    })
+}

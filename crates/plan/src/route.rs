@@ -1,0 +1,289 @@
+//! Which way the traffic of an outbound goes: MeshHTTPRoute and MeshTCPRoute.
+//!
+//! Requests take the first route that matches; the most specific come first, and the last takes all that
+//! is left to the destination itself. Where only a MeshTCPRoute is about a destination, its connections
+//! are spread whatever they carry.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use policy::Merged;
+use resources::{
+    Kind,
+    kinds::{
+        mesh_http_route::{
+            self as http, Filter, FilterType, HeaderModifier, Match, PathMatch, PathMatchType,
+            RequestRedirect, UrlRewrite,
+        },
+        mesh_tcp_route as tcp,
+        target_ref::BackendRef,
+    },
+    naming::Kri,
+};
+use serde::de::DeserializeOwned;
+use topology::{Destination, DestinationId, Protocol};
+
+use crate::{Context, OutboundNames, RequestTimeouts, backend::Backends};
+
+/// The part of a percent that a mirror's share is counted in; shares are in millionths of all.
+const MILLIONTHS_OF_A_PERCENT: i64 = 100;
+
+/// What happens to the traffic of an outbound.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Routing {
+    /// Each request takes the first route that matches.
+    Requests(Vec<Route>),
+    /// Connections are spread by weight.
+    Connections(Vec<Share>),
+}
+
+/// A part of the traffic, in proportion to all weights beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Share {
+    pub cluster: String,
+    pub weight: u32,
+    /// Whether it leaves the mesh.
+    pub external: bool,
+}
+
+/// What happens to requests that match.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Route {
+    pub name: String,
+    /// The rule it comes from, with section `rule_<index>`; `None` for what is left to the destination.
+    pub origin: Option<Kri>,
+    /// Always with a path.
+    pub matched: Match,
+    pub changes: Vec<Change>,
+    pub action: Action,
+    pub timeouts: RequestTimeouts,
+}
+
+/// A step on the way of a request and its response.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Change {
+    RequestHeaders(HeaderModifier),
+    ResponseHeaders(HeaderModifier),
+    Url(UrlRewrite),
+    /// A copy goes to another cluster, of so many requests in a million.
+    Mirror {
+        cluster: String,
+        millionths: u32,
+    },
+}
+
+/// Where a request ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    Forward(Vec<Share>),
+    Redirect(RequestRedirect),
+}
+
+/// Whether the protocol is understood request by request.
+pub fn is_http(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc)
+}
+
+/// Plans the traffic of an outbound to a destination.
+pub(crate) fn plan(
+    context: &Context<'_>,
+    destination: &Destination,
+    names: &OutboundNames,
+    backends: &mut Backends<'_>,
+    problems: &mut Vec<String>,
+) -> Routing {
+    let itself =
+        Share { cluster: names.cluster.clone(), weight: 1, external: destination.external.is_some() };
+    let mut planner = Planner { context, backends, problems };
+    let requests = is_http(destination.protocol);
+    let DestinationId::Port(kri) = &destination.id else {
+        return untouched(context, destination, names, itself);
+    };
+    let rules = if requests { planner.rules(kri) } else { Vec::new() };
+    if rules.is_empty()
+        && let Some(shares) = planner.connections(kri)
+    {
+        let alone = vec![itself];
+        return Routing::Connections(if shares.is_empty() { alone } else { shares });
+    }
+    if rules.is_empty() {
+        return untouched(context, destination, names, itself);
+    }
+    let default = default_route(context, destination, names, itself.clone());
+    let has_default = rules.iter().any(|(_, rule)| rule.matches == [default.matched.clone()]);
+    let mut routes: Vec<Route> =
+        rules.into_iter().flat_map(|(origin, rule)| planner.routes(kri, &origin, &rule, &itself)).collect();
+    if !has_default {
+        routes.push(default);
+    }
+    routes.sort_by_key(|route| importance(&route.matched));
+    Routing::Requests(routes)
+}
+
+/// As if there were no routes.
+fn untouched(
+    context: &Context<'_>,
+    destination: &Destination,
+    names: &OutboundNames,
+    itself: Share,
+) -> Routing {
+    if is_http(destination.protocol) {
+        Routing::Requests(vec![default_route(context, destination, names, itself)])
+    } else {
+        Routing::Connections(vec![itself])
+    }
+}
+
+fn default_route(
+    context: &Context<'_>,
+    destination: &Destination,
+    names: &OutboundNames,
+    itself: Share,
+) -> Route {
+    Route {
+        name: names.default_route.clone(),
+        origin: None,
+        matched: Match { path: Some(everything()), ..Match::default() },
+        changes: Vec::new(),
+        action: Action::Forward(vec![itself]),
+        timeouts: context.timeouts.destination(&destination.id).request,
+    }
+}
+
+fn everything() -> PathMatch {
+    PathMatch { value: "/".to_owned(), type_: PathMatchType::PathPrefix }
+}
+
+struct Planner<'c, 'b, 'a> {
+    context: &'c Context<'c>,
+    backends: &'b mut Backends<'a>,
+    problems: &'b mut Vec<String>,
+}
+
+impl Planner<'_, '_, '_> {
+    /// The rules for requests to a destination, each with its origin, from the highest precedence to the
+    /// lowest.
+    fn rules(&mut self, destination: &Kri) -> Vec<(Kri, http::Rule)> {
+        let context = self.context;
+        let found = context.effective.outbound(Kind::MeshHTTPRoute).for_destination(destination);
+        let Some(merged) = found.and_then(|rule| rule.merged.first()) else { return Vec::new() };
+        let Some(entry) = self.read::<http::ToEntry>(merged) else { return Vec::new() };
+        let origin = |at: usize| merged.origin_of(&format!("/rules/{at}/matches")).cloned();
+        let rules = entry.rules.into_iter().enumerate();
+        rules.filter_map(|(at, rule)| Some((origin(at)?, rule))).collect()
+    }
+
+    /// How connections to a destination are spread; `None` where no MeshTCPRoute is about it.
+    fn connections(&mut self, destination: &Kri) -> Option<Vec<Share>> {
+        let context = self.context;
+        let found = context.effective.outbound(Kind::MeshTCPRoute).for_destination(destination);
+        let merged = found.and_then(|rule| rule.merged.first())?;
+        let entry = self.read::<tcp::ToEntry>(merged)?;
+        let backends = entry.rules.into_iter().next().and_then(|rule| rule.default.backend_refs);
+        let origin = merged.origin_of("/rules").or(merged.origins.last())?;
+        Some(self.shares(origin, &backends.unwrap_or_default()))
+    }
+
+    fn read<T: DeserializeOwned>(&mut self, merged: &Merged) -> Option<T> {
+        let read = serde_json::from_value(merged.conf.clone());
+        read.map_err(|error| {
+            let origins: Vec<String> = merged.origins.iter().map(Kri::to_string).collect();
+            self.problems.push(format!("{}: cannot be read: {error}", origins.join(", ")));
+        })
+        .ok()
+    }
+
+    /// One route per match of a rule.
+    fn routes(&mut self, destination: &Kri, origin: &Kri, rule: &http::Rule, itself: &Share) -> Vec<Route> {
+        let filters = rule.default.filters.as_deref().unwrap_or_default();
+        let redirect = filters
+            .iter()
+            .filter(|filter| filter.type_ == FilterType::RequestRedirect)
+            .find_map(|filter| filter.request_redirect.clone());
+        let action = match (redirect, &rule.default.backend_refs) {
+            (Some(redirect), _) => Action::Redirect(redirect),
+            (None, None) => Action::Forward(vec![itself.clone()]),
+            (None, Some(references)) => Action::Forward(self.shares(origin, references)),
+        };
+        if action == Action::Forward(Vec::new()) {
+            self.problems.push(format!("{origin}: none of its backends can be called; the rule is left out"));
+            return Vec::new();
+        }
+        let changes: Vec<Change> = filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
+        let context = self.context;
+        let route = |matched: &Match| Route {
+            name: context.names.route(origin),
+            origin: Some(origin.clone()),
+            matched: Match { path: Some(matched.path.clone().unwrap_or_else(everything)), ..matched.clone() },
+            changes: changes.clone(),
+            action: action.clone(),
+            timeouts: context.timeouts.route(origin, destination),
+        };
+        rule.matches.iter().map(route).collect()
+    }
+
+    fn change(&mut self, origin: &Kri, filter: &Filter) -> Option<Change> {
+        match filter.type_ {
+            FilterType::RequestHeaderModifier => {
+                filter.request_header_modifier.clone().map(Change::RequestHeaders)
+            }
+            FilterType::ResponseHeaderModifier => {
+                filter.response_header_modifier.clone().map(Change::ResponseHeaders)
+            }
+            FilterType::UrlRewrite => filter.url_rewrite.clone().map(Change::Url),
+            FilterType::RequestMirror => {
+                let mirror = filter.request_mirror.as_ref()?;
+                let share = self.share(origin, &mirror.backend_ref)?;
+                let percent = mirror.percentage.as_ref().and_then(|percentage| percentage.millionths());
+                let millionths = percent.map_or(1_000_000, |percent| percent / MILLIONTHS_OF_A_PERCENT);
+                let millionths = u32::try_from(millionths.clamp(0, 1_000_000)).unwrap_or_default();
+                Some(Change::Mirror { cluster: share.cluster, millionths })
+            }
+            FilterType::RequestRedirect | FilterType::Other(_) => None,
+        }
+    }
+
+    /// The backends that get traffic, each once.
+    fn shares(&mut self, origin: &Kri, references: &[BackendRef]) -> Vec<Share> {
+        let mut at: BTreeMap<String, usize> = BTreeMap::new();
+        let mut shares: Vec<Share> = Vec::new();
+        for reference in references.iter().filter(|reference| reference.weight != Some(0)) {
+            let Some(share) = self.share(origin, reference) else { continue };
+            match at.get(&share.cluster).and_then(|&at| shares.get_mut(at)) {
+                Some(same) => same.weight = same.weight.saturating_add(share.weight),
+                None => {
+                    at.insert(share.cluster.clone(), shares.len());
+                    shares.push(share);
+                }
+            }
+        }
+        shares
+    }
+
+    fn share(&mut self, origin: &Kri, reference: &BackendRef) -> Option<Share> {
+        match self.backends.referred(origin, reference) {
+            Ok(backend) => Some(Share {
+                cluster: backend.cluster.clone(),
+                weight: reference.weight.unwrap_or(1),
+                external: backend.external.is_some(),
+            }),
+            Err(reason) => {
+                self.problems.push(format!("{origin}: {reason}"));
+                None
+            }
+        }
+    }
+}
+
+/// Which of two matches is asked first: the lesser one.
+fn importance(matched: &Match) -> impl Ord + use<> {
+    let (kind, length) = match &matched.path {
+        Some(PathMatch { type_: PathMatchType::Exact, .. }) => (0, 0),
+        Some(PathMatch { type_: PathMatchType::PathPrefix, value }) if value != "/" => (1, value.len()),
+        Some(PathMatch { type_: PathMatchType::RegularExpression, value }) => (2, value.len()),
+        // Every path begins like this, so nothing behind it would ever be asked.
+        _ => (3, 0),
+    };
+    let headers = matched.headers.as_ref().map_or(0, Vec::len);
+    let parameters = matched.query_params.as_ref().map_or(0, Vec::len);
+    (kind, Reverse(length), matched.method.is_none(), Reverse(headers), Reverse(parameters))
+}
