@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    cell::{self, Column, text},
+    cell::{self, Column, number, text},
     client::{Client, query_value, segment},
     failure::{Failure, Outcome, Result},
     output::{self, TableFormat},
@@ -75,13 +75,21 @@ fn table(answer: &Value, outcome: Outcome) -> String {
 }
 
 const COLUMNS: [Column; 6] = [
-    ("CLIENT", |check| text(&check["client"])),
-    ("SERVER", |check| text(&check["server"])),
+    ("CLIENT", |check| one_of(&check["client"], &check["clients"])),
+    ("SERVER", |check| one_of(&check["server"], &check["servers"])),
     ("ALLOWED", |check| if check["allowed"] == true { "yes" } else { "no" }.to_owned()),
     ("ACTION", |check| text(&check["action"])),
     ("RULE", |check| text(&check["rule"])),
     ("REASON", |check| text(&check["reason"])),
 ];
+
+/// Who stands for several of which the same is true says so.
+fn one_of(kri: &Value, count: &Value) -> String {
+    match number(count) {
+        0 | 1 => text(kri),
+        count => format!("{} and {} alike", text(kri), count - 1),
+    }
+}
 
 /// The answer in words. A reason that all checks share is part of it.
 fn sentence(answer: &Value, outcome: Outcome) -> String {

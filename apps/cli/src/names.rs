@@ -73,7 +73,9 @@ impl Names {
 
     /// The resource a name stands for, if that is known.
     pub fn kri(&self, name: &str) -> Option<String> {
-        match self.resources.get(name) {
+        // Summaries have names as statistics have them, without colons.
+        let known = self.resources.get(name).or_else(|| self.resources.get(&name.replace(':', "_")));
+        match known {
             Some(known) => known.clone(),
             None => classify(name).kri().map(ToString::to_string),
         }

@@ -71,8 +71,10 @@ fn the_answer_is_a_sentence_a_table_and_an_exit_code() {
 fn every_check_names_its_rule() {
     let server = Server::start();
     let rule = "kri_mtp_default___allow_rule_0";
-    let checks =
+    let mut checks =
         [check_of("web", true, Some(rule), "it says so"), check_of("api", false, None, "nothing does")];
+    checks[0]["clients"] = json!(3);
+    checks[1]["clients"] = json!(1);
     server.on("GET", PATH, 200, answer("Mixed", &checks, true));
     let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(4);
     let rows: Vec<Vec<&str>> = ran.lines()[2..5].iter().map(|line| cells(line)).collect();
@@ -81,7 +83,7 @@ fn every_check_names_its_rule() {
         rows,
         [
             ["CLIENT", "SERVER", "ALLOWED", "ACTION", "RULE", "REASON"],
-            ["kri_dp_default___web_", backend, "yes", "Allow", rule, "it says so"],
+            ["kri_dp_default___web_ and 2 alike", backend, "yes", "Allow", rule, "it says so"],
             ["kri_dp_default___api_", backend, "no", "Deny", "-", "nothing does"],
         ]
     );

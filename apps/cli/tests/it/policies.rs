@@ -31,7 +31,7 @@ fn taught(more: usize) -> (Server, Program) {
     }
     on(
         "_layout",
-        json!({"kri": "kri_dp_default_east__web_", "labels": {}, "outbounds": outbounds,
+        json!({"kri": "kri_dp_default_east__web_", "labels": {}, "outbounds": outbounds, "problems": ["nothing listens at port 9"],
             "inbounds": [{"kri": INBOUND, "port": 8080, "protocol": "http", "proxyResourceName": "self_http"}]}),
     );
     on(
@@ -84,6 +84,9 @@ fn policies_are_shown_where_they_apply_with_their_origins() {
             r#"{"idleTimeout":"1s"}"#,
         ],
         &["MeshTCPRoute", "kri_mtcpr_default___t_", "{}"],
+        &[],
+        &["Problems"],
+        &["nothing listens at port 9"],
     ];
     assert_eq!(lines.into_iter().map(cells).collect::<Vec<_>>(), expect, "{}", ran.out);
 }

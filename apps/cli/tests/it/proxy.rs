@@ -234,7 +234,7 @@ fn names_lead_back_to_resources_in_whichever_scheme_they_are() {
             item("kri_dp_default_east__web_other", names("inbound:10.0.0.1:91", "ads_cluster", "s")),
             item("kri_dp_default_east__web_third", names("inbound:10.0.0.1:92", "ads_cluster", "s"))],
         "outbounds": [item(BACKEND, names("outbound:240.0.0.1:80", "web-api", BACKEND))]});
-    let summary = json!({"resources": {"inbound:10.0.0.1:90": {"class": "legacy", "kri": INBOUND},
+    let summary = json!({"resources": {"inbound_10.0.0.1_90": {"class": "legacy", "kri": INBOUND},
         "slow": {"class": "other", "kri": INBOUND}, "web-api": {"class": "other", "kri": BACKEND}}});
     let refusal = json!({"status": 400, "title": "Bad Request", "detail": "bad request: not in this mesh"});
     for layout in [(200, layout), (400, refusal)] {

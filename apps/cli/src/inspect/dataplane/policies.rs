@@ -112,6 +112,9 @@ fn table(document: &Value) -> String {
         bare += usize::from(lines.is_empty());
         lines.into_iter().for_each(|line| sections.add(&title, line));
     }
+    for problem in each(document, "problems") {
+        sections.add("Problems", vec![text(problem)]);
+    }
     let mut out = sections.render();
     if bare > 0 {
         out.push_str(&format!("\nOutbounds without policies: {bare} (-o yaml lists them)\n"));
