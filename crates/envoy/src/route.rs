@@ -66,12 +66,11 @@ pub(crate) fn of(planned: &Route) -> Vec<route::Route> {
 /// A path as Envoy compares it.
 enum Path<'a> {
     Exact(&'a str),
-    /// A prefix that ends with a slash; `whole` when it was given without one, and the path without it
-    /// is matched by another route.
+    /// Everything that begins like this, up to and with a slash.
     Prefix(String),
-    Regex(&'a str),
-    /// The prefix without its slash.
+    /// The path that is such a prefix itself, without its slash.
     WholePrefix(&'a str),
+    Regex(&'a str),
 }
 
 fn paths(path: Option<&PathMatch>) -> Vec<Path<'_>> {
@@ -98,8 +97,12 @@ fn one(planned: &Route, path: Path<'_>) -> route::Route {
     match &planned.action {
         Action::Redirect(to) => made.action = Some(route::route::Action::Redirect(redirect(to, &path))),
         Action::Forward(shares) => {
+            // Who is outside the mesh does not know the name it has in the mesh.
+            let leaves = shares.iter().any(|share| share.external);
             let mut action = route::RouteAction {
                 cluster_specifier: Some(spread(shares)),
+                host_rewrite_specifier: leaves
+                    .then(|| HostRewriteSpecifier::AutoHostRewrite(bool_value(true))),
                 ..waiting(Some(planned.timeouts))
             };
             for change in &planned.changes {

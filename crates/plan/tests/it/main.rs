@@ -7,5 +7,7 @@ mod inbounds;
 mod known;
 mod names;
 mod outbounds;
+mod routes;
 mod support;
+mod timeouts;
 mod transparent;

@@ -1,0 +1,124 @@
+//! How long things may take.
+
+use std::time::Duration;
+
+use plan::{ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
+
+use crate::support::{BACKEND, PLAIN, plan, traits, web};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+const CALLS: &str = "outbound:\n\
+    - { port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }\n\
+    - { port: 10002, tags: { kuma.io/service: backend } }\n\
+    inbound:\n\
+    - { name: http, port: 80, tags: { kuma.io/service: web, kuma.io/protocol: http } }\n\
+    - { name: grpc, port: 81, tags: { kuma.io/service: web, kuma.io/protocol: grpc } }";
+
+/// What every new mesh begins with.
+const OF_NEW_MESH: &str = r#"
+type: MeshTimeout
+mesh: default
+name: mesh-timeout-all-default
+spec:
+  targetRef: { kind: Mesh, proxyTypes: [Sidecar] }
+  from: [{ targetRef: { kind: Mesh }, default: { connectionTimeout: 10s, idleTimeout: 2h, http: { requestTimeout: 0s, streamIdleTimeout: 1h, maxStreamDuration: 0s } } }]
+  to: [{ targetRef: { kind: Mesh }, default: { connectionTimeout: 5s, idleTimeout: 1h, http: { requestTimeout: 15s, streamIdleTimeout: 30m } } }]
+---
+type: MeshTimeout
+mesh: default
+name: mesh-gateways-timeout-all-default
+spec:
+  targetRef: { kind: Mesh, proxyTypes: [Gateway] }
+  from: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 5m, http: { streamIdleTimeout: 5s, requestHeadersTimeout: 500ms } } }]
+  to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 1h, http: { streamIdleTimeout: 5s } } }]
+"#;
+
+fn planned(policies: &[&str]) -> ProxyPlan {
+    let web = web(CALLS);
+    let documents: Vec<&str> =
+        [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
+    let plan = plan(&documents, &traits("web"));
+    assert_eq!(plan.problems, Vec::<String>::new());
+    plan
+}
+
+fn limited(connect: Duration, idle: Duration) -> ConnectionTimeouts {
+    let none = Some(Duration::ZERO);
+    ConnectionTimeouts { connect, idle, max_stream: none, max_connection: none }
+}
+
+fn routes(plan: &ProxyPlan, outbound: usize) -> Vec<RequestTimeouts> {
+    let Routing::Requests(routes) = &plan.outbounds[outbound].routing else { panic!("it is HTTP") };
+    routes.iter().map(|route| route.timeouts).collect()
+}
+
+fn backend(plan: &ProxyPlan, cluster: &str) -> ConnectionTimeouts {
+    plan.backends.iter().find(|backend| backend.cluster == cluster).unwrap().timeouts
+}
+
+#[test]
+fn without_a_policy_both_directions_get_the_same() {
+    let plan = planned(&[]);
+    let usual = RequestTimeouts { request: 15 * SECOND, stream_idle: HOUR / 2 };
+    assert_eq!(
+        plan.inbounds[0].timeouts,
+        Timeouts { connection: limited(5 * SECOND, HOUR), request: usual, request_headers: Duration::ZERO }
+    );
+    assert_eq!(routes(&plan, 0), [usual]);
+    assert_eq!(backend(&plan, "default_backend__east_msvc_80"), limited(5 * SECOND, HOUR));
+}
+
+#[test]
+fn a_new_mesh_waits_longer_for_its_own_applications_than_for_others() {
+    let plan = planned(&[OF_NEW_MESH]);
+    assert_eq!(
+        plan.inbounds[0].timeouts,
+        Timeouts {
+            connection: limited(10 * SECOND, 2 * HOUR),
+            request: RequestTimeouts { request: Duration::ZERO, stream_idle: HOUR },
+            request_headers: Duration::ZERO,
+        }
+    );
+    assert_eq!(routes(&plan, 0), [RequestTimeouts { request: 15 * SECOND, stream_idle: HOUR / 2 }]);
+    for cluster in ["default_backend__east_msvc_80", "backend"] {
+        assert_eq!(backend(&plan, cluster), limited(5 * SECOND, HOUR), "{cluster}");
+    }
+}
+
+#[test]
+fn connections_of_grpc_may_rest_whatever_a_policy_says() {
+    let policy = "type: MeshTimeout\nmesh: default\nname: t\n\
+        spec: { rules: [{ default: { connectionTimeout: 3s, idleTimeout: 4s, http: { requestTimeout: 1s, maxStreamDuration: 9s } } }] }";
+    let plan = planned(&[policy]);
+    let inbound = plan.inbounds[1].timeouts;
+    assert_eq!(
+        inbound.connection,
+        ConnectionTimeouts { connect: 3 * SECOND, idle: 2 * HOUR, max_stream: None, max_connection: None }
+    );
+    assert_eq!(inbound.request.request, SECOND);
+    assert_eq!(plan.inbounds[0].timeouts.connection.idle, 4 * SECOND);
+    assert_eq!(plan.inbounds[0].timeouts.connection.max_stream, Some(9 * SECOND));
+}
+
+#[test]
+fn a_route_has_its_own_time_else_that_of_its_destination() {
+    let route = |name: &str, path: &str| {
+        format!(
+            "type: MeshHTTPRoute\nmesh: default\nname: {name}\nlabels: {{ kuma.io/zone: east }}\n\
+             spec: {{ to: [{{ targetRef: {{ kind: MeshService, name: backend }}, rules: [\
+             {{ matches: [{{ path: {{ type: Exact, value: {path} }} }}], default: {{}} }}] }}] }}"
+        )
+    };
+    let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nlabels: { kuma.io/zone: east }\nspec:\n  to:\n\
+        \x20 - { targetRef: { kind: Mesh }, default: { connectionTimeout: 10s, http: { requestTimeout: 5s, streamIdleTimeout: 43s } } }\n\
+        \x20 - { targetRef: { kind: MeshService, name: backend }, default: { idleTimeout: 30s, http: { requestTimeout: 25s } } }\n\
+        \x20 - { targetRef: { kind: MeshHTTPRoute, name: fast }, default: { http: { requestTimeout: 2s } } }\n";
+    let plan = planned(&[&route("fast", "/fast"), &route("plain", "/plain"), timeouts]);
+    let times = |seconds| RequestTimeouts { request: seconds * SECOND, stream_idle: 43 * SECOND };
+    assert_eq!(routes(&plan, 0), [times(2), times(25), times(25)]);
+    assert_eq!(backend(&plan, "default_backend__east_msvc_80"), limited(10 * SECOND, 30 * SECOND));
+    // A policy that speaks of routes does not reach destinations known by tags only.
+    assert_eq!(backend(&plan, "backend"), limited(5 * SECOND, HOUR));
+}
