@@ -76,9 +76,6 @@ pub async fn start(config: Config) -> Result<Running> {
     let store = storage::open(&config).await?;
     let registrar = Arc::new(registrar(&config, store.clone())?);
     defaults::create(&registrar, &config, now).await?;
-    if config.store.kind != StoreType::Postgres {
-        insights::close_connections(&store).await?;
-    }
 
     let Ports { http, https, diagnostics, proxies } = Ports::bind(&config).await?;
     let certificate = match &https {
@@ -87,7 +84,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
-    insights::start(store.clone(), &shutdown);
+    insights::start(store.clone(), config.store.kind != StoreType::Postgres, &shutdown).await?;
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));

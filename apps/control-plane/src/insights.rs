@@ -15,7 +15,20 @@ mod predecessor;
 mod resync;
 pub mod writer;
 
+use std::sync::Arc;
+
+use runtime::Shutdown;
+use store::{Error, Store};
+
 pub use connection::Connection;
 pub use predecessor::close_connections;
-pub use resync::start;
 pub use writer::Writer;
+
+/// Starts counting. `alone` says that no other control plane uses the store; nobody is served yet.
+pub async fn start(store: Arc<dyn Store>, alone: bool, shutdown: &Shutdown) -> Result<(), Error> {
+    if alone {
+        close_connections(&store).await?;
+    }
+    resync::start(store, shutdown);
+    Ok(())
+}

@@ -91,7 +91,11 @@ fn word(kind: Type) -> &'static str {
 }
 
 fn shortened(message: &str) -> &str {
-    &message[..message.floor_char_boundary(MESSAGE)]
+    let mut end = message.len().min(MESSAGE);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    &message[..end]
 }
 
 #[cfg(test)]

@@ -230,3 +230,185 @@ fn or_unknown(name: Option<&str>) -> String {
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use resources::{Labels, Spec};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(key: Key, spec: Value) -> Arc<Resource> {
+        Arc::new(Resource {
+            spec: Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap(),
+            key,
+            labels: Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]),
+            created: Timestamp::UNIX_EPOCH,
+            modified: Timestamp::UNIX_EPOCH,
+            version: 1,
+            owner: None,
+            status: None,
+        })
+    }
+
+    fn of_kind(kind: Kind, name: &str, spec: Value) -> Arc<Resource> {
+        resource(Key::new(kind, "default", name), spec)
+    }
+
+    /// Services with whether their inbound is ready.
+    fn dataplane(name: &str, inbounds: &[(&str, &str)]) -> Arc<Resource> {
+        let inbound = |(index, (service, state)): (usize, &(&str, &str))| json!({ "port": 80 + index, "state": state, "tags": { "kuma.io/service": service } });
+        let inbounds: Vec<Value> = inbounds.iter().enumerate().map(inbound).collect();
+        of_kind(
+            Kind::Dataplane,
+            name,
+            json!({ "networking": { "address": "10.0.0.1", "inbound": inbounds } }),
+        )
+    }
+
+    fn connected(name: &str, connected: bool, more: Value) -> Arc<Resource> {
+        let mut subscription = json!({
+            "id": "1", "connectTime": "2024-05-01T10:00:00Z",
+            "version": { "kumaDp": { "version": "2.14.3" }, "envoy": { "version": "1.40.0" } }
+        });
+        if !connected {
+            subscription["disconnectTime"] = json!("2024-05-01T11:00:00Z");
+        }
+        let mut spec = json!({ "subscriptions": [subscription] });
+        if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+            spec.extend(more);
+        }
+        of_kind(Kind::DataplaneInsight, name, spec)
+    }
+
+    fn counted(resources: impl IntoIterator<Item = Arc<Resource>>) -> (Value, Value) {
+        let mesh = resource(Key::global(Kind::Mesh, "default"), json!({}));
+        let snapshot = Snapshot::load(1, resources.into_iter().chain([mesh]));
+        let (mesh, services) = of_mesh(&snapshot, "default").unwrap();
+        (Spec::from(mesh).to_json(), Spec::from(services).to_json()["services"].clone())
+    }
+
+    #[test]
+    fn proxies_are_counted_by_how_they_fare() {
+        let mtls = json!({ "mTLS": { "issuedBackend": "ca-1", "supportedBackends": ["ca-1", "ca-2"] } });
+        let (mesh, _) = counted([
+            dataplane("ready", &[("web", "Ready")]),
+            connected("ready", true, mtls.clone()),
+            dataplane("partly", &[("web", "Ready"), ("web-admin", "NotReady")]),
+            connected("partly", true, mtls),
+            dataplane("unready", &[("web", "NotReady")]),
+            connected("unready", true, json!({})),
+            dataplane("gone", &[("web", "Ready")]),
+            connected("gone", false, json!({})),
+            dataplane("never", &[("web", "Ready")]),
+        ]);
+        let all = json!({ "total": 5, "online": 1, "offline": 3, "partiallyDegraded": 1 });
+        assert_eq!(mesh["dataplanes"], all);
+        assert_eq!(
+            mesh["dataplanesByType"],
+            json!({ "standard": all, "gateway": {}, "gatewayBuiltin": {}, "gatewayDelegated": {} })
+        );
+        let told = json!({ "total": 4, "online": 1, "offline": 2, "partiallyDegraded": 1 });
+        let untold = json!({ "total": 1, "offline": 1 });
+        assert_eq!(
+            mesh["dpVersions"],
+            json!({
+                "kumaDp": { "2.14.3": told, "unknown": untold },
+                "envoy": { "1.40.0": told, "unknown": untold }
+            })
+        );
+        let with_mtls = json!({ "total": 2, "online": 1, "partiallyDegraded": 1 });
+        assert_eq!(
+            mesh["mTLS"],
+            json!({ "issuedBackends": { "ca-1": with_mtls }, "supportedBackends": { "ca-1": with_mtls, "ca-2": with_mtls } })
+        );
+    }
+
+    #[test]
+    fn gateways_are_counted_apart() {
+        let gateway = |name: &str, kind: &str| {
+            let gateway = json!({ "type": kind, "tags": { "kuma.io/service": name } });
+            of_kind(
+                Kind::Dataplane,
+                name,
+                json!({ "networking": { "address": "10.0.0.1", "gateway": gateway } }),
+            )
+        };
+        let (mesh, services) = counted([
+            gateway("edge", "BUILTIN"),
+            connected("edge", true, json!({})),
+            gateway("nginx", "DELEGATED"),
+        ]);
+        let (online, offline) = (json!({ "total": 1, "online": 1 }), json!({ "total": 1, "offline": 1 }));
+        assert_eq!(
+            mesh["dataplanesByType"],
+            json!({
+                "standard": {}, "gateway": { "total": 2, "online": 1, "offline": 1 },
+                "gatewayBuiltin": online, "gatewayDelegated": offline
+            })
+        );
+        assert_eq!(services["edge"]["serviceType"], "gateway_builtin");
+        assert_eq!(services["edge"]["status"], "online");
+        assert_eq!(services["nginx"]["serviceType"], "gateway_delegated");
+    }
+
+    #[test]
+    fn services_fare_as_the_proxies_that_serve_them() {
+        let mtls = json!({ "mTLS": { "issuedBackend": "ca-1" } });
+        let external = json!({
+            "match": { "type": "HostnameGenerator", "port": 443, "protocol": "tls" },
+            "endpoints": [{ "address": "example.com", "port": 443 }]
+        });
+        let (mesh, services) = counted([
+            dataplane("one", &[("web", "Ready"), ("admin", "NotReady")]),
+            connected("one", true, mtls),
+            dataplane("two", &[("web", "Ready"), ("web", "NotReady")]),
+            connected("two", false, json!({})),
+            dataplane("three", &[("api", "Ready")]),
+            connected("three", true, json!({})),
+            of_kind(Kind::MeshExternalService, "example", external.clone()),
+            of_kind(Kind::MeshExternalService, "api", external),
+        ]);
+        assert_eq!(
+            services,
+            json!({
+                "admin": {
+                    "status": "offline", "dataplanes": { "total": 1, "offline": 1 },
+                    "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
+                },
+                "api": { "status": "online", "dataplanes": { "total": 1, "online": 1 }, "zones": ["east"] },
+                "example": { "serviceType": "external", "addressPort": "example.com:443" },
+                "web": {
+                    "status": "partially_degraded", "dataplanes": { "total": 2, "online": 1, "offline": 1 },
+                    "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
+                }
+            })
+        );
+        assert_eq!(mesh["services"], json!({ "total": 5, "internal": 3, "external": 2 }));
+    }
+
+    #[test]
+    fn resources_of_the_mesh_are_counted_by_kind() {
+        let policy = |name| of_kind(Kind::MeshTimeout, name, json!({ "targetRef": { "kind": "Mesh" } }));
+        let elsewhere = resource(Key::new(Kind::MeshTimeout, "elsewhere", "a"), json!({}));
+        let (mesh, _) = counted([
+            policy("a"),
+            policy("b"),
+            elsewhere,
+            dataplane("web", &[]),
+            connected("web", true, json!({})),
+            of_kind(Kind::Secret, "s", json!({ "data": "" })),
+        ]);
+        assert_eq!(mesh["policies"], json!({ "MeshTimeout": { "total": 2 } }));
+        assert_eq!(
+            mesh["resources"],
+            json!({ "Dataplane": { "total": 1 }, "MeshTimeout": { "total": 2 }, "Secret": { "total": 1 } })
+        );
+    }
+
+    #[test]
+    fn a_mesh_that_is_not_there_is_not_counted() {
+        assert_eq!(of_mesh(&Snapshot::default(), "default"), None);
+    }
+}

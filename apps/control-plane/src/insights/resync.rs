@@ -166,3 +166,74 @@ async fn meshes_of(store: &dyn Store, dirty: Dirty) -> BTreeSet<Arc<str>> {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use store::Memory;
+
+    use super::*;
+
+    fn stored(key: Key, spec: serde_json::Value) -> Write {
+        Write::Create(Resource {
+            spec: Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap(),
+            key,
+            labels: Labels::new(),
+            created: Timestamp::UNIX_EPOCH,
+            modified: Timestamp::UNIX_EPOCH,
+            version: 0,
+            owner: None,
+            status: None,
+        })
+    }
+
+    #[tokio::test]
+    async fn counting_again_writes_only_what_is_different() {
+        let store = Memory::default();
+        store.write(vec![stored(Key::global(Kind::Mesh, "default"), json!({}))]).await.unwrap();
+        let revision = || store.snapshot().unwrap().revision();
+        for more in [None, Some(Kind::Dataplane)] {
+            if let Some(kind) = more {
+                store.write(vec![stored(Key::new(kind, "default", "one"), json!({}))]).await.unwrap();
+            }
+            let before = revision();
+            assert_eq!(settle(&store, "default").await, None);
+            assert_eq!(revision(), before + 1, "both insights in one batch");
+            assert_eq!(settle(&store, "default").await, None);
+            assert_eq!(revision(), before + 1);
+        }
+        assert_eq!(settle(&store, "no-such-mesh").await, None);
+    }
+
+    #[test]
+    fn a_mesh_is_counted_at_once_and_then_at_most_once_in_an_interval() {
+        let mesh: Arc<str> = "default".into();
+        let mut schedule = Schedule::default();
+        // However often it changes.
+        schedule.add(BTreeSet::from([mesh.clone()]));
+        schedule.add(BTreeSet::from([mesh.clone()]));
+        assert!(schedule.due[&mesh] <= Instant::now());
+        let counted = Instant::now();
+        schedule.counted(mesh.clone(), None);
+        assert!(schedule.due.is_empty());
+        schedule.add(BTreeSet::from([mesh.clone()]));
+        assert!(schedule.due[&mesh] >= counted + INTERVAL);
+        schedule.counted(mesh.clone(), Some(ARRIVAL));
+        assert!(schedule.due[&mesh] < Instant::now() + INTERVAL, "what did not work is tried again soon");
+    }
+
+    #[tokio::test]
+    async fn counts_are_not_counted() {
+        let store = Memory::default();
+        let keys = [
+            Key::global(Kind::MeshInsight, "a"),
+            Key::new(Kind::ServiceInsight, "b", "all-services-b"),
+            Key::global(Kind::GlobalSecret, "c"),
+            Key::new(Kind::DataplaneInsight, "d", "web"),
+            Key::new(Kind::MeshTimeout, "e", "slow"),
+            Key::global(Kind::Mesh, "f"),
+        ];
+        let meshes = meshes_of(&store, Dirty::Keys(keys.into())).await;
+        assert_eq!(meshes.iter().map(|mesh| &**mesh).collect::<Vec<_>>(), ["d", "e", "f"]);
+    }
+}
