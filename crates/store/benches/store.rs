@@ -1,8 +1,9 @@
 //! What reading and writing cost, beside what the disk allows.
 //!
 //! Reads: one resource and a page of 100, with 100 to 100,000 resources stored; the cost should not
-//! depend on that number. The same 64 places, spread over the whole store, are read again and again,
-//! so that what is measured is the store and not how much of it fits into the processor's cache.
+//! depend on that number. Stores of all sizes are read in turns. The same 64 places, spread over the whole
+//! store, are read again and again, so that what is measured is the store and not how much of it fits into
+//! the processor's cache; that is measured apart.
 //! Writes: commits per second of bare `rusqlite` with the same table and durability, of the store with
 //! one writer, and with 32 at a time. Prints a table of medians at the end.
 
@@ -10,12 +11,14 @@
 
 use std::{
     hint::black_box,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use criterion::Criterion;
 use resources::{Key, Kind};
+use serde_json::{Value, json};
 use store::{Memory, Record, Sqlite, Store, Write, conformance::resource};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -46,6 +49,20 @@ impl Table {
         self.0.push((name, cells));
     }
 
+    /// Where `cargo xtask bench store` finds them; not when a filter on the command line left some out.
+    fn save(&self) {
+        if self.0.iter().flat_map(|(_, cells)| cells).any(|(_, time)| time.is_nan()) {
+            return;
+        }
+        let rows = self.0.iter().map(|(what, cells)| {
+            let medians: Vec<_> =
+                cells.iter().map(|(size, time)| json!([size.parse::<u64>().unwrap(), time])).collect();
+            json!({ "what": what, "medians": medians })
+        });
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("store-reads.json");
+        std::fs::write(path, Value::Array(rows.collect()).to_string()).unwrap();
+    }
+
     /// Nanoseconds of each cell, and their ratio to the first of the row.
     fn print(&self) {
         println!("\nmedians (ratio to the first of the row)");
@@ -74,6 +91,10 @@ fn measure(criterion: &mut Criterion, name: &str, mut timed: impl FnMut(u64) -> 
             took
         });
     });
+    median(samples)
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -93,41 +114,109 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn reads(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {
-    for kind in ["memory", "sqlite"] {
-        let mut rows = [("get one", vec![]), ("first page", vec![]), ("deep page", vec![])];
-        for size in SIZES {
-            let directory = directory();
-            let store: Arc<dyn Store> = match kind {
-                "memory" => Arc::new(Memory::default()),
-                _ => Arc::new(Sqlite::open(directory.path().join("store.db")).unwrap()),
-            };
-            let store = filled(runtime, store, size);
-            let places: Vec<usize> = (0..PLACES).map(|i| i * size / PLACES).collect();
-            let keys: Vec<Key> =
-                places.iter().map(|&n| Key::new(Kind::MeshService, "default", &name(n))).collect();
-            let deep = size - size.min(100);
-            for (what, cells) in &mut rows {
-                let read = |round: usize| {
-                    let snapshot = store.snapshot().unwrap();
-                    match *what {
-                        "get one" => drop(black_box(snapshot.get(&keys[round % PLACES]).cloned())),
-                        "first page" => drop(black_box(snapshot.page(Kind::MeshService, None, 0, 100))),
-                        _ => drop(black_box(snapshot.page(Kind::MeshService, Some("default"), deep, 100))),
-                    }
-                };
-                let median = measure(criterion, &format!("{kind}/{what}/{size}"), |rounds| {
-                    let start = Instant::now();
-                    (0..rounds as usize).for_each(read);
-                    start.elapsed()
-                });
-                cells.push((size.to_string(), median));
-            }
-        }
-        for (what, cells) in rows {
-            table.row(format!("{kind}, {what}"), cells);
+/// A store of some size, and what is asked of it.
+struct Filled {
+    size: usize,
+    store: Arc<dyn Store>,
+    /// Evenly spread over the stored resources, as many at every size.
+    places: Vec<Key>,
+    /// Every stored resource once, in random order.
+    all: Vec<Key>,
+    _directory: TempDir,
+}
+
+impl Filled {
+    fn new(runtime: &Runtime, kind: &str, size: usize) -> Filled {
+        let directory = directory();
+        let store: Arc<dyn Store> = match kind {
+            "memory" => Arc::new(Memory::default()),
+            _ => Arc::new(Sqlite::open(directory.path().join("store.db")).unwrap()),
+        };
+        let key = |n: usize| Key::new(Kind::MeshService, "default", &name(n));
+        // A step that shares no factor with the size visits every place once.
+        let step = (size * 618 / 1000..).find(|step| gcd(*step, size) == 1).unwrap();
+        Filled {
+            size,
+            store: filled(runtime, store, size),
+            places: (0..PLACES).map(|i| key(i * size / PLACES)).collect(),
+            all: (0..size).map(|i| key(i * step % size)).collect(),
+            _directory: directory,
         }
     }
+
+    /// Reads `block` times and says how long that took.
+    fn timed(&self, what: Read, block: usize, turn: usize) -> Duration {
+        let (places, all) =
+            (self.places.iter().cycle(), self.all.iter().cycle().skip(turn * block % self.size));
+        let get = |key: &Key| drop(black_box(self.store.snapshot().unwrap().get(key).cloned()));
+        let page = |offset| {
+            drop(black_box(self.store.snapshot().unwrap().page(
+                Kind::MeshService,
+                Some("default"),
+                offset,
+                100,
+            )));
+        };
+        let start = Instant::now();
+        match what {
+            Read::One => places.take(block).for_each(get),
+            Read::Any => all.take(block).for_each(get),
+            Read::FirstPage => (0..block).for_each(|_| page(0)),
+            Read::LastPage => (0..block).for_each(|_| page(self.size - 100)),
+        }
+        start.elapsed()
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[derive(Clone, Copy)]
+enum Read {
+    One,
+    /// Of all stored ones, so that most are in no cache.
+    Any,
+    FirstPage,
+    LastPage,
+}
+
+/// Stores of all sizes are read in turns, so that whatever else the machine does is done to all of them.
+fn reads(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {
+    for kind in ["memory", "sqlite"] {
+        let stores: Vec<Filled> = SIZES.iter().map(|&size| Filled::new(runtime, kind, size)).collect();
+        for (what, read, block) in [
+            ("one resource", Read::One, 4 * PLACES),
+            ("one resource, in no order", Read::Any, 100),
+            ("the first page of 100", Read::FirstPage, 16),
+            ("the last page of 100", Read::LastPage, 16),
+        ] {
+            let mut samples: Vec<Vec<f64>> = vec![Vec::new(); stores.len()];
+            let mut turn = 0;
+            let _ = measure(criterion, &format!("{kind}/{what}"), |rounds| {
+                let mut total = Duration::ZERO;
+                for _ in 0..rounds {
+                    turn += 1;
+                    for i in 0..stores.len() {
+                        // Whoever comes first in one round comes later in the next.
+                        let at = (turn + i) % stores.len();
+                        if !matches!(read, Read::Any) {
+                            // Not counted: the last turn belonged to another.
+                            stores[at].timed(read, block / 4, turn);
+                        }
+                        let took = stores[at].timed(read, block, turn);
+                        samples[at].push(took.as_secs_f64() * 1e9 / block as f64);
+                        total += took;
+                    }
+                }
+                total
+            });
+            let cells =
+                stores.iter().zip(samples).map(|(store, samples)| (store.size.to_string(), median(samples)));
+            table.row(format!("{what}, {kind}"), cells.collect());
+        }
+    }
+    table.save();
 }
 
 fn writes(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {

@@ -1,0 +1,114 @@
+//! Writing through REST, and what SQLite reaches without a control plane around it.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use e2e::Client;
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::{COLLECTION, WINDOW, name, resource};
+
+/// Commits per second.
+pub struct Puts {
+    pub raw: f64,
+    /// By number of writers.
+    pub through_rest: Vec<(usize, f64)>,
+}
+
+/// The bare commits are measured before and after, as a disk is not the same all the time.
+pub fn measure(dir: &Path, client: &Client) -> anyhow::Result<Puts> {
+    let before = raw_commits_per_second(&dir.join("before.db"))?;
+    let through_rest = [1, 8, 32].map(|writers| (writers, puts_per_second(client, writers))).to_vec();
+    let after = raw_commits_per_second(&dir.join("after.db"))?;
+    Ok(Puts { raw: f64::midpoint(before, after), through_rest })
+}
+
+/// One row per transaction, synced like ours.
+fn raw_commits_per_second(path: &Path) -> anyhow::Result<f64> {
+    let connection = Connection::open(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.execute_batch("CREATE TABLE t (k TEXT PRIMARY KEY, v TEXT NOT NULL)")?;
+    let body = resource("raw", 0).to_string();
+    let started = Instant::now();
+    let mut commits = 0_u64;
+    while started.elapsed() < WINDOW {
+        connection.execute(
+            "INSERT OR REPLACE INTO t VALUES (?1, ?2)",
+            rusqlite::params![(commits % 1000).to_string(), body],
+        )?;
+        commits += 1;
+    }
+    Ok(rate(commits, started))
+}
+
+fn puts_per_second(client: &Client, writers: usize) -> f64 {
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let started = Instant::now();
+    let threads: Vec<_> = (0..writers)
+        .map(|writer| {
+            let (client, done, stop) = (client.clone(), done.clone(), stop.clone());
+            thread::spawn(move || {
+                let mut turn = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let name = format!("put-{writers}-{writer}-{}", turn % 50);
+                    let path = format!("{COLLECTION}/{name}");
+                    if client.put(&path, &resource(&name, turn)).is_ok_and(|a| a.status < 300) {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    turn += 1;
+                }
+            })
+        })
+        .collect();
+    thread::sleep(WINDOW);
+    stop.store(true, Ordering::Relaxed);
+    let rate = rate(done.load(Ordering::Relaxed), started);
+    for thread in threads {
+        // A writer that panicked has counted nothing.
+        let _ = thread.join();
+    }
+    rate
+}
+
+/// A mesh with nothing in it, so that what is measured is what was put there.
+pub fn make_mesh(client: &Client) -> anyhow::Result<()> {
+    let mesh = json!({ "type": "Mesh", "name": "bench", "skipCreatingInitialPolicies": ["*"] });
+    let answer = client.put("/meshes/bench", &mesh)?;
+    anyhow::ensure!(answer.status < 300, "{}", answer.body);
+    Ok(())
+}
+
+/// Makes the mesh and puts this many resources into it.
+pub fn fill(client: &Client, size: usize) -> anyhow::Result<()> {
+    make_mesh(client)?;
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..32)
+            .map(|writer| {
+                scope.spawn(move || -> anyhow::Result<()> {
+                    for i in (writer..size).step_by(32) {
+                        let answer =
+                            client.put(&format!("{COLLECTION}/{}", name(i)), &resource(&name(i), 0))?;
+                        anyhow::ensure!(answer.status < 300, "{}", answer.body);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        writers.into_iter().try_for_each(|w| w.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?)
+    })
+}
+
+fn rate(count: u64, started: Instant) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a count of a benchmark fits")]
+    let count = count as f64;
+    count / started.elapsed().as_secs_f64()
+}
