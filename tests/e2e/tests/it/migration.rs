@@ -45,8 +45,7 @@ fn names_are_flipped_under_load_without_a_failed_request_and_permissions_stay() 
         .unwrap_or_else(|error| panic!("{error}: {:?}", counts()));
     };
     let older = format!("inbound_{}_8080", address.to_string().replace('.', "_"));
-    let flips =
-        [(&[UNIFIED][..], "self_main", "self_main"), (&[][..], "localhost_9000", older.as_str())];
+    let flips = [(&[UNIFIED][..], "self_main", "self_main"), (&[][..], "localhost_9000", older.as_str())];
     let mut refusals = (0, Vec::new());
     let (calls, failures) = load(friend, 10001, || {
         refusals = load_answered(403, foe, 10001, || {

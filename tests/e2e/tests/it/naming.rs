@@ -70,6 +70,10 @@ const TABLE: &[Case] = &[
         legacy: ["outbound:{a}:10004", "{a}_10004", "default_outside__default_extsvc_9010", "default_outside__default_extsvc_9010",
                  "kri_extsvc_default_default__outside_9010", "default_outside__default_extsvc_9010", "http default_outside__default_extsvc_9010", NOTHING],
         unified: &["kri_extsvc_default_default__outside_9010"] },
+    Case { what: "outbound to a MeshMultiZoneService",
+        legacy: ["outbound:{a}:10006", "{a}_10006", "default_peers___mzsvc_8080", "default_peers___mzsvc_8080",
+                 "kri_mzsvc_default___peers_main", "default_peers___mzsvc_8080", "http default_peers___mzsvc_8080", NOTHING],
+        unified: &["kri_mzsvc_default___peers_main"] },
     Case { what: "outbound by the tag kuma.io/service",
         legacy: ["outbound:{a}:10005", "{a}_10005", "peer", "peer",
                  "outbound:peer", "peer", "http peer", NOTHING],
@@ -181,6 +185,8 @@ fn subject(address: Ipv4Addr, workload: Ipv4Addr, [six, seven]: [u16; 2]) -> Val
     own = with_outbound(own, address, 10003, by_reference("ledger"));
     own = with_outbound(own, address, 10004, outside);
     own = with_outbound(own, address, 10005, by_tags("peer"));
+    let peers = json!({"backendRef": {"kind": "MeshMultiZoneService", "name": "peers", "port": 8080}});
+    own = with_outbound(own, address, 10006, peers);
     let mut six = json!({"address": "::1", "port": seven});
     six["backendRef"] = by_reference("plain")["backendRef"].clone();
     own["networking"]["outbound"].as_array_mut().unwrap().push(six);
@@ -219,6 +225,10 @@ impl Scene {
             "match": {"type": "HostnameGenerator", "port": 9010, "protocol": "http"},
             "endpoints": [{"address": workload.to_string(), "port": 9007}]}});
         world.put("/meshes/default/meshexternalservices/outside", &outside);
+        let everywhere = json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "peers", "spec": {
+            "selector": {"meshService": {"matchLabels": {"kuma.io/display-name": "peer"}}},
+            "ports": [{"port": 8080, "name": "main", "appProtocol": "http"}]}});
+        world.put("/meshes/default/meshmultizoneservices/peers", &everywhere);
         let target = |service: &str, port: u16| json!({"backendRef": {"kind": "MeshService", "name": service, "port": port}});
         let services = ["main", "numeric", "dotted", "letter", "queue"];
         let mut targets: Vec<_> =
@@ -243,8 +253,9 @@ impl Scene {
         let http = |at: SocketAddr, name: &str| {
             let client = e2e::Client::new(format!("http://{at}"));
             let answered = || client.get("/").is_ok_and(|answer| answer.json()["name"] == name);
-            eventually(&format!("an answer of {name} at {at}"), answered)
-                .unwrap_or_else(|error| panic!("{error}: {:?}", client.get("/")));
+            eventually(&format!("an answer of {name} at {at}"), answered).unwrap_or_else(|error| {
+                panic!("{error}: {:?}\n{}", client.get("/"), self.world.control_plane.log())
+            });
         };
         let tcp = |address: Ipv4Addr, port: u16, name: &str| {
             let answered = || call_tcp(address, port, "hello").is_ok_and(|line| line.contains(name));
@@ -256,7 +267,7 @@ impl Scene {
             http((self.caller, port).into(), name);
         }
         tcp(self.caller, 10005, "queue");
-        for (port, name) in [(10001, "peer-1"), (10004, "outside"), (10005, "peer-1")] {
+        for (port, name) in [(10001, "peer-1"), (10004, "outside"), (10005, "peer-1"), (10006, "peer-1")] {
             http((self.address, port).into(), name);
         }
         tcp(self.address, 10003, "ledger-1");
