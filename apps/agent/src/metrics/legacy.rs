@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     exposition::Sample,
-    names::{CLUSTER, HTTP, KnownNames, LISTENER, PERMISSIONS, TCP},
+    names::{CLUSTER, HTTP, KnownNames, LISTENER, PERMISSIONS, PERMISSIONS_HTTP, PERMISSIONS_TCP, TCP},
 };
 
 /// Asks Envoy's admin interface where it listens.
@@ -90,6 +90,7 @@ impl LegacyNames {
                 CLUSTER | HTTP => &self.clusters,
                 TCP => &self.tcp,
                 LISTENER => &self.listeners,
+                PERMISSIONS_HTTP | PERMISSIONS_TCP => &self.permissions,
                 PERMISSIONS => {
                     let translated = self.permission(value);
                     changed |= translated.is_some();
@@ -108,7 +109,7 @@ impl LegacyNames {
                 None => {}
             }
         }
-        changed.then(|| (self.family(family, sample), older))
+        changed.then(|| (family.to_owned(), older))
     }
 
     fn permission(&self, value: &str) -> Option<String> {
@@ -116,16 +117,6 @@ impl LegacyNames {
             Some(filter) => self.clusters.get(filter).map(|older| format!("http.{older}")),
             None => self.permissions.get(value).cloned(),
         }
-    }
-
-    /// Permissions of HTTP inbounds have their prefix in the metric's name.
-    fn family(&self, family: &str, sample: &Sample) -> String {
-        let older = || {
-            let name = sample.label(HTTP)?;
-            let stat = family.strip_prefix("envoy_rbac_")?.strip_prefix(&super::names::in_metric(name))?;
-            Some(format!("envoy_rbac_{}{stat}", super::names::in_metric(self.permissions.get(name)?)))
-        };
-        older().unwrap_or_else(|| family.to_owned())
     }
 }
 

@@ -18,6 +18,9 @@ pub const LISTENER: &str = "envoy_listener_address";
 pub const TCP: &str = "envoy_tcp_prefix";
 /// A tag of the bootstrap configuration: whose permissions are counted. It keeps its dots.
 pub const PERMISSIONS: &str = "listener";
+/// What Envoy itself calls permissions for HTTP and for TCP, unless the name has dots.
+pub const PERMISSIONS_HTTP: &str = "envoy_rbac_http_prefix";
+pub const PERMISSIONS_TCP: &str = "envoy_rbac_prefix";
 
 /// Asks Envoy's admin interface for one statistic of everything that has a name.
 pub const QUESTION: &str = "/stats?filter=%5E(cluster%5C..*%5C.membership_total%7C\
@@ -118,18 +121,27 @@ impl KnownNames {
         whole(&mut name, sample, written, (HTTP, http), &self.http);
         whole(&mut name, sample, written, (CLUSTER, "envoy_cluster_"), &self.clusters);
         whole(&mut name, sample, written, (TCP, "envoy_tcp_"), &self.tcp);
-        self.follow_permissions(sample);
+        self.follow_permissions(&mut name, sample);
         name
     }
 
-    /// The bootstrap's tag for permissions takes the whole prefix out of the metric's name, dots and all.
-    fn follow_permissions(&self, sample: &mut Sample) {
-        let told = sample.label(PERMISSIONS).and_then(|value| value.strip_prefix("http."));
-        let known = told.and_then(|told| self.http.all.get(told));
-        if let (Some(known), Some(label)) = (known, sample.label(HTTP))
-            && known.split('.').next() == Some(label)
-        {
-            sample.set_label(HTTP, known);
+    /// The bootstrap's tag for permissions holds their whole name, dots and all; from it follow the labels
+    /// that Envoy gives only to names without dots.
+    fn follow_permissions(&self, family: &mut String, sample: &mut Sample) {
+        let Some(stat) = family.strip_prefix("envoy_rbac_") else { return };
+        let Some(told) = sample.label(PERMISSIONS).filter(|told| told.contains('.')) else { return };
+        if let Some(filter) = told.strip_prefix("http.").and_then(|told| self.http.all.get(told)) {
+            if filter.split('.').next() == sample.label(HTTP) {
+                sample.set_label(HTTP, filter);
+            }
+            // Names with dots are unified ones, and those of permissions are those of their filter.
+            let stat = stat.strip_prefix(in_metric(filter).as_str()).and_then(|stat| stat.strip_prefix('_'));
+            if let Some(stat) = stat.filter(|_| filter.contains('.')) {
+                sample.set_label(PERMISSIONS_HTTP, filter);
+                *family = format!("envoy_rbac_{stat}");
+            }
+        } else if let Some(listener) = self.listeners.all.get(told) {
+            sample.set_label(PERMISSIONS_TCP, listener);
         }
     }
 }

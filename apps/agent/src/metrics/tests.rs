@@ -58,7 +58,12 @@ fn names_with_dots_come_out_whole() {
     check(
         &[DOTTED],
         r#"envoy_rbac_self_backend_kumahq_com_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq"} 1"#,
-        r#"envoy_rbac_self_backend_kumahq_com_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq.com"} 1"#,
+        r#"envoy_rbac_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq.com",envoy_rbac_http_prefix="self_backend-kumahq.com"} 1"#,
+    );
+    check(
+        &[DOTTED],
+        r#"envoy_rbac_denied{listener="self_backend-kumahq.com"} 1"#,
+        r#"envoy_rbac_denied{listener="self_backend-kumahq.com",envoy_rbac_prefix="self_backend-kumahq.com"} 1"#,
     );
     // What is not known is not guessed, and addresses are whole already.
     let unknown = r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="self_other"} 2"#;
@@ -167,6 +172,8 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     check(names::LISTENER, "self_http", Some("10.0.0.1_80"));
     check(names::PERMISSIONS, "self_http", Some("inbound_10_0_0_1_80"));
     check(names::PERMISSIONS, "http.self_http", Some("http.localhost_8080"));
+    check(names::PERMISSIONS_HTTP, "self_http", Some("inbound_10_0_0_1_80"));
+    check(names::PERMISSIONS_TCP, "self_http", Some("inbound_10_0_0_1_80"));
     check(names::CLUSTER, named, Some("default_b_ns_east_msvc_90"));
     check(names::LISTENER, named, Some("10.9.0.1_81"));
     check(names::CLUSTER, "kri_extsvc_default_east__pay_443", Some("default_pay__east_extsvc_443"));

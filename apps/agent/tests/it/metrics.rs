@@ -76,7 +76,7 @@ fn metrics_of_envoy_and_application_are_one_page_with_whole_names() {
         r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq.com"} 1"#,
         r#"envoy_listener_downstream_cx_total{envoy_listener_address="self_backend-kumahq.com"} 1"#,
         r#"envoy_listener_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq.com",envoy_listener_address="self_backend-kumahq.com"} 1"#,
-        r#"envoy_rbac_self_backend_kumahq_com_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq.com"} 1"#,
+        r#"envoy_rbac_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq.com",envoy_rbac_http_prefix="self_backend-kumahq.com"} 1"#,
         r#"orders{kind="book",kuma_application="shop"} 3"#,
         r#"kuma_dp_metrics_source_up{source="envoy"} 1"#,
         r#"kuma_dp_metrics_source_up{source="gone"} 0"#,
@@ -106,7 +106,7 @@ fn the_bridge_shows_older_names_beside_unified_ones() {
         r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="localhost_9090"} 1"#,
         &format!(r#"envoy_listener_downstream_cx_total{{envoy_listener_address="127.0.0.1_{traffic}"}} 1"#),
         &format!(
-            r#"envoy_rbac_inbound_127_0_0_1_{traffic}_allowed{{listener="http.localhost_9090",envoy_http_conn_manager_prefix="localhost_9090"}} 1"#
+            r#"envoy_rbac_allowed{{listener="http.localhost_9090",envoy_http_conn_manager_prefix="localhost_9090",envoy_rbac_http_prefix="inbound_127_0_0_1_{traffic}"}} 1"#
         ),
         r#"envoy_cluster_membership_total{envoy_cluster_name="default_redis__east_msvc_6379"} 0"#,
         r#"envoy_tcp_downstream_cx_total{envoy_tcp_prefix="default_redis__east_msvc_6379"} 0"#,
