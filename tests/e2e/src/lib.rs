@@ -9,6 +9,7 @@ pub mod discovery;
 mod envoy;
 pub mod grpc;
 mod programs;
+pub mod prometheus;
 pub mod proxy;
 pub mod service;
 

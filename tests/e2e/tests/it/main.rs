@@ -9,6 +9,7 @@ mod documents;
 mod examples;
 mod kumactl;
 mod mesh;
+mod metrics;
 mod migration;
 mod names;
 mod naming;

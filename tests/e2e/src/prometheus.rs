@@ -1,0 +1,90 @@
+//! A Prometheus of its own for a test: Debian's program, which scrapes what the test tells it to.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{Client, eventually, proxy::own_address};
+
+const PORT: u16 = 9090;
+
+/// A running Prometheus.
+#[derive(Debug)]
+pub struct Prometheus {
+    address: Ipv4Addr,
+    child: Child,
+    folder: TempDir,
+}
+
+impl Prometheus {
+    /// Scrapes `/metrics` of each address every second; the name becomes the label `proxy`.
+    pub fn start(targets: &[(&str, SocketAddr)]) -> anyhow::Result<Prometheus> {
+        let address = own_address();
+        let folder = tempfile::tempdir()?;
+        let target =
+            |(name, at): &(&str, SocketAddr)| json!({"targets": [at.to_string()], "labels": {"proxy": name}});
+        let job =
+            json!({"job_name": "proxies", "static_configs": targets.iter().map(target).collect::<Vec<_>>()});
+        // A document in JSON is one in YAML.
+        let config = json!({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]});
+        let file = folder.path().join("prometheus.json");
+        fs::write(&file, config.to_string())?;
+        let log = fs::File::create(folder.path().join("log"))?;
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}:{PORT}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context(
+                "there is no Prometheus: `cargo xtask test` installs Debian's, or says what is missing",
+            )?;
+        let mut started = Prometheus { address, child, folder: folder };
+        started.wait_until_ready()?;
+        Ok(started)
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let (client, mut ended) = (self.client(), None);
+        eventually("Prometheus to be ready", || {
+            ended = self.child.try_wait().ok().flatten();
+            ended.is_some() || client.get("/-/ready").is_ok_and(|answer| answer.status == 200)
+        })?;
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        ensure!(ended.is_none(), "Prometheus ended with {ended:?}:\n{log}");
+        Ok(())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(format!("http://{}:{PORT}", self.address))
+    }
+
+    /// What a query finds at this moment: labels and value of each series.
+    pub fn query(&self, query: &str) -> anyhow::Result<Vec<(Value, f64)>> {
+        let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let answer = self.client().get(&format!("/api/v1/query?query={encoded}"))?;
+        let document = answer.json();
+        ensure!(document["status"] == "success", "{query}: {}", answer.body);
+        let found = document["data"]["result"].as_array().context("no list")?.iter().map(|series| {
+            let value = series["value"][1].as_str().and_then(|value| value.parse().ok());
+            Ok((series["metric"].clone(), value.with_context(|| format!("no value in {series}"))?))
+        });
+        found.collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
