@@ -47,7 +47,7 @@ impl Prometheus {
             .context(
                 "there is no Prometheus: `cargo xtask test` installs Debian's, or says what is missing",
             )?;
-        let mut started = Prometheus { address, child, folder: folder };
+        let mut started = Prometheus { address, child, folder };
         started.wait_until_ready()?;
         Ok(started)
     }
