@@ -165,10 +165,8 @@ fn address_of(external: &Resource) -> String {
 }
 
 impl<'a> Proxy<'a> {
-    /// By its last connection.
     fn is_online(&self) -> bool {
-        let last = self.insight.and_then(|insight| insight.subscriptions.last());
-        last.is_some_and(|last| last.is_online())
+        self.insight.is_some_and(DataplaneInsight::is_online)
     }
 
     fn version(&self) -> Option<&'a ProxyVersion> {

@@ -175,8 +175,9 @@ pub struct CertificateStatus {
 }
 
 impl DataplaneInsight {
+    /// By the last connection: one before it may be open on record only because a control plane was killed.
     pub fn is_online(&self) -> bool {
-        self.subscriptions.iter().any(DiscoverySubscription::is_online)
+        self.subscriptions.last().is_some_and(DiscoverySubscription::is_online)
     }
 }
 
@@ -248,12 +249,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_proxy_is_online_while_one_subscription_is_open() {
+    fn a_proxy_is_online_while_its_last_subscription_is_open() {
         for (subscriptions, expect) in [
             (json!([]), false),
             (json!([{ "connectTime": "2024-05-01T10:00:00Z" }]), true),
             (json!([subscription()]), false),
             (json!([subscription(), { "connectTime": "2024-05-01T12:00:00Z" }]), true),
+            (json!([{ "connectTime": "2024-05-01T08:00:00Z" }, subscription()]), false),
         ] {
             let spec = json!({ "subscriptions": subscriptions });
             let spec = Spec::from_json(Kind::DataplaneInsight, spec, &mut Vec::new()).unwrap();
