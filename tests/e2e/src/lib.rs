@@ -16,7 +16,7 @@ pub mod service;
 pub use client::{Answer, Client};
 pub use control_plane::{ControlPlane, Setup};
 pub use envoy::envoy;
-pub use programs::{Profile, kumactl, program};
+pub use programs::{Kumactl, Profile, kumactl, program};
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,14 @@
 //! Finding the programs under test.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::ControlPlane;
 
 /// Which build of the programs to run.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +40,7 @@ pub fn program(name: &str, profile: Profile) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs `kumactl` with nothing of the user's configuration, and waits for it.
-pub fn kumactl(home: &std::path::Path, arguments: &[&str]) -> anyhow::Result<Output> {
+pub fn kumactl(home: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
     let output = Command::new(program("kumactl", Profile::Same)?)
         .args(arguments)
         .env("HOME", home)
@@ -45,4 +48,35 @@ pub fn kumactl(home: &std::path::Path, arguments: &[&str]) -> anyhow::Result<Out
         .output()
         .context("starting kumactl")?;
     Ok(output)
+}
+
+/// A `kumactl` with a home folder of its own, in which it was told about one control plane.
+#[derive(Debug)]
+pub struct Kumactl {
+    home: TempDir,
+}
+
+impl Kumactl {
+    pub fn of(control_plane: &ControlPlane) -> anyhow::Result<Kumactl> {
+        let kumactl = Kumactl { home: tempfile::tempdir()? };
+        let address = control_plane.address();
+        kumactl.ok(&["config", "control-planes", "add", "--name", "e2e", "--address", &address])?;
+        Ok(kumactl)
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        kumactl(self.home.path(), arguments)
+    }
+
+    /// Standard output of a command that must succeed.
+    pub fn ok(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let output = self.run(arguments)?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kumactl {arguments:?}: {} {stderr}", output.status);
+        Ok(String::from_utf8(output.stdout)?)
+    }
 }

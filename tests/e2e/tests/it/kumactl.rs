@@ -2,40 +2,35 @@
 
 use std::{fs, path::Path, process::Output};
 
-use e2e::{ControlPlane, Setup};
+use e2e::{ControlPlane, Kumactl, Setup};
 use tempfile::TempDir;
 
-/// A control plane and a home folder whose `kumactl` points at it.
+/// A control plane and a `kumactl` that points at it.
 struct Session {
     control_plane: ControlPlane,
-    home: TempDir,
+    kumactl: Kumactl,
     _work_dir: TempDir,
 }
 
 impl Session {
     fn start() -> Session {
-        let (work_dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let work_dir = tempfile::tempdir().unwrap();
         let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
-        let session = Session { control_plane, home, _work_dir: work_dir };
-        let address = session.control_plane.address();
-        session.ok(&["config", "control-planes", "add", "--name", "e2e", "--address", &address]);
-        session
+        let kumactl = Kumactl::of(&control_plane).unwrap();
+        Session { control_plane, kumactl, _work_dir: work_dir }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        e2e::kumactl(self.home.path(), arguments).unwrap()
+        self.kumactl.run(arguments).unwrap()
     }
 
     /// Standard output of a command that must succeed.
     fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kumactl {arguments:?}: {stderr}");
-        String::from_utf8(output.stdout).unwrap()
+        self.kumactl.ok(arguments).unwrap()
     }
 
     fn file(&self, name: &str, text: &str) -> String {
-        let path = self.home.path().join(name);
+        let path = self.kumactl.home().join(name);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
         fs::write(&path, text).unwrap();
         path.display().to_string()
@@ -102,7 +97,7 @@ fn a_folder_with_both_forms_is_applied_whole() {
     let session = Session::start();
     session.file("mesh/permission.yaml", PERMISSION);
     session.file("mesh/timeout.yaml", KUBERNETES_FORM);
-    let folder = session.home.path().join("mesh").display().to_string();
+    let folder = session.kumactl.home().join("mesh").display().to_string();
     session.ok(&["apply", "-f", &folder]);
     let timeout = session.ok(&["get", "meshtimeout", "slow", "-o", "json"]);
     let timeout: serde_json::Value = serde_json::from_str(&timeout).unwrap();

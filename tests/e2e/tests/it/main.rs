@@ -17,5 +17,6 @@ mod operator;
 mod permissions;
 mod processes;
 mod protocols;
+mod rejection;
 mod validation;
 mod world;

@@ -101,12 +101,22 @@ pub fn by_tags(service: &str) -> Value {
 
 /// A proxy that only calls others: its outbounds are at ports 10001, 10002, … of its address.
 pub fn client(world: &World, name: &str, targets: &[Value]) -> (Proxy, Ipv4Addr) {
+    client_with(world, name, targets, &[])
+}
+
+/// The same where the agent has these variables.
+pub fn client_with(
+    world: &World,
+    name: &str,
+    targets: &[Value],
+    variables: &[(&str, &str)],
+) -> (Proxy, Ipv4Addr) {
     let address = own_address();
     let mut own = dataplane(name, name, address, "http", (own_address(), 9000).into());
     for (port, target) in (10001..).zip(targets) {
         own = with_outbound(own, address, port, target.clone());
     }
-    (world.proxy(&own), address)
+    (world.proxy_with(&own, variables), address)
 }
 
 pub fn answered_by(address: Ipv4Addr, port: u16) -> String {

@@ -1,0 +1,82 @@
+//! What a proxy refuses is seen by the operator, with Envoy's words and the resource to blame, and stops
+//! nothing else.
+
+use std::net::Ipv4Addr;
+
+use e2e::{Kumactl, Setup, eventually, proxy::own_address, service::Service};
+use serde_json::{Value, json};
+
+use crate::world::{UNIFIED, World, answered_by, by_reference, client_with};
+
+/// A service outside the mesh whose certificate is verified with this authority.
+fn outside(address: Ipv4Addr, authority: Option<&str>) -> Value {
+    let mut spec = json!({
+        "match": {"type": "HostnameGenerator", "port": 9010, "protocol": "http"},
+        "endpoints": [{"address": address.to_string(), "port": 9000}]
+    });
+    if let Some(authority) = authority {
+        spec["tls"] = json!({"enabled": true, "verification": {"caCert": {"inlineString": authority}}});
+    }
+    json!({"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": spec})
+}
+
+/// What `kumactl proxy status` says of one proxy: the exit code, and its words.
+fn status(kumactl: &Kumactl, proxy: &str) -> (Option<i32>, String) {
+    let output = kumactl.run(&["proxy", "status", proxy]).unwrap();
+    let words = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&words).into_owned())
+}
+
+#[test]
+fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
+    let world = World::start(Setup::default());
+    let kumactl = Kumactl::of(&world.control_plane).unwrap();
+    let external = own_address();
+    let _external = Service::start("outside", "http", (external, 9000).into()).unwrap();
+    let path = "/meshes/default/meshexternalservices/outside";
+    let targets = [
+        json!({"backendRef": {"kind": "MeshExternalService", "name": "outside", "port": 9010}}),
+        by_reference("late"),
+    ];
+    let clients = [("older", &[][..]), ("newer", &[UNIFIED][..])]
+        .map(|(name, variables)| (name, client_with(&world, name, &targets, variables)));
+    let mut late = Vec::new();
+    for (name, (_proxy, address)) in &clients {
+        world.put(path, &outside(external, None));
+        assert_eq!(answered_by(*address, 10001), "outside");
+        let synced = || status(&kumactl, name).0 == Some(0);
+        eventually("everything to be synced", synced)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
+
+        let nonsense = "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n";
+        world.put(path, &outside(external, Some(nonsense)));
+        let blames = |(code, words): &(Option<i32>, String)| {
+            *code == Some(3)
+                && words.contains("rejected")
+                && words.contains("kri_extsvc_default_default__outside_")
+                && words.contains("Failed to load trusted CA certificates")
+        };
+        eventually("the refusal to be told", || blames(&status(&kumactl, name)))
+            .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
+        world.insight(name, |insight| {
+            let last =
+                insight["subscriptions"].as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
+            let refused = &last["status"]["rejections"][0];
+            refused["type"] == "cds"
+                && refused["kri"] == "kri_extsvc_default_default__outside_9010"
+                && refused["message"].as_str().is_some_and(|words| words.contains("trusted CA"))
+        });
+
+        // Another cluster, other endpoints, another listener: all of them arrive at the same proxy.
+        let service = format!("late-{name}");
+        late.push(world.service(&service, "late", "http"));
+        eventually("what came later to be called", || answered_by(*address, 10002) == service).unwrap();
+        // What was accepted before is still in effect.
+        assert_eq!(answered_by(*address, 10001), "outside");
+        assert!(blames(&status(&kumactl, name)), "{:?}", status(&kumactl, name));
+
+        world.put(path, &outside(external, None));
+        eventually("everything to be synced again", synced)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
+    }
+}
