@@ -38,6 +38,8 @@ pub enum LegacyName {
     Subset { service: String },
     /// A fixed name, with the one that replaces it.
     Renamed(&'static str),
+    /// `mesh_ca:secret:<mesh>` and `identity_cert:secret:<mesh>`: what mTLS in a mesh needs.
+    Secret { mesh: String },
     /// `<ip>_<port>`: how statistics call a listener that has no name of its own there.
     Listening { address: String, port: u16 },
 }
@@ -50,6 +52,10 @@ impl LegacyName {
         let pass = |&(ip, direction): &(IpVersion, Direction)| passthrough(ip, direction) == name;
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
             return Some(LegacyName::Passthrough(ip, direction));
+        }
+        let secret = ["mesh_ca:secret:", "identity_cert:secret:"];
+        if let Some(mesh) = secret.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+            return Some(LegacyName::Secret { mesh: mesh.to_owned() });
         }
         if let Some(rest) = name.strip_prefix("inbound:") {
             let (address, port) = split_address(rest)?;

@@ -194,6 +194,10 @@ fn a_name_is_recognised_by_its_scheme() {
         Class::Legacy(LegacyName::Passthrough(IpVersion::V6, Direction::Outbound)),
     );
     check("kuma:envoy:admin", Class::Legacy(LegacyName::Renamed(system::ENVOY_ADMIN)));
+    check("mesh_ca:secret:all", Class::Legacy(LegacyName::Renamed(system::CA_OF_ALL_MESHES)));
+    for name in ["mesh_ca:secret:shop", "identity_cert:secret:shop"] {
+        check(name, Class::Legacy(LegacyName::Secret { mesh: "shop".to_owned() }));
+    }
     check("backend-c72efb5be46fae6b", Class::Legacy(LegacyName::Subset { service: "backend".to_owned() }));
     for other in ["", "backend", "backend_default_svc_80", "self_a_b", "system_", "system_A", "inbound:a:80"]
     {
