@@ -80,8 +80,15 @@ const COLUMNS: [Column; 6] = [
     ("ALLOWED", |check| if check["allowed"] == true { "yes" } else { "no" }.to_owned()),
     ("ACTION", |check| text(&check["action"])),
     ("RULE", |check| text(&check["rule"])),
-    ("REASON", |check| text(&check["reason"])),
+    ("REASON", reason),
 ];
+
+/// Why, without the verdict that stands before it.
+fn reason(check: &Value) -> String {
+    let said = text(&check["reason"]);
+    let bare = ["allowed: ", "denied: "].iter().find_map(|verdict| said.strip_prefix(verdict));
+    bare.map(str::to_owned).unwrap_or(said)
+}
 
 /// Who stands for several of which the same is true says so.
 fn one_of(kri: &Value, count: &Value) -> String {
@@ -106,7 +113,7 @@ fn sentence(answer: &Value, outcome: Outcome) -> String {
             );
         }
     };
-    let mut reasons: Vec<String> = checks.iter().map(|check| text(&check["reason"])).collect();
+    let mut reasons: Vec<String> = checks.iter().map(|check| reason(check)).collect();
     reasons.dedup();
     match reasons.as_slice() {
         [reason] if !reason.is_empty() => format!("{verdict}: {}.", reason.trim_end_matches('.')),

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use resources::{Kind, naming::classify};
+use resources::{
+    Kind,
+    naming::{Class, classify},
+};
 use serde_json::Value;
 
 use crate::{client::Client, types::Type};
@@ -14,7 +17,7 @@ use crate::{client::Client, types::Type};
 /// The objects of one proxy, by name.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Nothing for a name that several resources share.
+    /// Nothing for a name that several resources share, and for destinations selected by tags.
     resources: BTreeMap<String, Option<String>>,
 }
 
@@ -49,7 +52,7 @@ impl Names {
         let mut names = Names::default();
         for part in ["inbounds", "outbounds", "listeners"] {
             for item in layout[part].as_array().into_iter().flatten() {
-                let Some(kri) = item["kri"].as_str().filter(|kri| !kri.is_empty()) else { continue };
+                let kri = item["kri"].as_str().filter(|kri| !kri.is_empty());
                 names.add(&item["proxyResourceName"], kri);
                 names.add(&item["proxyResources"], kri);
             }
@@ -58,11 +61,11 @@ impl Names {
     }
 
     /// Every text in `value`, at whatever depth, is a name of the resource.
-    fn add(&mut self, value: &Value, kri: &str) {
+    fn add(&mut self, value: &Value, kri: Option<&str>) {
         match value {
             Value::String(name) => {
-                let known = self.resources.entry(name.clone()).or_insert_with(|| Some(kri.to_owned()));
-                if known.as_deref() != Some(kri) {
+                let known = self.resources.entry(name.clone()).or_insert_with(|| kri.map(str::to_owned));
+                if known.as_deref() != kri {
                     *known = None;
                 }
             }
@@ -71,18 +74,25 @@ impl Names {
         }
     }
 
+    /// How a name is made: `kri`, `self`, `system`, `legacy` or `other`. What a proxy has for the mesh
+    /// and is in neither of the new schemes has a name of the old one.
+    pub fn class(&self, name: &str) -> &'static str {
+        match classify(name) {
+            Class::Other if self.known(name).is_some() => "legacy",
+            class => class.as_str(),
+        }
+    }
+
+    // Summaries have names as statistics have them, without colons.
+    fn known(&self, name: &str) -> Option<&Option<String>> {
+        self.resources.get(name).or_else(|| self.resources.get(&name.replace(':', "_")))
+    }
+
     /// The resource a name stands for, if that is known.
     pub fn kri(&self, name: &str) -> Option<String> {
-        // Summaries have names as statistics have them, without colons.
-        let known = self.resources.get(name).or_else(|| self.resources.get(&name.replace(':', "_")));
-        match known {
+        match self.known(name) {
             Some(known) => known.clone(),
             None => classify(name).kri().map(ToString::to_string),
         }
     }
-}
-
-/// How a name is made: `kri`, `self`, `system`, `legacy` or `other`.
-pub fn class(name: &str) -> &'static str {
-    classify(name).as_str()
 }

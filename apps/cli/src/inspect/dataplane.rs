@@ -14,7 +14,7 @@ use crate::{
     cell::{number, text},
     client::{Answer, Client},
     failure::{Failure, Result},
-    names::{Names, class},
+    names::Names,
     output::{self, TableFormat},
     proxy::{dump::Dump, rows},
     terminal,
@@ -170,7 +170,7 @@ fn configuration(dump: &Dump, form: Option<TableFormat>, names: impl FnOnce() ->
     form.unwrap_or(TableFormat::Json).render(&dump.document, || {
         let names = names();
         let cells = dump.names().into_iter().map(|(kind, name)| {
-            let (class, kri) = (class(&name).to_owned(), kri_or_dash(&names, &name));
+            let (class, kri) = (names.class(&name).to_owned(), kri_or_dash(&names, &name));
             vec![kind.to_owned(), name, class, kri]
         });
         output::table(&["TYPE", "NAME", "KIND", "KRI"], cells)
@@ -191,7 +191,7 @@ fn clusters_table(value: &Value, names: &Names) -> String {
     let mut cells = Vec::new();
     for cluster in value["cluster_statuses"].as_array().into_iter().flatten() {
         let name = text(&cluster["name"]);
-        let (class, kri) = (class(&name), kri_or_dash(names, &name));
+        let (class, kri) = (names.class(&name), kri_or_dash(names, &name));
         let hosts: Vec<&Value> = cluster["host_statuses"].as_array().into_iter().flatten().collect();
         if hosts.is_empty() {
             cells.push([&name, class, "-", "-", "-", "-", &kri].map(str::to_owned).to_vec());

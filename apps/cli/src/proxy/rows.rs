@@ -9,10 +9,7 @@ use super::{
     Part,
     dump::{Dump, Entry, at, each, is_type},
 };
-use crate::{
-    cell::text,
-    names::{Names, class},
-};
+use crate::{cell::text, names::Names};
 
 /// The rows of one part, by name, each with the resource its name stands for.
 pub fn of(dump: &Dump, part: Part, names: &Names) -> Vec<Value> {
@@ -31,10 +28,18 @@ pub fn of(dump: &Dump, part: Part, names: &Names) -> Vec<Value> {
         }
         _ => rows.sort_by_cached_key(|row| text(&row["name"])),
     }
-    for row in &mut rows {
-        row["kri"] = names.kri(&text(&row["name"])).into();
+    rows.into_iter().map(|row| explained(row, names)).collect()
+}
+
+/// A row with how its name is made and the resource that stands behind it.
+fn explained(row: Value, names: &Names) -> Value {
+    let name = text(&row["name"]);
+    let mut out = json!({ "name": name, "kind": names.class(&name) });
+    for (field, value) in row.as_object().into_iter().flatten() {
+        out[field] = value.clone();
     }
-    rows
+    out["kri"] = names.kri(&name).into();
+    out
 }
 
 /// Endpoints are named by their cluster.
@@ -106,7 +111,7 @@ fn listener(entry: &Entry<'_>) -> Value {
     }
     let direction = at(of, "traffic_direction").as_str().map(str::to_lowercase);
     json!({
-        "name": name, "kind": class(&name), "address": address.host, "port": address.port,
+        "name": name, "address": address.host, "port": address.port,
         "protocols": protocols, "direction": direction,
         "tls": chains(of).any(|chain| !at(chain, "transport_socket").is_null()),
         "state": entry.state, "error": entry.error,
@@ -119,7 +124,7 @@ fn routes(entry: &Entry<'_>) -> Vec<Value> {
     for host in each(at(entry.resource, "virtual_hosts")) {
         for route in each(at(host, "routes")) {
             rows.push(json!({
-                "name": configuration, "kind": class(&configuration), "virtualHost": at(host, "name"),
+                "name": configuration, "virtualHost": at(host, "name"),
                 "domains": at(host, "domains"), "route": at(route, "name"), "match": matching(at(route, "match")),
                 "destinations": destinations(route), "state": entry.state,
             }));
@@ -179,7 +184,7 @@ fn cluster(entry: &Entry<'_>) -> Value {
         .collect();
     let tls = !at(of, "transport_socket").is_null() || each(at(of, "transport_socket_matches")).count() > 0;
     json!({
-        "name": name, "kind": class(&name), "type": at(of, "type").as_str().unwrap_or("STATIC"),
+        "name": name, "type": at(of, "type").as_str().unwrap_or("STATIC"),
         "endpoints": assigned, "protocol": spoken(of), "tls": tls, "state": entry.state, "error": entry.error,
     })
 }
@@ -207,7 +212,7 @@ fn endpoints(entry: &Entry<'_>) -> Vec<Value> {
             let address = address(at(at(endpoint, "endpoint"), "address"));
             let health = at(endpoint, "health_status").as_str().unwrap_or("UNKNOWN").to_lowercase();
             json!({
-                "name": name, "kind": class(&name), "address": address.host, "port": address.port,
+                "name": name, "address": address.host, "port": address.port,
                 "health": health, "weight": at(endpoint, "load_balancing_weight").as_u64().unwrap_or(1),
                 "zone": at(at(group, "locality"), "zone"),
                 "priority": at(group, "priority").as_u64().unwrap_or(0), "state": entry.state,
@@ -227,6 +232,6 @@ fn secret(entry: &Entry<'_>) -> Value {
     ];
     let kind = types.iter().find(|(field, _)| !at(of, field).is_null()).map(|(_, kind)| *kind);
     json!({
-        "name": name, "kind": class(&name), "type": kind, "state": entry.state, "lastUpdated": entry.updated,
+        "name": name, "type": kind, "state": entry.state, "lastUpdated": entry.updated,
     })
 }

@@ -24,7 +24,7 @@ fn answer(verdict: &str, checks: &[Value], truncated: bool) -> Value {
 #[test]
 fn the_answer_is_a_sentence_a_table_and_an_exit_code() {
     let rule = "kri_mtp_default___allow_rule_0";
-    let allowed = check_of("web", true, Some(rule), "a rule allows it.");
+    let allowed = check_of("web", true, Some(rule), "allowed: a rule allows it.");
     let denied = check_of("web", false, None, "no rule allows it");
     let other = check_of("web", false, Some(rule), "a rule denies it");
     let cases = [

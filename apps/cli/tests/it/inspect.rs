@@ -297,7 +297,10 @@ fn statistics_are_summed_up_by_resource() {
             "http": {"downstream_rq_total": 20, "downstream_rq_2xx": 15, "downstream_rq_4xx": 5, "downstream_cx_total": 77},
             "cluster": {"upstream_rq_total": 15},
             "rbac": {"allowed": 15, "denied": 5, "shadow_denied": 2}}},
-        "system_envoy_admin": {"class": "system", "stats": {}}}});
+        "server": {"class": "other", "stats": {"server": {"live": 1}}},
+        "z": {"class": "legacy", "kri": "kri_dp_default_east__web_a", "stats": {}},
+        "a": {"class": "legacy", "kri": "kri_dp_default_east__web_b", "stats": {}},
+        "system_envoy_admin": {"class": "system", "stats": {"http": {"downstream_rq_total": 0}}}}});
     server.on("GET", one, 200, summary.clone());
     server.on("GET", &format!("{one}&usedonly=false"), 200, json!({}));
     let program = Program::of(&server);
@@ -324,7 +327,11 @@ fn statistics_are_summed_up_by_resource() {
         [&["NAME", "KIND"], &counts[..], &["KRI"]].concat(),
         [&["self_http", "self"], &inbound[..], &["kri_dp_default_east__web_http"]].concat(),
         [&[backend, "kri"], &outbound[..], &[backend]].concat(),
-        [&["system_envoy_admin", "system"], &["-"; 10][..], &["-"]].concat(),
+        [&["z", "legacy"], &["-"; 10][..], &["kri_dp_default_east__web_a"]].concat(),
+        [&["a", "legacy"], &["-"; 10][..], &["kri_dp_default_east__web_b"]].concat(),
+        [&["system_envoy_admin", "system", "0"], &["-"; 9][..], &["-"]].concat(),
+        vec![],
+        vec!["Names without any of these numbers: 1 (-o yaml lists them)"],
     ];
     assert_eq!(table.lines().into_iter().map(cells).collect::<Vec<_>>(), expect);
     assert_eq!(run(&["-o", "json"]).json(), summary);

@@ -243,15 +243,17 @@ fn names_lead_back_to_resources_in_whichever_scheme_they_are() {
         server.on("GET", &format!("{ONE}/_layout"), layout.0, layout.1);
         server.on("GET", &format!("{ONE}/stats?format=summary"), 200, summary.clone());
         let program = Program::of(&server);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
         let kri = |part: &str, name: &str| {
             let found =
                 program.run(&["proxy", "config", "web", part, "--name", name, "-o", "json"]).ok().json();
-            found["items"][0]["kri"].clone()
+            (text(&found["items"][0]["kind"]), found["items"][0]["kri"].clone())
         };
-        assert_eq!(kri("listeners", "inbound:10.0.0.1:90"), INBOUND);
-        assert_eq!(kri("clusters", "slow"), INBOUND);
-        assert_eq!(kri("clusters", "web-api"), BACKEND);
-        assert_eq!(kri("clusters", "ads_cluster"), Value::Null, "shared by two, or by none");
+        let legacy = |kri: Value| ("legacy".to_owned(), kri);
+        assert_eq!(kri("listeners", "inbound:10.0.0.1:90"), legacy(json!(INBOUND)));
+        assert_eq!(kri("clusters", "slow"), legacy(json!(INBOUND)));
+        assert_eq!(kri("clusters", "web-api"), legacy(json!(BACKEND)));
+        assert_eq!(kri("clusters", "ads_cluster"), legacy(Value::Null), "shared by two, or by none");
         let by_resource =
             program.run(&["proxy", "config", "web", "clusters", "--name", INBOUND, "-o", "name"]);
         assert_eq!(by_resource.ok().out, "cluster/slow\n");

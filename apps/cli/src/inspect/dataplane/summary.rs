@@ -10,24 +10,35 @@ use crate::{
 
 pub fn table(summary: &Value) -> String {
     let mut rows: Vec<Value> = Vec::new();
+    let mut silent = 0;
     for (name, of) in summary["resources"].as_object().into_iter().flatten() {
         let mut row = of.clone();
         row["name"] = name.as_str().into();
-        rows.push(row);
+        // What belongs to the mesh is told even if nothing happened there.
+        let told = !row["kri"].is_null() || NUMBERS.iter().any(|(_, number)| !number(&row).is_empty());
+        silent += usize::from(!told);
+        rows.extend(told.then_some(row));
     }
-    // What belongs to the mesh comes first, what is internal last.
-    let rank = |row: &Value| {
+    // What belongs to the mesh comes first, what is internal last; names of one resource stand together.
+    rows.sort_by_cached_key(|row| {
         let order = ["self", "kri", "legacy", "other", "system"];
-        order.iter().position(|class| row["class"] == *class).unwrap_or(order.len())
-    };
-    rows.sort_by_key(rank);
-    let (titles, cells) = cell::grid(&COLUMNS, &rows);
-    output::table(&titles, cells)
+        let rank = order.iter().position(|class| row["class"] == *class).unwrap_or(order.len());
+        (rank, row["kri"].is_null(), text(&row["kri"]), text(&row["name"]))
+    });
+    let columns = [&NAME[..], &NUMBERS[..], &RESOURCE[..]].concat();
+    let (titles, cells) = cell::grid(&columns, &rows);
+    let mut out = output::table(&titles, cells);
+    if silent > 0 {
+        out.push_str(&format!("\nNames without any of these numbers: {silent} (-o yaml lists them)\n"));
+    }
+    out
 }
 
-const COLUMNS: [Column; 13] = [
-    ("NAME", |row| text(&row["name"])),
-    ("KIND", |row| text(&row["class"])),
+const NAME: [Column; 2] = [("NAME", |row| text(&row["name"])), ("KIND", |row| text(&row["class"]))];
+
+const RESOURCE: [Column; 1] = [("KRI", |row| text(&row["kri"]))];
+
+const NUMBERS: [Column; 10] = [
     ("REQUESTS", |row| requests(row, &["total", "completed"])),
     ("2XX", |row| requests(row, &["2xx"])),
     ("3XX", |row| requests(row, &["3xx"])),
@@ -38,7 +49,6 @@ const COLUMNS: [Column; 13] = [
     ("ALLOWED", |row| permissions(row, "allowed")),
     ("DENIED", |row| permissions(row, "denied")),
     ("SHADOW DENIED", |row| permissions(row, "shadow_denied")),
-    ("KRI", |row| text(&row["kri"])),
 ];
 
 /// Requests as the listener counts them; a cluster without a listener of its name counts its own.
