@@ -132,7 +132,8 @@ impl Running {
     }
 }
 
-fn free_port() -> u16 {
+/// A port of 127.0.0.1 where nobody listens.
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -19,11 +19,10 @@ use envoy::{
     json,
 };
 use plan::ProxyPlan;
-use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use xds::{Target, Type};
 
-use crate::real_envoy::envoy_binary;
+use crate::real_envoy::{certificate, envoy_binary};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -93,9 +92,7 @@ impl Live {
 fn bootstrap(plan: &ProxyPlan, names: ClusterNames, folder: &Path) -> Value {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["web".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let (certificate, key) = (certificate.pem(), key.serialize_pem());
+    let (certificate, key) = certificate();
     if let Some(names) = &plan.secrets {
         target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
         target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));

@@ -6,10 +6,14 @@ mod clusters;
 mod enforcement;
 mod listeners;
 mod live;
+mod migration_guide;
+mod naming_reference;
 mod permissions;
 mod real_envoy;
+mod routes;
 mod stats;
 mod stats_live;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
+mod traffic;
 mod view;

@@ -109,7 +109,8 @@ fn check(plan: &ProxyPlan) {
     assert!(!said.to_lowercase().contains("deprecated"), "{said}");
 }
 
-fn certificate() -> (String, String) {
+/// A certificate that vouches for itself, and its key.
+pub fn certificate() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["web".to_owned()]).unwrap().self_signed(&key).unwrap();
     (certificate.pem(), key.serialize_pem())
