@@ -13,7 +13,8 @@
 //! only for clients of whom `rules` say nothing.
 //!
 //! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be told apart
-//! denies everyone, an allow of such clients allows nobody. Validation keeps all three out of the store.
+//! denies everyone, an allow of such clients allows nobody. Validation keeps unknown actions out of the
+//! store; whoever tells clients by labels in `from` is warned.
 
 use std::{
     collections::{BTreeMap, HashSet},

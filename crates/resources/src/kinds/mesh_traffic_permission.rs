@@ -118,6 +118,13 @@ impl Schema for MeshTrafficPermission {
                      use MeshSubset with 'kuma.io/service' instead"
                 ));
             }
+            // Kuma accepts them, so they are not refused.
+            if from.target_ref.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
+                warnings.push(format!(
+                    "clients cannot be told apart by 'from[{i}].targetRef.labels': an Allow allows nobody \
+                     and a Deny denies everyone, use 'rules' with 'spiffeID' instead"
+                ));
+            }
         }
         warnings.extend(target_ref::top_level_warnings(self.target_ref.as_ref()));
         warnings
@@ -225,10 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn deprecated_parts_are_warned_about() {
+    fn deprecated_parts_and_labels_that_say_nothing_are_warned_about() {
         let spec = json!({
             "targetRef": {"kind": "MeshSubset"},
-            "from": [{"targetRef": {"kind": "MeshService", "name": "a"}, "default": {"action": "Allow"}}]
+            "from": [
+                {"targetRef": {"kind": "MeshService", "name": "a"}, "default": {"action": "Allow"}},
+                {"targetRef": {"kind": "MeshService", "labels": {"a": "b"}}, "default": {"action": "Deny"}}
+            ]
         });
         assert_eq!(
             draft(Kind::MeshTrafficPermission, resource(spec)).spec.warnings(),
@@ -236,6 +246,10 @@ mod tests {
                 "'from' field is deprecated, use 'rules' instead",
                 "MeshService value for 'from[0].targetRef.kind' is deprecated, \
                  use MeshSubset with 'kuma.io/service' instead",
+                "MeshService value for 'from[1].targetRef.kind' is deprecated, \
+                 use MeshSubset with 'kuma.io/service' instead",
+                "clients cannot be told apart by 'from[1].targetRef.labels': an Allow allows nobody \
+                 and a Deny denies everyone, use 'rules' with 'spiffeID' instead",
                 "MeshSubset value for 'targetRef.kind' is deprecated, use Dataplane with labels instead",
             ]
         );
