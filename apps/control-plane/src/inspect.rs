@@ -112,10 +112,9 @@ impl Inspect for Proxies {
     }
 
     async fn config(&self, proxy: &Key) -> Result<Value, InspectError> {
-        let not_connected = || InspectError::NotConnected(proxy.clone());
-        let traits = self.traits(proxy).ok_or_else(not_connected)?;
-        let mesh = self.push.mesh(&proxy.mesh).ok_or_else(not_connected)?;
-        let (snapshot, proxy) = (self.snapshot()?, proxy.clone());
+        let traits = self.traits(proxy).ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let proxy = proxy.clone();
         computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
     }
 

@@ -1,5 +1,11 @@
 //! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
 
+mod layout;
+mod policies;
+mod reach;
+mod rest;
+mod summary;
+
 use std::net::SocketAddr;
 
 use api::{AdminView, Format, Inspect, InspectError};
@@ -81,6 +87,7 @@ async fn answer(OriginalUri(uri): OriginalUri, Extension(peer): Extension<Peer>)
     match uri.path() {
         "/config_dump" => (StatusCode::OK, dump(&uri)),
         "/clusters" => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
+        "/stats" if uri.query().is_none() => (StatusCode::OK, STATISTICS.to_owned()),
         _ => (StatusCode::OK, uri.to_string()),
     }
 }
@@ -89,6 +96,14 @@ fn dump(uri: &Uri) -> String {
     let metadata = json!([{ "key": "authorization", "value": TOKEN }]);
     json!({ "query": uri.query(), "configs": [{ "initial_metadata": metadata }] }).to_string()
 }
+
+/// What an inbound counts under the names of either scheme.
+const STATISTICS: &str = "\
+cluster.self_backend-kumahq.com.upstream_cx_total: 7
+http.self_backend-kumahq.com.downstream_rq_2xx: 3
+cluster.localhost_8080.upstream_cx_total: 7
+http.localhost_8080.downstream_rq_2xx: 3
+";
 
 const STATS: AdminView = AdminView::Stats { format: Format::Text, used_only: true };
 

@@ -1,0 +1,269 @@
+//! May A call B?
+
+use api::{
+    Inspect, InspectError,
+    inspect::reach::{Action, Check, Question, Reach, Verdict},
+};
+use resources::{Key, Kind, Resource};
+use serde_json::{Value, json};
+
+use super::{Inspected, layout::exclusive};
+use crate::world::{resource, service};
+
+fn instance(name: &str, service: &str, tags: Value, ports: &[u32]) -> Resource {
+    let inbounds: Vec<Value> = ports
+        .iter()
+        .map(|port| {
+            let mut all = json!({ "kuma.io/service": service });
+            for (tag, value) in tags.as_object().unwrap() {
+                all[tag] = value.clone();
+            }
+            json!({ "port": port, "tags": all })
+        })
+        .collect();
+    let networking = json!({ "address": "127.0.0.2", "inbound": inbounds });
+    resource(
+        Key::new(Kind::Dataplane, "default", name),
+        &[("app", service)],
+        json!({ "networking": networking }),
+    )
+}
+
+fn permission(name: &str, target: Value, from: Value) -> Resource {
+    let spec = json!({ "targetRef": target, "from": from });
+    resource(Key::new(Kind::MeshTrafficPermission, "default", name), &[], spec)
+}
+
+fn by_service(service: &str, action: &str) -> Value {
+    json!({ "targetRef": { "kind": "MeshService", "name": service }, "default": { "action": action } })
+}
+
+fn everybody(action: &str) -> Value {
+    json!({ "targetRef": { "kind": "Mesh" }, "default": { "action": action } })
+}
+
+/// `web` and `batch` call `backend`, which has two versions.
+async fn world(mode: &str, permissions: impl IntoIterator<Item = Resource>) -> Inspected {
+    let inspected = Inspected::new().await;
+    let resources = [
+        exclusive(mode),
+        instance("web-1", "web", json!({}), &[80]),
+        instance("web-2", "web", json!({}), &[80]),
+        instance("batch-1", "batch", json!({ "team": "night" }), &[80]),
+        instance("backend-1", "backend", json!({ "version": "1" }), &[80, 81]),
+        instance("backend-2", "backend", json!({ "version": "2" }), &[80, 81]),
+        service("default", "backend", &[]),
+        service("default", "empty", &[]),
+    ];
+    inspected.world.put(resources.into_iter().chain(permissions)).await;
+    inspected
+}
+
+async fn ask(inspected: &Inspected, from: &str, to: &str, port: Option<&str>) -> Result<Reach, InspectError> {
+    let question = Question {
+        mesh: "default".to_owned(),
+        from: from.to_owned(),
+        to: to.to_owned(),
+        port: port.map(str::to_owned),
+    };
+    inspected.proxies.reach(&question).await
+}
+
+/// Client, server and action of each check.
+fn shown(reach: &Reach) -> Vec<(&str, &str, Action)> {
+    reach.checks.iter().map(|check| (check.client.as_str(), check.server.as_str(), check.action)).collect()
+}
+
+#[tokio::test]
+async fn a_name_is_a_dataplane_else_a_meshservice_else_a_tag() {
+    let inspected =
+        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+    for (name, kind, dataplanes) in
+        [("web-1", "Dataplane", 1), ("backend", "MeshService", 2), ("web", "kuma.io/service", 2)]
+    {
+        let reach = ask(&inspected, name, name, None).await.unwrap();
+        let party = (reach.from.kind, reach.from.name.as_str(), reach.from.dataplanes);
+        assert_eq!((reach.from.clone(), party), (reach.to, (kind, name, dataplanes)));
+        assert_eq!(reach.verdict, Verdict::Allowed);
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_exist_can_neither_call_nor_be_called() {
+    let inspected = world("STRICT", []).await;
+    for (from, to, port, expect) in [
+        (
+            "none",
+            "web",
+            None,
+            "mesh \"default\" has no Dataplane and no MeshService of the name \"none\", and no Dataplane with the tag \
+             kuma.io/service=none",
+        ),
+        ("web", "empty", None, "MeshService \"empty\" of mesh \"default\" has no Dataplane here"),
+        (
+            "web",
+            "web",
+            Some("90"),
+            "kuma.io/service \"web\" of mesh \"default\" takes no calls at port \"90\" now",
+        ),
+    ] {
+        assert_eq!(ask(&inspected, from, to, port).await, Err(InspectError::NotFound(expect.to_owned())));
+    }
+}
+
+#[tokio::test]
+async fn the_rule_that_decides_is_named() {
+    let rules =
+        json!([everybody("Deny"), by_service("web", "Allow"), by_service("batch", "AllowWithShadowDeny")]);
+    let inspected = world("STRICT", [permission("calls", json!({ "kind": "Mesh" }), rules)]).await;
+    for (from, verdict, action, rule, reason) in [
+        (
+            "web",
+            Verdict::Allowed,
+            Action::Allow,
+            "kri_mtp_default___calls_rule_1",
+            "allowed: kri_mtp_default___calls_rule_1 allows clients tagged kuma.io/service=web",
+        ),
+        (
+            "batch",
+            Verdict::Allowed,
+            Action::AllowWithShadowDeny,
+            "kri_mtp_default___calls_rule_2",
+            "allowed, but counted as denied: kri_mtp_default___calls_rule_2 shadow-denies clients tagged \
+             kuma.io/service=batch",
+        ),
+        (
+            "backend-1",
+            Verdict::Denied,
+            Action::Deny,
+            "kri_mtp_default___calls_rule_0",
+            "denied: kri_mtp_default___calls_rule_0 denies anyone",
+        ),
+    ] {
+        let reach = ask(&inspected, from, "backend", None).await.unwrap();
+        assert_eq!((reach.verdict, reach.truncated), (verdict, false));
+        let Check { action: did, allowed, rule: said, reason: because, .. } = &reach.checks[0];
+        assert_eq!((*did, *allowed), (action, action != Action::Deny), "{from}");
+        assert_eq!((said.as_deref(), because.as_str()), (Some(rule), reason));
+    }
+    let reach = ask(&inspected, "web", "backend", None).await.unwrap();
+    // Two clients and two servers that nobody can tell apart are one check.
+    let [Check { client, clients, spiffe_id, server, servers, .. }] = reach.checks.as_slice() else {
+        panic!("{reach:#?}")
+    };
+    assert_eq!(
+        (client.as_str(), *clients, spiffe_id.as_str()),
+        ("kri_dp_default___web-1_", 2, "spiffe://default/web")
+    );
+    assert_eq!((server.as_str(), *servers), ("kri_dp_default___backend-1_80", 2));
+}
+
+#[tokio::test]
+async fn where_no_rule_is_about_a_client_it_is_denied() {
+    let inspected = world("STRICT", []).await;
+    let reach = ask(&inspected, "web", "backend", None).await.unwrap();
+    assert_eq!((reach.verdict, reach.checks[0].rule.as_ref()), (Verdict::Denied, None));
+    let reason = &reach.checks[0].reason;
+    assert!(reason.contains("no MeshTrafficPermission applies to this inbound"), "{reason}");
+}
+
+#[tokio::test]
+async fn what_differs_between_instances_and_inbounds_is_told_apart() {
+    let version = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
+    let port = json!({ "kind": "Dataplane", "labels": { "app": "backend" }, "sectionName": "81" });
+    let inspected = world(
+        "STRICT",
+        [
+            permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")])),
+            permission("version-2", version, json!([by_service("web", "Deny")])),
+            permission("port-81", port, json!([everybody("Deny")])),
+        ],
+    )
+    .await;
+    let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
+    let web = "kri_dp_default___web-1_";
+    assert_eq!(reach.verdict, Verdict::Mixed);
+    assert_eq!(
+        shown(&reach),
+        [
+            (web, "kri_dp_default___backend-1_80", Action::Allow),
+            (web, "kri_dp_default___backend-1_81", Action::Deny),
+        ]
+    );
+    let reach = ask(&inspected, "web", "backend", None).await.unwrap();
+    assert_eq!(
+        shown(&reach),
+        [
+            (web, "kri_dp_default___backend-1_80", Action::Allow),
+            (web, "kri_dp_default___backend-2_80", Action::Deny),
+        ]
+    );
+    assert_eq!((reach.verdict, reach.to.dataplanes), (Verdict::Mixed, 2));
+    for (to, port, verdict) in [
+        ("backend-1", "80", Verdict::Allowed),
+        ("backend-1", "81", Verdict::Denied),
+        ("backend-2", "80", Verdict::Denied),
+        ("backend", "80", Verdict::Mixed),
+    ] {
+        assert_eq!(ask(&inspected, "web", to, Some(port)).await.unwrap().verdict, verdict, "{to} {port}");
+    }
+}
+
+#[tokio::test]
+async fn without_mtls_nobody_is_asked() {
+    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let inspected = world("", [deny]).await;
+    let reach = ask(&inspected, "web", "backend", None).await.unwrap();
+    assert_eq!(reach.verdict, Verdict::Allowed);
+    let Check { action, rule, reason, .. } = &reach.checks[0];
+    assert_eq!((*action, rule.as_ref()), (Action::Allow, None));
+    assert_eq!(reason, "allowed: the mesh has no mTLS, so nobody is asked");
+}
+
+#[tokio::test]
+async fn permissive_mtls_is_said_to_let_others_in() {
+    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let inspected = world("PERMISSIVE", [deny]).await;
+    // No server has a certificate yet, so clients of the service come without TLS.
+    let reach = ask(&inspected, "web", "backend", None).await.unwrap();
+    assert_eq!(reach.verdict, Verdict::Allowed);
+    assert!(reach.checks[0].reason.contains("come without TLS"), "{}", reach.checks[0].reason);
+    let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
+    assert_eq!(reach.verdict, Verdict::Denied);
+    assert!(reach.checks[0].reason.contains("PERMISSIVE"), "{}", reach.checks[0].reason);
+}
+
+#[tokio::test]
+async fn who_has_no_certificate_gets_nowhere() {
+    let inspected =
+        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+    let networking = json!({ "address": "127.0.0.2", "inbound": [{ "port": 80 }] });
+    let stranger = Key::new(Kind::Dataplane, "default", "stranger");
+    inspected.world.put([resource(stranger, &[], json!({ "networking": networking }))]).await;
+    let reach = ask(&inspected, "stranger", "backend", None).await.unwrap();
+    assert_eq!((reach.verdict, reach.checks[0].spiffe_id.as_str()), (Verdict::Denied, ""));
+    assert!(reach.checks[0].reason.contains("no certificate"), "{}", reach.checks[0].reason);
+}
+
+#[tokio::test]
+async fn a_thousand_instances_are_one_check_and_a_million_differences_are_cut_short() {
+    let inspected =
+        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+    let many = |service: &str, tags: fn(usize) -> Value| {
+        let service = service.to_owned();
+        (0..1000).map(move |i| instance(&format!("{service}-{i:04}"), &service, tags(i), &[80]))
+    };
+    inspected
+        .world
+        .put(many("same", |_| json!({})).chain(many("differs", |i| json!({ "i": i.to_string() }))))
+        .await;
+    let reach = ask(&inspected, "same", "same", None).await.unwrap();
+    let [Check { clients, servers, .. }] = reach.checks.as_slice() else {
+        panic!("{} checks", reach.checks.len())
+    };
+    assert_eq!((*clients, *servers, reach.truncated), (1000, 1000, false));
+    let to_80 = json!({ "kind": "MeshSubset", "tags": { "i": "7" } });
+    inspected.world.put([permission("one", to_80, json!([everybody("Deny")]))]).await;
+    let reach = ask(&inspected, "differs", "differs", None).await.unwrap();
+    assert_eq!((reach.checks.len(), reach.truncated, reach.verdict), (1000, true, Verdict::Mixed));
+}
