@@ -178,7 +178,8 @@ impl<'a> Proxy<'a> {
             self.dataplane.inbounds().iter().map(|inbound| inbound.state != InboundState::NotReady);
         let listeners = self.dataplane.listeners().iter().map(|l| l.state == ListenerState::Ready);
         let ready: Vec<bool> = inbounds.chain(listeners).collect();
-        let serves = self.dataplane.gateway().is_some() || ready.contains(&true);
+        // Whoever only calls others serves nobody, which is no failure.
+        let serves = ready.is_empty() || ready.contains(&true);
         match (self.is_online() && serves, ready.contains(&false)) {
             (false, _) => Health::Offline,
             (true, true) => Health::PartiallyDegraded,
@@ -300,14 +301,16 @@ mod tests {
             dataplane("gone", &[("web", "Ready")]),
             connected("gone", false, json!({})),
             dataplane("never", &[("web", "Ready")]),
+            dataplane("client", &[]),
+            connected("client", true, json!({})),
         ]);
-        let all = json!({ "total": 5, "online": 1, "offline": 3, "partiallyDegraded": 1 });
+        let all = json!({ "total": 6, "online": 2, "offline": 3, "partiallyDegraded": 1 });
         assert_eq!(mesh["dataplanes"], all);
         assert_eq!(
             mesh["dataplanesByType"],
             json!({ "standard": all, "gateway": {}, "gatewayBuiltin": {}, "gatewayDelegated": {} })
         );
-        let told = json!({ "total": 4, "online": 1, "offline": 2, "partiallyDegraded": 1 });
+        let told = json!({ "total": 5, "online": 2, "offline": 2, "partiallyDegraded": 1 });
         let untold = json!({ "total": 1, "offline": 1 });
         assert_eq!(
             mesh["dpVersions"],

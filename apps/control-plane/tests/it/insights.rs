@@ -1,15 +1,25 @@
 //! Insights: what proxies accept and refuse, and counts over meshes, as they end up in the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use control_plane::{
+    config::setting::{Mode, StoreType},
     dp_server::{proxy::Proxy, registration::Registration},
     insights::{self, Connection, Writer},
 };
 use resources::{
     Draft, Key, Kind,
     kinds::{
-        dataplane_insight::{DataplaneInsight, DiscoveryStatus, DiscoverySubscription, ResponseCounts},
+        dataplane_insight::{
+            CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription, ResponseCounts,
+        },
         mesh_insight::{DataplaneStat, MeshInsight},
         service_insight::{self, ServiceInsight, ServiceStatus},
     },
@@ -17,10 +27,12 @@ use resources::{
 };
 use runtime::Shutdown;
 use serde_json::{Value, json};
-use store::Store;
+use store::{Changes, Committed, Error, Snapshot, Store, Write};
+use tempfile::tempdir;
 use xds::{Type, message::Node};
 
 use crate::{
+    client,
     proxies::Server,
     streams::Stream,
     world::{SOON, World, dataplane, eventually, mesh, resource, service},
@@ -252,6 +264,50 @@ async fn a_proxy_without_a_dataplane_bothers_nobody_else() {
     assert!(last(&world.store, "nobody").is_online());
 }
 
+/// A store that can be away.
+struct Away {
+    store: Arc<dyn Store>,
+    away: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Away {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.store.snapshot()
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        match self.away.load(Ordering::Relaxed) {
+            true => Err(Error::Unavailable("it is away".to_owned())),
+            false => self.store.write(batch).await,
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_delays_reports_and_loses_none() {
+    let world = World::new();
+    world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
+    let away = Arc::new(Away { store: world.store.clone(), away: AtomicBool::new(true) });
+    let writer = Writer::new(away.clone(), Duration::ZERO, world.shutdown.clone());
+    let connection = Connection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &Value::Null);
+    // A proxy is let in all the same.
+    writer.now(&connection).await;
+    connection.report(after(1));
+    connection.certified(CertificateStatus::default());
+    writer.now(&connection).await;
+    assert!(!last(&world.store, "web").is_online());
+    away.away.store(false, Ordering::Relaxed);
+    eventually("the report is on record", || counts(&status(&world.store, "web").total).0 == 1).await;
+    let snapshot = world.store.snapshot().unwrap();
+    let stored = snapshot.get(connection.insight()).unwrap().spec.get::<DataplaneInsight>().unwrap();
+    assert_eq!(stored.mtls.as_ref().unwrap().certificate_regenerations, 1);
+}
+
 #[tokio::test]
 async fn connections_left_open_by_a_killed_control_plane_are_closed() {
     let server = server().await;
@@ -310,9 +366,34 @@ async fn counts_follow_what_happens_in_a_mesh_and_end_with_it() {
         server.world.delete(kind, "default", name).await;
     }
     store
-        .write(vec![store::Write::Delete { key: Key::global(Kind::Mesh, "default"), expected: None }])
+        .write(vec![Write::Delete { key: Key::global(Kind::Mesh, "default"), expected: None }])
         .await
         .unwrap();
     assert_eq!((mesh_insight(store), service_status(store, "web")), (None, None));
     assert!(one.finish(SOON).await && other.finish(SOON).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_control_plane_sums_up_its_meshes() {
+    for mode in [Mode::Zone, Mode::Global] {
+        let directory = tempdir().unwrap();
+        let mut config = client::config(directory.path(), StoreType::Memory);
+        config.mode = mode;
+        let running = client::start(config).await;
+        let deadline = tokio::time::Instant::now() + SOON;
+        let insight = loop {
+            let all = client::get(&running, "/mesh-insights").await;
+            if all["total"] == 1 {
+                break all["items"][0].clone();
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{mode:?}: {all}");
+        };
+        assert_eq!(
+            (&insight["name"], &insight["policies"]["MeshTimeout"]["total"]),
+            (&json!("default"), &json!(2))
+        );
+        let sum = client::get(&running, "/global-insight").await;
+        assert_eq!(sum["resources"]["MeshTimeout"], insight["resources"]["MeshTimeout"]);
+        running.finish().await;
+    }
 }

@@ -148,7 +148,14 @@ async fn what_concerns_no_proxy_wakes_and_encodes_nothing() {
 
     let insight = json!({ "subscriptions": [{ "id": "1", "connectTime": "2024-05-01T10:00:00Z" }] });
     let key = Key::new(Kind::DataplaneInsight, "default", "backend-1");
-    busy.nobody_notices("an insight", resource(key, &[], insight)).await;
+    busy.nobody_notices("an insight", resource(key.clone(), &[], insight)).await;
+    let rejection = json!({ "type": "cds", "name": "backend", "message": "is not liked" });
+    let status = json!({ "cds": { "responsesRejected": "1" }, "rejections": [rejection] });
+    let insight = json!({ "subscriptions": [{ "id": "1", "status": status }] });
+    busy.nobody_notices("what a proxy refuses", resource(key, &[], insight)).await;
+    let counts =
+        resource(Key::global(Kind::MeshInsight, "default"), &[], json!({ "dataplanes": { "total": 7 } }));
+    busy.nobody_notices("counts", counts).await;
 
     let secret = || json!({ "data": "c2VjcmV0" });
     let key = Key::new(Kind::Secret, "default", "some-secret");
