@@ -119,7 +119,11 @@ fn running(configs: &Value, part: Part) -> Vec<Entry<'_>> {
                 let error = if state == "rejected" { error } else { &Value::Null };
                 let updated = [at(entry, "last_updated"), at(at(entry, "active_state"), "last_updated")];
                 let updated = updated.into_iter().find(|time| !time.is_null()).unwrap_or(&Value::Null);
-                found.push(Entry { resource, state, error, updated });
+                // Envoy tells of one failure twice: where it tried, and once more without saying where.
+                let told = |entry: &Entry<'_>| entry.state == "rejected" && entry.resource == resource;
+                if state != "rejected" || !found.iter().any(told) {
+                    found.push(Entry { resource, state, error, updated });
+                }
             }
         }
     }

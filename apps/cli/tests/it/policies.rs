@@ -157,7 +157,8 @@ fn a_mesh_with_other_destinations_tells_its_rules() {
          "inboundRules": [{"inbound": inbound, "rules": [{"conf": [{"deny": []}], "origin": [origin("MeshTrafficPermission", "p", 1)]}]}]},
         {"type": "MeshTimeout", "warnings": [], "fromRules": [], "inboundRules": [],
          "toRules": [{"conf": {"a": 1}, "matchers": web, "origin": [meta("MeshTimeout", "t")]}, {"conf": {"a": 3}, "matchers": [], "origin": []}],
-         "toResourceRules": [{"conf": [{"a": 2}], "origin": [origin("MeshTimeout", "t", 0)], "resourceMeta": backend, "resourceSectionName": "http"}]},
+         "toResourceRules": [{"conf": [{"a": 2}], "origin": [origin("MeshTimeout", "t", 0)], "resourceMeta": backend, "resourceSectionName": "http"},
+            {"conf": [{"a": 4}], "origin": [], "resourceMeta": meta("Mesh", "default"), "resourceSectionName": ""}]},
         {"type": "MeshProxyPatch", "warnings": [], "proxyRule": {"conf": {"x": 1}, "origin": [meta("MeshProxyPatch", "pp")]}}]});
     server.on("GET", &format!("{ONE}/_rules"), 200, rules.clone());
     let program = Program::of(&server);
@@ -174,11 +175,12 @@ fn a_mesh_with_other_destinations_tells_its_rules() {
         &["Outbound kri_msvc_default_east__backend_http"],
         &["MeshTimeout", "kri_mt_default___t_rule_0", r#"{"a":2}"#],
         &[],
+        &["All outbounds"],
+        &["MeshTimeout", r#"{"a":4}"#],
+        &["MeshTimeout", r#"{"a":3}"#],
+        &[],
         &["Outbounds with kuma.io/service=web v!=1"],
         &["MeshTimeout", "kri_mt_default___t_", r#"{"a":1}"#],
-        &[],
-        &["All outbounds"],
-        &["MeshTimeout", r#"{"a":3}"#],
     ];
     assert_eq!(ran.lines().into_iter().map(cells).collect::<Vec<_>>(), expect, "{}", ran.out);
     assert_eq!(program.run(&["inspect", "dataplane", "web", "-o", "json"]).ok().json(), rules);

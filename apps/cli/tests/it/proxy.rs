@@ -28,6 +28,8 @@ fn dump() -> Value {
     };
     let inbound = json!({"name": "self_http", "address": socket("10.0.0.1", 80), "traffic_direction": "INBOUND",
         "filter_chains": [{"transport_socket": {"name": "tls"}, "filters": [{"typed_config": {"@type": HCM}}]}]});
+    let refused = json!({"details": "address in use",
+        "failed_configuration": {"name": "inbound:10.0.0.1:90", "address": socket("10.0.0.1", 90)}});
     let outbound = json!({"name": BACKEND, "address": socket("240.0.0.1", 80), "traffic_direction": "OUTBOUND",
         "filter_chains": [{"filters": [{"typed_config": {"@type": TCP}}]}]});
     let http2 = json!({HTTP: {"@type": HTTP, "explicit_http_config": {"http2_protocol_options": {}}}});
@@ -50,8 +52,8 @@ fn dump() -> Value {
         section("ListenersConfigDump", json!({"dynamic_listeners": [
             {"name": "self_http", "active_state": {"listener": inbound}},
             {"name": BACKEND, "active_state": {"listener": outbound}},
-            {"name": "inbound:10.0.0.1:90", "error_state": {"details": "address in use",
-                "failed_configuration": {"name": "inbound:10.0.0.1:90", "address": socket("10.0.0.1", 90)}}}]})),
+            {"name": "inbound:10.0.0.1:90", "error_state": refused.clone()},
+            {"error_state": refused}]})),
         section("RoutesConfigDump", json!({"static_route_configs": [{"route_config": routes}]})),
         section("SecretsConfigDump", json!({"dynamic_active_secrets": [
             {"name": "system_mtls_ca_default", "last_updated": "2020-01-01T00:00:00Z",

@@ -26,6 +26,8 @@ pub fn show(client: &Client, mesh: &str, name: &str, format: TableFormat) -> Res
     Ok(format.render(&document, || table(&document)))
 }
 
+const ALL_OUTBOUNDS: &str = "All outbounds";
+
 fn each(of: &Value) -> impl Iterator<Item = &Value> {
     of.as_array().into_iter().flatten()
 }
@@ -54,14 +56,15 @@ fn table(document: &Value) -> String {
     }
     for of in &rules {
         for rule in each(&of["toResourceRules"]) {
-            let title =
-                format!("Outbound {}", kri(&rule["resourceMeta"], &text(&rule["resourceSectionName"])));
+            let title = match &rule["resourceMeta"] {
+                meta if meta["type"] == "Mesh" => ALL_OUTBOUNDS.to_owned(),
+                meta => format!("Outbound {}", kri(meta, &text(&rule["resourceSectionName"]))),
+            };
             lines(&title, of, rule, "", &mut sections);
         }
         for rule in each(&of["toRules"]) {
             let to = matchers(rule);
-            let title =
-                if to.is_empty() { "All outbounds".to_owned() } else { format!("Outbounds with {to}") };
+            let title = if to.is_empty() { ALL_OUTBOUNDS.to_owned() } else { format!("Outbounds with {to}") };
             lines(&title, of, rule, "", &mut sections);
         }
     }
