@@ -36,7 +36,7 @@ pub const DESTINATIONS: &str = "
 type: MeshService
 mesh: default
 name: backend
-labels: { kuma.io/zone: east }
+labels: { kuma.io/zone: east, app: backend }
 spec:
   selector: { dataplaneTags: { kuma.io/service: backend } }
   ports:
@@ -54,6 +54,16 @@ networking:
   inbound:
     - { port: 8080, tags: { kuma.io/service: backend, kuma.io/protocol: http, version: v1 } }
     - { port: 9000, tags: { kuma.io/service: backend, kuma.io/protocol: tcp } }
+---
+type: MeshMultiZoneService
+mesh: default
+name: everywhere
+spec:
+  selector: { meshService: { matchLabels: { app: backend } } }
+  ports: [{ name: http, port: 80, appProtocol: http }]
+status:
+  vips: [{ ip: 243.0.0.1 }]
+  meshServices: [{ name: backend, zone: east, mesh: default }]
 ---
 type: MeshExternalService
 mesh: default
@@ -86,6 +96,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("[::1]:8082", "An inbound at an address of IPv6, TCP: `{ name: a, port: 8082, address: '::1' }`"),
     ("241.0.0.1:80", "A port with a name of a MeshService, HTTP, with a MeshHTTPRoute"),
     ("241.0.0.1:9000", "A port without a name of a MeshService, TCP"),
+    ("243.0.0.1:80", "A port of a MeshMultiZoneService, HTTP"),
     ("242.0.0.1:443", "A MeshExternalService, TCP"),
     ("127.0.0.1:10001", "A service by its tag: `{ port: 10001, tags: { kuma.io/service: backend } }`"),
     ("127.0.0.1:10002", "A part of a service by tags: `tags: { kuma.io/service: backend, version: v1 }`"),
@@ -296,7 +307,7 @@ fn table(page: &mut String, older: &[Row], unified: &[Row]) {
 fn page() -> String {
     let older = Shown::of(&traits("web"), ClusterNames::LEGACY);
     let unified = Shown::of(&unified("web"), ClusterNames::UNIFIED);
-    let mut page = include_str!("naming_reference.md").to_owned();
+    let mut page = include_str!("naming_reference.txt").to_owned();
     for (address, title) in OBJECTS {
         write!(page, "\n### {title}\n\n").unwrap();
         table(&mut page, &older.rows(address), &unified.rows(address));

@@ -117,6 +117,11 @@ fn the_first_steps_work() {
 }
 
 #[test]
+fn the_checks_before_a_migration_of_names_work() {
+    check_document(&root().join("docs/guide/naming-migration.md"));
+}
+
+#[test]
 fn an_example_that_prints_something_else_is_noticed() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     assert!(matches(&lines("a…c\n…\nz"), &["abc", "1", "2", "z"]));
