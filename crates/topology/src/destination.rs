@@ -29,6 +29,17 @@ impl Protocol {
         Protocol::from(&protocol::Protocol::from(word))
     }
 
+    /// Its word in tags and ports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Protocol::Http => "http",
+            Protocol::Http2 => "http2",
+            Protocol::Grpc => "grpc",
+            Protocol::Kafka => "kafka",
+            Protocol::Tcp => "tcp",
+        }
+    }
+
     /// What both can be proxied as: gRPC is HTTP/2, and everything is TCP.
     #[must_use]
     pub fn shared_with(self, other: Protocol) -> Protocol {

@@ -1,13 +1,15 @@
 //! What a proxy consists of, read off the plan that its configuration is made from.
 
+use std::net::IpAddr;
+
 use api::inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceStats, ProxyResources};
-use plan::{Inbound, Outbound, Passthrough, ProxyPlan, known::address_stats};
+use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, is_http, known::address_stats};
 use policy::Client;
 use resources::{
     Resource,
     naming::{Direction, Kri},
 };
-use topology::{DestinationId, MeshSnapshot, Protocol};
+use topology::{DestinationId, MeshSnapshot};
 
 /// The layout of the proxy of `dataplane`, which has this plan.
 pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout {
@@ -27,59 +29,61 @@ pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout 
 }
 
 fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {
-    let Inbound { names, address, port, protocol, section, .. } = inbound;
+    let Inbound { names, address, port, protocol, section, permissions, .. } = inbound;
     let kri = dataplane.map(|dataplane| dataplane.with_section(section.as_str()));
-    let permissions = inbound.permissions.as_ref().map(|_| names.permission_stats.trim_end_matches('.'));
-    let listener = names.listener_stats.clone().unwrap_or_else(|| address_stats(*address, *port));
+    let parts = Parts {
+        listener: (&names.listener, names.listener_stats.as_ref()),
+        at: (*address, *port),
+        cluster: (&names.cluster, names.cluster_stats.as_ref()),
+        filter_stats: &names.filter_stats,
+        routes: is_http(*protocol).then_some((&names.route_configuration, &names.virtual_host)),
+    };
+    let mut proxy_resources = parts.shown();
+    let asked = permissions.as_ref().map(|_| names.permission_stats.trim_end_matches('.').to_owned());
+    proxy_resources.stats.permissions = asked;
     LayoutItem {
         kri: kri.map(|kri| kri.to_string()).unwrap_or_default(),
         port: (*port).into(),
-        protocol: word(*protocol),
+        protocol: protocol.word(),
         proxy_resource_name: names.cluster.clone(),
-        proxy_resources: ProxyResources {
-            listener: names.listener.clone(),
-            cluster: names.cluster.clone(),
-            route_configuration: is_http(*protocol).then(|| names.route_configuration.clone()),
-            virtual_host: is_http(*protocol).then(|| names.virtual_host.clone()),
-            stats: ProxyResourceStats {
-                listener,
-                cluster: names.cluster_stats.clone().unwrap_or_else(|| names.cluster.clone()),
-                filter: names.filter_stats.clone(),
-                permissions: permissions.map(str::to_owned),
-            },
-        },
+        proxy_resources,
     }
 }
 
 fn outbound(mesh: &MeshSnapshot, outbound: &Outbound) -> LayoutItem {
-    let Outbound { names, destination, address, port, protocol, .. } = outbound;
+    let Outbound { names, destination, address, port, protocol, routing, .. } = outbound;
     let kri = match destination {
         DestinationId::Port(kri) => kri.to_string(),
         DestinationId::Tags(_) => String::new(),
     };
     let of_destination = mesh.destinations.get(destination).map(|destination| destination.port);
+    // Also the connections of an HTTP service may be spread without a look at requests.
+    let requests = matches!(routing, Routing::Requests(_));
+    let parts = Parts {
+        listener: (&names.listener, names.listener_stats.as_ref()),
+        at: (*address, *port),
+        cluster: (&names.cluster, names.cluster_stats.as_ref()),
+        filter_stats: &names.filter_stats,
+        routes: requests.then_some((&names.route_configuration, &names.virtual_host)),
+    };
     LayoutItem {
         kri,
         port: of_destination.filter(|port| *port != 0).unwrap_or((*port).into()),
-        protocol: word(*protocol),
+        protocol: protocol.word(),
         proxy_resource_name: names.cluster.clone(),
-        proxy_resources: ProxyResources {
-            listener: names.listener.clone(),
-            cluster: names.cluster.clone(),
-            route_configuration: is_http(*protocol).then(|| names.route_configuration.clone()),
-            virtual_host: is_http(*protocol).then(|| names.virtual_host.clone()),
-            stats: ProxyResourceStats {
-                listener: names.listener_stats.clone().unwrap_or_else(|| address_stats(*address, *port)),
-                cluster: names.cluster_stats.clone().unwrap_or_else(|| names.cluster.clone()),
-                filter: names.filter_stats.clone(),
-                permissions: None,
-            },
-        },
+        proxy_resources: parts.shown(),
     }
 }
 
 fn passthrough(passthrough: &Passthrough) -> LayoutPassthrough {
     let Passthrough { names, address, port, direction, allowed, .. } = passthrough;
+    let parts = Parts {
+        listener: (&names.listener, names.listener_stats.as_ref()),
+        at: (*address, *port),
+        cluster: (&names.cluster, names.cluster_stats.as_ref()),
+        filter_stats: &names.filter_stats,
+        routes: None,
+    };
     LayoutPassthrough {
         direction: match direction {
             Direction::Inbound => "inbound",
@@ -89,31 +93,35 @@ fn passthrough(passthrough: &Passthrough) -> LayoutPassthrough {
         port: (*port).into(),
         allowed: *allowed,
         proxy_resource_name: names.cluster.clone(),
-        proxy_resources: ProxyResources {
-            listener: names.listener.clone(),
-            cluster: names.cluster.clone(),
-            route_configuration: None,
-            virtual_host: None,
-            stats: ProxyResourceStats {
-                listener: names.listener_stats.clone().unwrap_or_else(|| address_stats(*address, *port)),
-                cluster: names.cluster_stats.clone().unwrap_or_else(|| names.cluster.clone()),
-                filter: names.filter_stats.clone(),
-                permissions: None,
-            },
-        },
+        proxy_resources: parts.shown(),
     }
 }
 
-fn is_http(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc)
+/// What is named wherever traffic passes; names in statistics only where they differ.
+struct Parts<'a> {
+    listener: (&'a String, Option<&'a String>),
+    at: (IpAddr, u16),
+    cluster: (&'a String, Option<&'a String>),
+    filter_stats: &'a String,
+    /// Route configuration and virtual host, where requests are looked at.
+    routes: Option<(&'a String, &'a String)>,
 }
 
-fn word(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Http => "http",
-        Protocol::Http2 => "http2",
-        Protocol::Grpc => "grpc",
-        Protocol::Kafka => "kafka",
-        Protocol::Tcp => "tcp",
+impl Parts<'_> {
+    fn shown(&self) -> ProxyResources {
+        let ((listener, listener_stats), (cluster, cluster_stats)) = (self.listener, self.cluster);
+        let (address, port) = self.at;
+        ProxyResources {
+            listener: listener.clone(),
+            cluster: cluster.clone(),
+            route_configuration: self.routes.map(|(configuration, _)| configuration.clone()),
+            virtual_host: self.routes.map(|(_, host)| host.clone()),
+            stats: ProxyResourceStats {
+                listener: listener_stats.cloned().unwrap_or_else(|| address_stats(address, port)),
+                cluster: cluster_stats.unwrap_or(cluster).clone(),
+                filter: self.filter_stats.clone(),
+                permissions: None,
+            },
+        }
     }
 }

@@ -145,7 +145,7 @@ fn check_item(item: &Value, config: &Value) {
     assert!(cluster.is_object(), "no cluster for {item:#}");
     assert_eq!(stats["cluster"], *cluster.get("altStatName").unwrap_or(&cluster["name"]), "{item:#}");
     assert_eq!(item["proxyResourceName"], names["cluster"]);
-    let is_http = ["http", "http2", "grpc"].contains(&item["protocol"].as_str().unwrap());
+    let is_http = names.get("routeConfiguration").is_some();
     let filter = if is_http { "v3.HttpConnectionManager" } else { "v3.TcpProxy" };
     assert_eq!(all(listener, filter, "/statPrefix"), [text(&stats["filter"])], "{item:#}");
     let rbac: Vec<&str> = [
@@ -162,7 +162,10 @@ fn check_item(item: &Value, config: &Value) {
         let hosts = all(listener, filter, "/routeConfig/virtualHosts/0/name");
         assert_eq!(hosts, [text(&names["virtualHost"])], "{item:#}");
     } else {
-        assert_eq!((names.get("routeConfiguration"), names.get("virtualHost")), (None, None));
+        assert_eq!(
+            (names.get("virtualHost"), all(listener, "v3.HttpConnectionManager", "/statPrefix").len()),
+            (None, 0)
+        );
     }
 }
 
@@ -264,6 +267,30 @@ async fn with_older_names_the_layout_tells_what_each_part_is_called() {
         );
         assert_eq!(layout.get("spiffeId").is_some(), !mode.is_empty());
     }
+}
+
+#[tokio::test]
+async fn what_has_no_routes_has_no_names_of_routes() {
+    let inspected = Inspected::new().await;
+    inspected.world.put(everything().into_iter().chain([exclusive("STRICT")])).await;
+    let named = |layout: &Value| -> Vec<String> {
+        let with_routes =
+            items(layout).filter(|item| item["proxyResources"].get("routeConfiguration").is_some());
+        with_routes.map(|item| item["kri"].as_str().unwrap().rsplit('_').next().unwrap().to_owned()).collect()
+    };
+    let unified = || ProxyTraits { unified_naming: true, ..traits("default", "web") };
+    let (layout, _) = both(&inspected, unified()).await;
+    let inbounds = ["http-main", "backend-kumahq.com", "a", "83", "84"];
+    assert_eq!(named(&layout), [&inbounds[..], &["82", "main-port", "80"]].concat());
+    // Connections to the service are spread whatever they carry.
+    let reference = json!({ "kind": "MeshService", "name": "backend" });
+    let rule =
+        json!({ "default": { "backendRefs": [{ "kind": "MeshService", "name": "backend", "port": 81 }] } });
+    let spec = json!({ "to": [{ "targetRef": reference, "rules": [rule] }] });
+    inspected.world.put([of_mesh(Kind::MeshTCPRoute, "spread", spec)]).await;
+    let (layout, config) = both(&inspected, unified()).await;
+    assert_eq!(named(&layout), [&inbounds[..], &["80"]].concat());
+    items(&layout).for_each(|item| check_item(item, &config));
 }
 
 #[tokio::test]
