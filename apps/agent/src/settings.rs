@@ -9,6 +9,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
+use resources::naming::UNIFIED_NAMING;
 use runtime::logs::{Format, Level};
 
 use self::values::{boolean, pair};
@@ -290,11 +291,10 @@ impl Features {
             (self.strict_inbound_ports, "feature-strict-inbound-ports"),
             (self.reuse_port, "feature-reuse-port"),
             (self.bind_outbounds, "feature-bind-outbounds"),
-            // Control planes know this one by either name.
-            (unified, "feature-unified-proxy-resources-and-stats-naming"),
-            (unified, "feature-unified-resource-naming"),
         ]
         .into_iter()
+        // Control planes know this one by either name.
+        .chain(UNIFIED_NAMING.map(|name| (unified, name)))
         .filter_map(|(on, name)| on.then_some(name))
         .collect()
     }
