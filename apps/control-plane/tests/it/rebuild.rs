@@ -23,7 +23,7 @@ const PROXIES: u8 = 4;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let content = prop::option::weighted(0.85, prop::array::uniform4(0u8..4));
-    let write = (0u8..16, 0u8..PROXIES, content);
+    let write = (0u8..20, 0u8..PROXIES, content);
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
@@ -42,6 +42,9 @@ fn built(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             let spec = json!({ "mTLS": { "issuedBackend": certified } });
             resource(key(Kind::DataplaneInsight, &format!("dp-{name}")), &[], spec)
         }
+        16 | 17 => random_route(Kind::MeshHTTPRoute, name, content),
+        18 => random_route(Kind::MeshTCPRoute, name, content),
+        19 => random_timeout(name, content),
         _ => {
             let from = json!({ "targetRef": { "kind": "MeshSubset", "tags": tags(content[0]) },
                 "default": { "action": if content[1] < 2 { "Allow" } else { "Deny" } } });
@@ -132,6 +135,47 @@ fn random_external(name: u8, [endpoint, tls, label, status]: [u8; 4]) -> Resourc
         external.status = Some(Status::from_json(Kind::MeshExternalService, status).unwrap());
     }
     external
+}
+
+fn random_route(kind: Kind, name: u8, [target, backend, weight, how]: [u8; 4]) -> Resource {
+    let mirrored = json!({ "kind": "MeshService", "name": format!("s-{backend}"), "port": 80 });
+    let first = match how {
+        0 => json!({ "kind": "MeshService", "labels": { "team": "x" }, "port": 80 }),
+        1 => json!({ "kind": "MeshService", "name": format!("s-{backend}") }),
+        2 => json!({ "kind": "MeshService", "name": format!("s-{backend}"), "sectionName": "x" }),
+        _ => json!({ "kind": "MeshExternalService", "name": format!("s-{backend}") }),
+    };
+    let second =
+        json!({ "kind": "MeshService", "name": format!("s-{target}"), "port": 80, "weight": weight });
+    let mut rule = json!({ "default": { "backendRefs": [first, second] } });
+    if kind == Kind::MeshHTTPRoute {
+        let prefix = ["/", "/a", "/a", "/b"][usize::from(weight)];
+        rule["matches"] = json!([{ "path": { "type": "PathPrefix", "value": prefix } }]);
+        rule["default"]["filters"] =
+            json!([{ "type": "RequestMirror", "requestMirror": { "backendRef": mirrored } }]);
+    }
+    let to = match target {
+        3 => json!({ "kind": "MeshService", "labels": { "team": "x" } }),
+        _ => json!({ "kind": "MeshService", "name": format!("s-{target}") }),
+    };
+    let spec = json!({ "targetRef": { "kind": "Mesh" }, "to": [{ "targetRef": to, "rules": [rule] }] });
+    resource(key(kind, &format!("r-{name}")), &[], spec)
+}
+
+fn random_timeout(name: u8, [target, section, how, seconds]: [u8; 4]) -> Resource {
+    let section = ["80", "81", "x", "80"][usize::from(section)];
+    let target = match how {
+        0 => json!({ "kind": "Mesh" }),
+        1 => json!({ "kind": "MeshService", "labels": { "team": "x" } }),
+        2 => {
+            json!({ "kind": "MeshService", "name": format!("s-{target}"), "sectionName": section })
+        }
+        _ => json!({ "kind": "MeshHTTPRoute", "name": format!("r-{target}") }),
+    };
+    let conf =
+        json!({ "idleTimeout": format!("{seconds}s"), "http": { "requestTimeout": format!("{seconds}s") } });
+    let spec = json!({ "targetRef": { "kind": "Mesh" }, "to": [{ "targetRef": target, "default": conf }] });
+    resource(key(Kind::MeshTimeout, &format!("t-{name}")), &[], spec)
 }
 
 /// Writes a batch as far as it makes sense: what is not there cannot be deleted.
