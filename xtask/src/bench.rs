@@ -1,41 +1,38 @@
 //! Benchmarks. Speed is measured here, as numbers and ratios, and never asserted by a test.
 
-use crate::run;
+use crate::{envoy, prerequisites, run};
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum What {
     /// Reading and writing resources, against the machine's raw limits.
     Store,
+    /// How fast traffic follows a change, through a real Envoy.
+    Endpoints,
 }
 
 pub fn run(what: What) -> anyhow::Result<()> {
     match what {
         What::Store => {
-            run::step(
-                "release build",
-                run::cargo().args([
-                    "build",
-                    "--release",
-                    "--locked",
-                    "--package",
-                    "kuma-cp",
-                    "--package",
-                    "e2e",
-                ]),
-            )?;
-            run::step("criterion", run::cargo().args(["bench", "--locked", "--package", "store"]))?;
-            run::step(
-                "control plane",
-                run::cargo().args([
-                    "run",
-                    "--release",
-                    "--locked",
-                    "--package",
-                    "e2e",
-                    "--bin",
-                    "bench-store",
-                ]),
-            )
+            prerequisites::install()?;
+            build(&["kuma-cp", "e2e"])?;
+            run::step("in the process", run::cargo().args(["bench", "--locked", "--package", "store"]))?;
+            run::step("through REST", &mut measure("bench-store"))
+        }
+        What::Endpoints => {
+            let envoy = envoy::install()?;
+            build(&["kuma-cp", "kuma-dp", "kuma-demo", "e2e"])?;
+            run::step("through Envoy", measure("bench-endpoints").env("ENVOY_BIN", envoy))
         }
     }
+}
+
+fn build(packages: &[&str]) -> anyhow::Result<()> {
+    let packages = packages.iter().flat_map(|name| ["--package", name]);
+    run::step("release build", run::cargo().args(["build", "--release", "--locked"]).args(packages))
+}
+
+fn measure(program: &str) -> std::process::Command {
+    let mut command = run::cargo();
+    command.args(["run", "--release", "--locked", "--package", "e2e", "--bin", program]);
+    command
 }

@@ -33,7 +33,7 @@ enum Command {
     Demo(demo::Options),
     /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
     Envoy,
-    /// Measure, and write docs/reference/benchmarks.md.
+    /// Measure, and write the results to docs/reference.
     Bench { what: bench::What },
 }
 
