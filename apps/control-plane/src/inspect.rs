@@ -4,7 +4,11 @@
 //! ```text
 //!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
 //!   config: snapshot ─▶ plan ─▶ resources ─▶ JSON
+//!   others: snapshot ─▶ plan, or the policies in effect ─▶ answers of the API
 //! ```
+//!
+//! Everything is computed by the functions that configure proxies, on the snapshot they are configured
+//! from, so that what is shown is what is done.
 //!
 //! Invariant: no private key and no token leaves this module.
 
