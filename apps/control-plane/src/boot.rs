@@ -84,7 +84,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
-    insights::start(store.clone(), config.store.kind != StoreType::Postgres, &shutdown).await?;
+    insights::start(store.clone(), serves_all_proxies(&config), &shutdown).await?;
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
@@ -190,6 +190,12 @@ fn serve_proxies(
     let limits = Limits { request: STREAM_START, ..limits(config) };
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr
+}
+
+/// Whether every proxy on record is connected to this control plane or to none: nobody else uses the store,
+/// and no zone reports here.
+fn serves_all_proxies(config: &Config) -> bool {
+    config.store.kind != StoreType::Postgres && config.mode != Mode::Global
 }
 
 fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {

@@ -24,7 +24,8 @@ pub use connection::Connection;
 pub use predecessor::close_connections;
 pub use writer::Writer;
 
-/// Starts counting. `alone` says that no other control plane uses the store; nobody is served yet.
+/// Starts counting. `alone` says that proxies on record connect to this control plane only, which serves
+/// nobody yet.
 pub async fn start(store: Arc<dyn Store>, alone: bool, shutdown: &Shutdown) -> Result<(), Error> {
     if alone {
         close_connections(&store).await?;

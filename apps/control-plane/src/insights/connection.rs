@@ -45,8 +45,9 @@ enum Certificate {
     Undecided,
     /// The proxy needs none.
     Unneeded,
-    /// The one it has, and how many were made that are not on record.
-    Issued { status: CertificateStatus, uncounted: u32 },
+    /// The one it has, and how many were made that are not on record. The first one of a connection may be
+    /// the one the proxy had before.
+    Issued { status: CertificateStatus, uncounted: u32, first: bool },
 }
 
 /// Which facts went into a record that is being written.
@@ -113,11 +114,11 @@ impl Connection {
     /// The proxy was given a certificate.
     pub fn certified(&self, status: CertificateStatus) {
         self.change(|facts| {
-            let before = match &facts.certificate {
-                Certificate::Issued { uncounted, .. } => *uncounted,
-                Certificate::Undecided | Certificate::Unneeded => 0,
+            let (before, first) = match &facts.certificate {
+                Certificate::Issued { uncounted, .. } => (*uncounted, false),
+                Certificate::Undecided | Certificate::Unneeded => (0, true),
             };
-            facts.certificate = Certificate::Issued { status, uncounted: before + 1 };
+            facts.certificate = Certificate::Issued { status, uncounted: before + 1, first };
         });
     }
 
@@ -165,10 +166,8 @@ impl Connection {
         match &facts.certificate {
             Certificate::Undecided => {}
             Certificate::Unneeded => insight.mtls = None,
-            Certificate::Issued { status, uncounted } => {
-                let counted = insight.mtls.as_ref().map_or(0, |mtls| mtls.certificate_regenerations);
-                let certificate_regenerations = counted.saturating_add(*uncounted);
-                insight.mtls = Some(CertificateStatus { certificate_regenerations, ..status.clone() });
+            Certificate::Issued { status, uncounted, first } => {
+                insight.mtls = Some(with_certificate(insight.mtls.as_ref(), status, *uncounted, *first));
                 taken.certificates = *uncounted;
             }
         }
@@ -205,6 +204,26 @@ impl Connection {
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is on record about certificates after `made` more, the last of which is `status`.
+fn with_certificate(
+    before: Option<&CertificateStatus>,
+    status: &CertificateStatus,
+    made: u32,
+    first: bool,
+) -> CertificateStatus {
+    let Some(before) = before else {
+        return CertificateStatus { certificate_regenerations: made, ..status.clone() };
+    };
+    let same = before.certificate_expiration_time == status.certificate_expiration_time
+        && before.issued_backend == status.issued_backend;
+    if made == 0 || first && same {
+        let supported_backends = status.supported_backends.clone();
+        return CertificateStatus { supported_backends, ..before.clone() };
+    }
+    let certificate_regenerations = before.certificate_regenerations.saturating_add(made);
+    CertificateStatus { certificate_regenerations, ..status.clone() }
 }
 
 #[cfg(test)]
@@ -276,6 +295,25 @@ mod tests {
         assert!(connection.needs_no_certificate());
         assert!(!connection.needs_no_certificate());
         assert_eq!(counted(&mut insight), None);
+    }
+
+    #[test]
+    fn a_proxy_that_comes_back_to_its_certificate_has_no_other_one() {
+        let status = |expires: i64| CertificateStatus {
+            certificate_expiration_time: Timestamp::from_second(expires).ok(),
+            last_certificate_regeneration: Some(Timestamp::now()),
+            ..CertificateStatus::default()
+        };
+        let mut insight = None;
+        let mut certified = |expires| {
+            let connection = connection();
+            connection.certified(status(expires));
+            record(&connection, &mut insight);
+            insight.as_ref().unwrap().mtls.clone().unwrap()
+        };
+        let first = certified(100);
+        assert_eq!(certified(100), first);
+        assert_eq!(certified(200).certificate_regenerations, 2);
     }
 
     #[test]
