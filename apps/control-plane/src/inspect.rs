@@ -19,7 +19,7 @@ mod reach;
 mod redact;
 mod rules;
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use api::{
@@ -48,6 +48,9 @@ use topology::MeshSnapshot;
 
 use crate::{dp_server::proxy, push::Push};
 use client::Endpoint;
+
+/// How long an answer waits for changes that are being taken in.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes the authority of admin interfaces unless it is there.
 pub async fn ensure_authority(registrar: &Registrar, now: Timestamp) -> anyhow::Result<()> {
@@ -240,7 +243,11 @@ impl Proxies {
     /// The store and the mesh as proxies see it, with everything that was written until now.
     async fn now(&self, mesh: &str) -> Result<(Arc<Snapshot>, Arc<MeshSnapshot>), InspectError> {
         let snapshot = self.snapshot()?;
-        self.push.caught_up().await;
+        tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
+            InspectError::Unreachable(
+                "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
+            )
+        })?;
         let missing = || InspectError::Missing(Key::global(Kind::Mesh, mesh));
         Ok((snapshot, self.push.mesh(mesh).ok_or_else(missing)?))
     }

@@ -54,8 +54,13 @@ impl Feed {
         Feed { log: Arc::new(Mutex::new(log)), latest: watch::Sender::new(revision) }
     }
 
-    /// Records a commit. `changed` lists each key with whether it still exists.
+    /// Records a commit. `changed` lists each key with whether it still exists. One that changed nothing
+    /// moves no cursor: nobody would be told of it, so whoever waits for it would wait forever.
     pub fn publish(&self, revision: u64, changed: impl IntoIterator<Item = (Key, bool)>) {
+        let mut changed = changed.into_iter().peekable();
+        if changed.peek().is_none() {
+            return;
+        }
         {
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, exists) in changed {

@@ -48,6 +48,7 @@ macro_rules! conformance_tests {
             concurrent_writers_are_all_reported
             created_resources_are_found
             deleted_resources_are_gone
+            empty_batches_move_no_cursor
             existing_names_are_refused
             failed_batches_leave_no_trace
             failed_writes_are_not_reported

@@ -150,6 +150,16 @@ pub async fn failed_writes_are_not_reported(fixture: Fixture) {
     assert_eq!(next(&mut changes).await, BTreeSet::from([secret("b").key]));
 }
 
+/// Whoever waits until a subscriber has seen everything up to now must not wait for what nobody is told.
+pub async fn empty_batches_move_no_cursor(fixture: Fixture) {
+    let store = &*fixture.store;
+    let mut changes = store.changes();
+    create(store, secret("a")).await;
+    next(&mut changes).await;
+    store.write(Vec::new()).await.expect("nothing to write is written");
+    assert_eq!(store.changes().cursor(), changes.cursor());
+}
+
 pub async fn subscriptions_resume_from_a_cursor(fixture: Fixture) {
     let store = fixture.store.as_ref();
     let mut changes = store.changes();
