@@ -10,6 +10,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// How many entries a bucket has on average before all of them are split.
 const FULL: usize = 128;
+/// How far from its expected place an entry is looked for before the whole bucket is searched.
+const NEAR: usize = 32;
 
 type Bucket = Vec<(u64, Arc<Resource>)>;
 
@@ -32,18 +34,19 @@ impl Index {
     pub(super) fn get(&self, mesh: &str, name: &str) -> Option<&Arc<Resource>> {
         let hash = hash(mesh, name);
         let bucket = self.buckets.get(self.bucket_of(hash))?;
-        position(bucket, hash, mesh, name).ok().map(|at| &bucket[at].1)
+        self.position(bucket, hash, mesh, name).ok().map(|at| &bucket[at].1)
     }
 
     /// Stores a resource, in place of the one of that name if there is one.
     pub(super) fn put(&mut self, resource: Arc<Resource>) {
         let hash = hash(resource.mesh(), resource.name());
         let at = self.bucket_of(hash);
+        let place = self.position(&self.buckets[at], hash, resource.mesh(), resource.name());
         let bucket = Arc::make_mut(&mut self.buckets[at]);
-        match position(bucket, hash, resource.mesh(), resource.name()) {
-            Ok(at) => bucket[at].1 = resource,
-            Err(at) => {
-                bucket.insert(at, (hash, resource));
+        match place {
+            Ok(place) => bucket[place].1 = resource,
+            Err(place) => {
+                bucket.insert(place, (hash, resource));
                 self.len += 1;
                 if self.len > self.buckets.len() * FULL {
                     self.split();
@@ -55,7 +58,7 @@ impl Index {
     pub(super) fn remove(&mut self, mesh: &str, name: &str) {
         let hash = hash(mesh, name);
         let at = self.bucket_of(hash);
-        if let Ok(found) = position(&self.buckets[at], hash, mesh, name) {
+        if let Ok(found) = self.position(&self.buckets[at], hash, mesh, name) {
             Arc::make_mut(&mut self.buckets[at]).remove(found);
             self.len -= 1;
         }
@@ -64,6 +67,34 @@ impl Index {
     fn bucket_of(&self, hash: u64) -> usize {
         // Shifting by 64 is not defined, and one bucket needs no bits.
         hash.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
+    }
+
+    /// Where the entry is, or where it would be. Equal hashes of different names stand side by side.
+    fn position(&self, bucket: &Bucket, hash: u64, mesh: &str, name: &str) -> Result<usize, usize> {
+        let first = self.first_from(bucket, hash);
+        let same_hash = bucket[first..].iter().take_while(|(other, _)| *other == hash);
+        same_hash
+            .zip(first..)
+            .find(|((_, resource), _)| resource.name() == name && resource.mesh() == mesh)
+            .map(|(_, at)| at)
+            .ok_or(first)
+    }
+
+    /// The first place in the bucket whose hash is not smaller. Hashes are spread evenly, so it is near
+    /// where it should be: to look there touches less memory than to halve the bucket again and again.
+    fn first_from(&self, bucket: &Bucket, hash: u64) -> usize {
+        let within = hash.checked_shl(self.bits).unwrap_or(0);
+        let mut at = ((u128::from(within) * bucket.len() as u128) >> u64::BITS) as usize;
+        for _ in 0..NEAR {
+            if bucket.get(at).is_some_and(|(other, _)| *other < hash) {
+                at += 1;
+            } else if at > 0 && bucket[at - 1].0 >= hash {
+                at -= 1;
+            } else {
+                return at;
+            }
+        }
+        bucket.partition_point(|(other, _)| *other < hash)
     }
 
     /// Twice the buckets: the next bit of the hash says which half an entry goes to.
@@ -86,13 +117,63 @@ fn hash(mesh: &str, name: &str) -> u64 {
     xxh3_64_with_seed(name.as_bytes(), xxh3_64(mesh.as_bytes()))
 }
 
-/// Where the entry is, or where it would be. Equal hashes of different names stand side by side.
-fn position(bucket: &Bucket, hash: u64, mesh: &str, name: &str) -> Result<usize, usize> {
-    let first = bucket.partition_point(|(other, _)| *other < hash);
-    let same_hash = bucket[first..].iter().take_while(|(other, _)| *other == hash);
-    same_hash
-        .zip(first..)
-        .find(|((_, resource), _)| resource.name() == name && resource.mesh() == mesh)
-        .map(|(_, at)| at)
-        .ok_or(first)
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use resources::{Key, Kind, Spec};
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(name: &str) -> Arc<Resource> {
+        let spec = Spec::from_json(Kind::MeshTimeout, json!({}), &mut Vec::new()).unwrap();
+        Arc::new(Resource {
+            key: Key::new(Kind::MeshTimeout, "default", name),
+            labels: resources::Labels::new(),
+            created: jiff::Timestamp::UNIX_EPOCH,
+            modified: jiff::Timestamp::UNIX_EPOCH,
+            version: 1,
+            owner: None,
+            spec,
+            status: None,
+        })
+    }
+
+    #[test]
+    fn every_place_is_found_however_unevenly_hashes_are_spread() {
+        let index = Index { bits: 0, ..Index::default() };
+        let resource = named("any");
+        let even = |i: u64| i * (u64::MAX / 200);
+        let spreads: [fn(u64) -> u64; 4] =
+            [|i| i, |i| u64::MAX - 200 + i, |i| if i < 100 { 7 } else { u64::MAX - 7 }, |i| 1 << (i % 64)];
+        for spread in
+            spreads.into_iter().map(|f| (0..200).map(f).collect()).chain([(0..200).map(even).collect()])
+        {
+            let mut hashes: Vec<u64> = spread;
+            hashes.sort_unstable();
+            let bucket: Bucket = hashes.iter().map(|hash| (*hash, resource.clone())).collect();
+            for hash in hashes.iter().flat_map(|h| [h.saturating_sub(1), *h, h.saturating_add(1)]) {
+                let expected = bucket.partition_point(|(other, _)| *other < hash);
+                assert_eq!(index.first_from(&bucket, hash), expected, "{hash} in {hashes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_put_is_found_until_it_is_removed_through_any_number_of_splits() {
+        let mut index = Index::default();
+        let names: Vec<String> = (0..2_000).map(|i| format!("name-{i}")).collect();
+        for name in &names {
+            index.put(named(name));
+        }
+        for (i, name) in names.iter().enumerate().filter(|(i, _)| i % 3 == 0) {
+            assert_eq!(index.get("default", name).unwrap().name(), *name, "{i}");
+            index.remove("default", name);
+        }
+        for (i, name) in names.iter().enumerate() {
+            assert_eq!(index.get("default", name).is_some(), i % 3 != 0, "{name}");
+        }
+        assert!(index.get("other", "name-1").is_none());
+    }
 }
