@@ -13,6 +13,7 @@ use topology::Protocol;
 use xds::Type;
 
 use crate::{
+    client,
     filter::{self, HttpFilter, Side},
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
     permission,
@@ -100,14 +101,16 @@ impl InboundListener<'_> {
     }
 
     fn filters(&self, secured: bool) -> Vec<listener::Filter> {
-        let Inbound { names, permissions, protocol, .. } = self.inbound;
+        let Inbound { names, permissions, protocol, clients, .. } = self.inbound;
         let permissions = permissions.as_ref().filter(|_| secured);
         if is_http(*protocol) {
             let asked = permissions.map(|permissions| {
                 let config = permission::http(self.mesh, permissions, &names.permission_stats);
                 filter::http_filter("envoy.filters.http.rbac", &config)
             });
-            return vec![self.http(asked)];
+            let told_apart = secured && !clients.is_empty();
+            let remembered = told_apart.then(client::remembered);
+            return remembered.into_iter().chain([self.http(asked, told_apart)]).collect();
         }
         let asked = permissions.map(|permissions| {
             let config = permission::network(self.mesh, permissions, &names.permission_stats);
@@ -121,10 +124,12 @@ impl InboundListener<'_> {
         first: Option<
             envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
         >,
+        told_apart: bool,
     ) -> listener::Filter {
-        let Inbound { names, timeouts, protocol, ipv6, .. } = self.inbound;
-        let all = route::prefix("/", &names.cluster, Some(timeouts.request));
-        let mut routes = route::configuration(&names.route_configuration, &names.virtual_host, vec![all]);
+        let Inbound { names, timeouts, clients, protocol, ipv6, .. } = self.inbound;
+        let clients = if told_apart { clients.as_slice() } else { &[] };
+        let all = route::of_clients(&names.cluster, timeouts.request, clients);
+        let mut routes = route::configuration(&names.route_configuration, &names.virtual_host, all);
         routes.request_headers_to_remove = vec![TAGS_HEADER.to_owned()];
         HttpFilter {
             stats: names.filter_stats.clone(),

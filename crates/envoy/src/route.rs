@@ -5,7 +5,7 @@ use config::{
     route::v3 as route,
 };
 use envoy_types::pb::envoy::{config, r#type as types};
-use plan::{Action, Change, RequestTimeouts, Route, Share};
+use plan::{Action, Change, ClientTimeouts, RequestTimeouts, Route, Share};
 use resources::kinds::mesh_http_route::{
     HeaderKeyValue, HeaderMatch, HeaderMatchType, HeaderModifier, Match, PathMatch, PathMatchType,
     PathRewrite, PathRewriteType, QueryParamsMatch, QueryParamsMatchType, RequestRedirect, UrlRewrite,
@@ -22,7 +22,10 @@ use types::{
     v3::{FractionalPercent, fractional_percent::DenominatorType},
 };
 
-use crate::proto::{bool_value, duration, u32_value};
+use crate::{
+    client,
+    proto::{bool_value, duration, u32_value},
+};
 
 /// Envoy changes this header by other means than the others.
 const HOST: &str = "host";
@@ -56,6 +59,23 @@ pub(crate) fn prefix(prefix: &str, cluster: &str, timeouts: Option<RequestTimeou
         action: Some(route::route::Action::Route(action)),
         ..Default::default()
     }
+}
+
+/// All requests to one cluster; those of certain clients with times of their own, as long as clients can
+/// be told apart.
+pub(crate) fn of_clients(
+    cluster: &str,
+    others: RequestTimeouts,
+    clients: &[ClientTimeouts],
+) -> Vec<route::Route> {
+    let own = clients.iter().map(|ClientTimeouts { client, request }| {
+        let mut made = prefix("/", cluster, Some(*request));
+        if let Some(matching) = &mut made.r#match {
+            matching.filter_state = client::conditions(client);
+        }
+        made
+    });
+    own.chain([prefix("/", cluster, Some(others))]).collect()
 }
 
 /// A planned route: two where a prefix must end at a slash or at the end of the path.

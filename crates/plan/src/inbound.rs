@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use resources::{
+    Kind,
     kinds::{
         dataplane::{self, InboundState},
         protocol::Protocol as Named,
@@ -12,7 +13,7 @@ use resources::{
 };
 use topology::{MtlsMode, Protocol};
 
-use crate::{Context, Inbound, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
+use crate::{ClientTimeouts, Context, Inbound, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
 
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
@@ -78,6 +79,8 @@ fn one(
     } else {
         spec.tags.clone()
     };
+    let rules = context.effective.inbound_rules(Kind::MeshTimeout, spec);
+    let timeouts = Timeouts::of_inbound(&rules, protocol);
     Some(Inbound {
         names: context.names.inbound(InboundFacts {
             section: &section,
@@ -98,7 +101,8 @@ fn one(
         from_loopback_source: redirected && !service_address.is_loopback(),
         tags,
         permissions: context.effective.permissions(spec),
-        timeouts: Timeouts::of_inbound(context.effective, spec, protocol),
+        timeouts,
+        clients: ClientTimeouts::of_inbound(&rules, timeouts.request),
     })
 }
 

@@ -38,7 +38,7 @@ pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
 pub use route::{Action, Change, Route, Routing, Share, is_http};
-pub use timeouts::{ConnectionTimeouts, RequestTimeouts, Timeouts};
+pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +128,8 @@ pub struct Inbound {
     /// `None` while mTLS is off: nobody can be told apart, so nobody is asked.
     pub permissions: Option<policy::Permissions>,
     pub timeouts: Timeouts,
+    /// What certain clients get instead; the first that matches counts.
+    pub clients: Vec<ClientTimeouts>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,19 +1,17 @@
 //! How long things may take: MeshTimeout, and what holds where it says nothing.
 
+mod clients;
+
 use std::{collections::BTreeMap, time::Duration};
 
-use policy::{Merged, ResourceRule, ResourceRules};
-use resources::{
-    Kind,
-    duration::GoDuration,
-    kinds::{dataplane, mesh_timeout::Conf},
-    labels,
-    naming::Kri,
-};
+use policy::{InboundRule, Merged, ResourceRule, ResourceRules};
+use resources::{Kind, duration::GoDuration, kinds::mesh_timeout::Conf, labels, naming::Kri};
 use serde_json::Value;
 use topology::{DestinationId, Protocol};
 
 use crate::Effective;
+
+pub use clients::ClientTimeouts;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -51,6 +49,18 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
+    /// What inbounds have whose clients are not limited by anybody.
+    const UNLIMITED: Timeouts = Timeouts {
+        connection: ConnectionTimeouts {
+            connect: Duration::from_secs(10),
+            idle: Duration::from_secs(2 * 3600),
+            max_stream: None,
+            max_connection: None,
+        },
+        request: RequestTimeouts { request: Duration::ZERO, stream_idle: HOUR },
+        request_headers: Duration::ZERO,
+    };
+
     fn of(conf: &Conf) -> Timeouts {
         let http = conf.http.clone().unwrap_or_default();
         let or = |given: Option<GoDuration>, default| given.and_then(GoDuration::to_std).unwrap_or(default);
@@ -74,15 +84,14 @@ impl Timeouts {
         serde_json::from_value(conf.clone()).map_or_else(|_| Timeouts::default(), |conf| Timeouts::of(&conf))
     }
 
-    /// What holds for all clients of an inbound.
-    pub(crate) fn of_inbound(
-        effective: &Effective<'_>,
-        inbound: &dataplane::Inbound,
-        protocol: Protocol,
-    ) -> Timeouts {
-        let rules = effective.inbound_rules(Kind::MeshTimeout, inbound);
-        let merged = policy::inbound::fold_unconditional(&rules);
-        let mut timeouts = merged.map(|Merged { conf, .. }| Timeouts::read(&conf)).unwrap_or_default();
+    /// What holds for clients of an inbound that no rule tells apart.
+    pub(crate) fn of_inbound(rules: &[InboundRule], protocol: Protocol) -> Timeouts {
+        let mut timeouts = match policy::inbound::fold_unconditional(rules) {
+            Some(Merged { conf, .. }) => Timeouts::read(&conf),
+            None if rules.is_empty() => Timeouts::default(),
+            // Whoever only speaks of certain clients leaves the others alone.
+            None => Timeouts::UNLIMITED,
+        };
         if protocol == Protocol::Grpc {
             // Connections of gRPC carry streams that rest for long; only connecting is limited.
             let connect = timeouts.connection.connect;

@@ -26,7 +26,7 @@ use resources::{
     kinds::{
         dataplane::Inbound,
         mesh_traffic_permission::{Action, FromEntry, MeshTrafficPermission, RuleConf},
-        target_ref::{Match, MatchType, TargetRef, TargetRefKind as K},
+        target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
     naming::Kri,
@@ -159,7 +159,9 @@ impl Lists {
         for (matches, effect, list) in lists {
             let matches = matches.as_deref().unwrap_or_default();
             self.visits += matches.len();
-            list.extend(matches.iter().filter_map(|client| rule(of_match(client), effect, origin.clone())));
+            list.extend(
+                matches.iter().filter_map(|client| rule(ClientMatch::of(client), effect, origin.clone())),
+            );
         }
     }
 
@@ -197,21 +199,6 @@ fn of_target(target: &TargetRef) -> Option<ClientMatch> {
         _ => return None,
     }
     Some(if tags.is_empty() { ClientMatch::Anyone } else { ClientMatch::Tags(tags) })
-}
-
-fn of_match(client: &Match) -> Option<ClientMatch> {
-    let spiffe = match &client.spiffe_id {
-        None => None,
-        Some(id) => Some(match id.type_ {
-            MatchType::Exact => ClientMatch::SpiffeExact(id.value.clone()),
-            MatchType::Prefix => ClientMatch::SpiffePrefix(id.value.clone()),
-            MatchType::Other(_) => return None,
-        }),
-    };
-    match &client.sni {
-        Some(sni) => Some(ClientMatch::Sni { sni: sni.value.clone(), spiffe: spiffe.map(Box::new) }),
-        None => spiffe,
-    }
 }
 
 /// Without the rules that can never decide, because one before them matches the same clients: the fewer

@@ -4,7 +4,10 @@ use std::{
     io::{self, BufRead, Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -73,12 +76,19 @@ impl Drop for Running {
 impl Running {
     /// An inbound of this protocol, with the application at a port of its own address.
     fn with(protocol: &str, application: u16, permissions: Permissions) -> Running {
+        Running::under(&[], protocol, application, permissions)
+    }
+
+    /// The same with policies in the mesh.
+    fn under(policies: &[&str], protocol: &str, application: u16, permissions: Permissions) -> Running {
         let (inbound, admin) = (free_port(), free_port());
         let dataplane = web(&format!(
             "inbound: [{{ name: main, address: 127.0.0.1, port: {inbound}, servicePort: {application}, tags: {{ kuma.io/service: web, kuma.io/protocol: {protocol} }} }}]"
         ));
         let traits = plan::ProxyTraits { admin_port: 0, ..unified("web") };
-        let mut plan = plan(&[SECURED, &dataplane], &traits);
+        let documents: Vec<&str> =
+            [SECURED].into_iter().chain(policies.iter().copied()).chain([dataplane.as_str()]).collect();
+        let mut plan = plan(&documents, &traits);
         plan.inbounds[0].permissions = Some(permissions);
         let authority = Authority::fresh();
         let folder = tempfile::tempdir().unwrap();
@@ -271,4 +281,43 @@ fn clients_of_another_mesh_or_another_authority_are_not_let_into_tls() {
     assert_eq!(envoy.call(&["spiffe://default/x"]).unwrap(), REFUSED);
     envoy.call(&["spiffe://other/x"]).unwrap_err();
     envoy.call_signed_by(&Authority::fresh(), &["spiffe://default/x"]).unwrap_err();
+}
+
+/// An application that answers its first client when its second one has lost patience.
+fn application_with_two_clients() -> (u16, Receiver<()>) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let (asked, is_asked) = channel();
+    std::thread::spawn(move || {
+        let mut clients = socket.incoming().flatten();
+        let mut first = io::BufReader::new(clients.next().unwrap());
+        first.read_line(&mut String::new()).unwrap();
+        asked.send(()).unwrap();
+        let mut second = clients.next().unwrap();
+        let _ = second.read_to_end(&mut Vec::new());
+        let _ = first.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    });
+    (port, is_asked)
+}
+
+#[test]
+fn a_client_has_the_time_that_is_given_to_its_identity() {
+    let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nspec:\n  rules:\n\
+        \x20   - { default: { http: { requestTimeout: 0s, streamIdleTimeout: 0s } } }\n\
+        \x20   - { matches: [{ spiffeID: { type: Exact, value: 'spiffe://default/hasty' } }], \
+                default: { http: { requestTimeout: 100ms } } }\n";
+    let (port, is_asked) = application_with_two_clients();
+    let everyone = Rule {
+        client: ClientMatch::Anyone,
+        effect: Effect::Allow,
+        origin: "kri_mtp_default___all_rule_0".parse().unwrap(),
+    };
+    let envoy = &Running::under(&[timeouts], "http", port, Permissions { rules: vec![everyone] });
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| envoy.call(&["spiffe://default/hastyless", "kuma://team/a"]).unwrap());
+        is_asked.recv_timeout(PATIENCE).unwrap();
+        let hasty = envoy.call(&["kuma://team/a", "spiffe://default/hasty", "kuma://version/v1"]);
+        assert_eq!(hasty.unwrap(), "HTTP/1.1 504 Gateway Timeout");
+        assert_eq!(patient.join().unwrap(), "HTTP/1.1 200 OK");
+    });
 }

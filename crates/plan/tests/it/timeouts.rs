@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use plan::{ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
+use plan::{ClientTimeouts, ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
+use policy::ClientMatch;
 
 use crate::support::{BACKEND, PLAIN, plan, traits, web};
 
@@ -121,4 +122,50 @@ fn a_route_has_its_own_time_else_that_of_its_destination() {
     assert_eq!(backend(&plan, "default_backend__east_msvc_80"), limited(10 * SECOND, 30 * SECOND));
     // A policy that speaks of routes does not reach destinations known by tags only.
     assert_eq!(backend(&plan, "backend"), limited(5 * SECOND, HOUR));
+}
+
+/// Who gets what, in milliseconds, the most specific first; `others` at the end.
+fn told_apart(rules: &str) -> Vec<(String, u128, u128)> {
+    let policy = format!("type: MeshTimeout\nmesh: default\nname: t\nspec: {{ rules: [{rules}] }}");
+    let inbound = planned(&[&policy]).inbounds.remove(0);
+    let own = inbound.clients.into_iter().map(|ClientTimeouts { client, request }| (client, request));
+    let told = own.chain([(ClientMatch::Anyone, inbound.timeouts.request)]);
+    told.map(|(client, times)| (client.to_string(), times.request.as_millis(), times.stream_idle.as_millis()))
+        .collect()
+}
+
+#[test]
+fn certain_clients_get_what_is_said_about_them_and_otherwise_what_all_get() {
+    let spiffe = |kind: &str, id: &str| {
+        format!("matches: [{{ spiffeID: {{ type: {kind}, value: 'spiffe://default/{id}' }} }}]")
+    };
+    let found = told_apart(&format!(
+        "{{ default: {{ http: {{ requestTimeout: 5s, streamIdleTimeout: 1s }} }} }}, \
+         {{ {}, default: {{ http: {{ requestTimeout: 7s }} }} }}, \
+         {{ {}, default: {{ http: {{ streamIdleTimeout: 4s }} }} }}, \
+         {{ {}, default: {{ http: {{ requestTimeout: 2s, streamIdleTimeout: 3s }} }} }}",
+        spiffe("Prefix", "ns/"),
+        spiffe("Exact", "ns/stream"),
+        spiffe("Exact", "client"),
+    ));
+    let expected = [
+        // What a wider rule says about the same client counts too.
+        ("spiffe://default/ns/stream", 7000, 4000),
+        ("spiffe://default/client", 2000, 3000),
+        ("identities starting with spiffe://default/ns/", 7000, 1000),
+        ("anyone", 5000, 1000),
+    ];
+    assert_eq!(found, expected.map(|(client, request, idle)| (client.to_owned(), request, idle)));
+}
+
+#[test]
+fn whoever_speaks_of_certain_clients_only_leaves_the_others_alone() {
+    let found = told_apart(
+        "{ matches: [{ sni: { type: Exact, value: web.mesh } }], default: { http: { requestTimeout: 2s } } }",
+    );
+    let hour = HOUR.as_millis();
+    assert_eq!(
+        found,
+        [("clients asking for web.mesh".to_owned(), 2000, hour), ("anyone".to_owned(), 0, hour)]
+    );
 }

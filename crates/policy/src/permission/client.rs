@@ -7,7 +7,11 @@ use std::{
 
 use resources::{
     Resource,
-    kinds::{dataplane::Dataplane, tags::ANY_VALUE},
+    kinds::{
+        dataplane::Dataplane,
+        tags::ANY_VALUE,
+        target_ref::{Match, MatchType},
+    },
     labels,
     naming::Kri,
 };
@@ -72,6 +76,22 @@ impl Decision {
 }
 
 impl ClientMatch {
+    /// The clients that a policy's match means; `None` for a match that cannot be read.
+    pub fn of(client: &Match) -> Option<ClientMatch> {
+        let spiffe = match &client.spiffe_id {
+            None => None,
+            Some(id) => Some(match id.type_ {
+                MatchType::Exact => ClientMatch::SpiffeExact(id.value.clone()),
+                MatchType::Prefix => ClientMatch::SpiffePrefix(id.value.clone()),
+                MatchType::Other(_) => return None,
+            }),
+        };
+        match &client.sni {
+            Some(sni) => Some(ClientMatch::Sni { sni: sni.value.clone(), spiffe: spiffe.map(Box::new) }),
+            None => spiffe,
+        }
+    }
+
     pub fn matches(&self, client: &Client) -> bool {
         match self {
             ClientMatch::Anyone => true,
