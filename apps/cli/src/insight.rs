@@ -9,8 +9,10 @@ fn subscriptions(insight: &Value) -> impl Iterator<Item = &Value> {
     insight["subscriptions"].as_array().into_iter().flatten()
 }
 
+/// By the newest connection: one before it may be open on record only because a control plane was killed.
 pub fn is_online(insight: &Value) -> bool {
-    subscriptions(insight).any(|s| !s["connectTime"].is_null() && s["disconnectTime"].is_null())
+    let latest = latest(insight);
+    !latest.is_null() && latest["disconnectTime"].is_null()
 }
 
 /// The newest connection.
