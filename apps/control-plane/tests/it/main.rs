@@ -11,6 +11,7 @@ mod multi_zone;
 mod proxies;
 mod push;
 mod rebuild;
+mod routes;
 mod services;
 mod streams;
 mod world;
