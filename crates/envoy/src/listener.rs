@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::{
     extensions::filters::listener::tls_inspector::v3::TlsInspector,
 };
 use plan::{Admin, Inbound, Passthrough, Routing, ServerTls, is_http};
+use policy::ClientMatch;
 use prost::Message;
 use resources::naming::Direction;
 use topology::Protocol;
@@ -51,6 +52,8 @@ impl Part for InboundListener<'_> {
             filter_chains: self.chains(),
             listener_filters: match inbound.tls {
                 ServerTls::Permissive => vec![tls_inspector()],
+                // Envoy does not tell permissions which server name was asked for unless it was inspected.
+                ServerTls::Strict if self.asks_for_server_names() => vec![tls_inspector()],
                 ServerTls::Off | ServerTls::Strict => Vec::new(),
             },
             traffic_direction: TrafficDirection::Inbound.into(),
@@ -61,6 +64,11 @@ impl Part for InboundListener<'_> {
 }
 
 impl InboundListener<'_> {
+    fn asks_for_server_names(&self) -> bool {
+        let rules = self.inbound.permissions.iter().flat_map(|permissions| &permissions.rules);
+        rules.into_iter().any(|rule| matches!(rule.client, ClientMatch::Sni { .. }))
+    }
+
     fn chains(&self) -> Vec<listener::FilterChain> {
         match self.inbound.tls {
             ServerTls::Off => vec![self.chain(false, None)],

@@ -35,10 +35,13 @@ use crate::{
 };
 
 /// A port where no application listens.
-const NOBODY: u16 = 9;
+pub const NOBODY: u16 = 9;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// What clients may ask for.
+const NAMES: [&str; 3] = ["web", "a.mesh", "b.mesh"];
+
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     fn fresh() -> Authority {
@@ -49,20 +52,20 @@ impl Authority {
     }
 
     /// A certificate with these URIs, and its key.
-    fn sign(&self, uris: &[&str]) -> (String, String) {
+    pub fn sign(&self, uris: &[&str]) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["web".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(NAMES.map(str::to_owned)).unwrap();
         params.subject_alt_names.extend(uris.iter().map(|&uri| SanType::URI(uri.try_into().unwrap())));
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 }
 
 /// An Envoy that ends with the test.
-struct Running {
+pub struct Running {
     envoy: Child,
     inbound: u16,
     admin: u16,
-    authority: Authority,
+    pub authority: Authority,
     _folder: tempfile::TempDir,
 }
 
@@ -90,10 +93,15 @@ impl Running {
             [SECURED].into_iter().chain(policies.iter().copied()).chain([dataplane.as_str()]).collect();
         let mut plan = plan(&documents, &traits);
         plan.inbounds[0].permissions = Some(permissions);
+        Running::of(&plan, inbound, admin)
+    }
+
+    /// With these inbounds, the first of which listens at `inbound`.
+    pub fn of(plan: &ProxyPlan, inbound: u16, admin: u16) -> Running {
         let authority = Authority::fresh();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.pb");
-        std::fs::write(&file, self_contained(&plan, &authority, admin).encode_to_vec()).unwrap();
+        std::fs::write(&file, self_contained(plan, &authority, admin).encode_to_vec()).unwrap();
         let mut command = Command::new(envoy_binary());
         command
             .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "error", "-c"])
@@ -110,26 +118,32 @@ impl Running {
     }
 
     fn call_signed_by(&self, signer: &Authority, uris: &[&str]) -> io::Result<String> {
+        self.ask(self.inbound, &signer.sign(uris), "web")
+    }
+
+    /// The same at a port, for a client with this certificate and key that asks for this server name.
+    pub fn ask(&self, port: u16, (certificate, key): &(String, String), sni: &str) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.0.der().clone()).unwrap();
-        let (certificate, key) = signer.sign(uris);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let config = config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
-        let session = ClientConnection::new(Arc::new(config), ServerName::try_from("web").unwrap()).unwrap();
-        let socket = TcpStream::connect(("127.0.0.1", self.inbound))?;
+        let session =
+            ClientConnection::new(Arc::new(config), ServerName::try_from(sni.to_owned()).unwrap()).unwrap();
+        let socket = TcpStream::connect(("127.0.0.1", port))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut stream = StreamOwned::new(session, socket);
         stream.write_all(b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n")?;
+        // Envoy keeps a connection open for a while after it has answered.
         let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer.lines().next().unwrap_or_default().to_owned())
+        io::BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
     }
 
-    fn stat(&self, name: &str) -> u64 {
+    pub fn stat(&self, name: &str) -> u64 {
         let mut socket = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(socket, "GET /stats?filter=rbac HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")
@@ -226,9 +240,9 @@ fn permissions() -> Permissions {
     Permissions { rules: rules.into_iter().zip(0..).map(rule).collect() }
 }
 
-const REFUSED: &str = "HTTP/1.1 403 Forbidden";
+pub const REFUSED: &str = "HTTP/1.1 403 Forbidden";
 /// Let in, and then nobody is there.
-const LET_IN: &str = "HTTP/1.1 503 Service Unavailable";
+pub const LET_IN: &str = "HTTP/1.1 503 Service Unavailable";
 
 #[test]
 fn requests_are_let_in_by_the_first_rule_that_matches_and_refusals_are_counted() {

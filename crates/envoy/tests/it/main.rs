@@ -9,7 +9,10 @@ mod live;
 mod migration_guide;
 mod naming_reference;
 mod permissions;
+mod random_permissions;
 mod real_envoy;
+#[path = "../../../policy/tests/it/reference.rs"]
+mod reference;
 mod routes;
 mod stats;
 mod stats_live;

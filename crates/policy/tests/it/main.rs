@@ -6,5 +6,6 @@ mod ordering;
 mod outbounds;
 mod permissions;
 mod random_permissions;
+mod reference;
 mod selection;
 mod support;
