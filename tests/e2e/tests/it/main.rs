@@ -19,5 +19,6 @@ mod permissions;
 mod processes;
 mod protocols;
 mod rejection;
+mod routes;
 mod validation;
 mod world;
