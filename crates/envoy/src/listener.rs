@@ -52,7 +52,7 @@ impl Part for InboundListener<'_> {
             filter_chains: self.chains(),
             listener_filters: match inbound.tls {
                 ServerTls::Permissive => vec![tls_inspector()],
-                // Envoy does not tell permissions which server name was asked for unless it was inspected.
+                // Envoy does not tell which server name was asked for unless it was inspected.
                 ServerTls::Strict if self.asks_for_server_names() => vec![tls_inspector()],
                 ServerTls::Off | ServerTls::Strict => Vec::new(),
             },
@@ -65,8 +65,10 @@ impl Part for InboundListener<'_> {
 
 impl InboundListener<'_> {
     fn asks_for_server_names(&self) -> bool {
-        let rules = self.inbound.permissions.iter().flat_map(|permissions| &permissions.rules);
-        rules.into_iter().any(|rule| matches!(rule.client, ClientMatch::Sni { .. }))
+        let Inbound { permissions, clients, .. } = self.inbound;
+        let rules = permissions.iter().flat_map(|permissions| &permissions.rules).map(|rule| &rule.client);
+        let mut told_apart = rules.chain(clients.iter().map(|own| &own.client));
+        told_apart.any(|client| matches!(client, ClientMatch::Sni { .. }))
     }
 
     fn chains(&self) -> Vec<listener::FilterChain> {

@@ -314,6 +314,22 @@ fn application_with_two_clients() -> (u16, Receiver<()>) {
     (port, is_asked)
 }
 
+fn everyone() -> Permissions {
+    let origin = "kri_mtp_default___all_rule_0".parse().unwrap();
+    Permissions { rules: vec![Rule { client: ClientMatch::Anyone, effect: Effect::Allow, origin }] }
+}
+
+#[test]
+fn a_client_has_the_time_that_is_given_to_the_server_name_it_asks_for() {
+    let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nspec:\n  rules:\n\
+        \x20   - { default: { http: { requestTimeout: 0s, streamIdleTimeout: 0s } } }\n\
+        \x20   - { matches: [{ sni: { type: Exact, value: web } }], default: { http: { requestTimeout: 100ms } } }\n";
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let envoy = Running::under(&[timeouts], "http", port, everyone());
+    assert_eq!(envoy.call(&["spiffe://default/x"]).unwrap(), "HTTP/1.1 504 Gateway Timeout");
+}
+
 #[test]
 fn a_client_has_the_time_that_is_given_to_its_identity() {
     let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nspec:\n  rules:\n\
@@ -321,12 +337,7 @@ fn a_client_has_the_time_that_is_given_to_its_identity() {
         \x20   - { matches: [{ spiffeID: { type: Exact, value: 'spiffe://default/hasty' } }], \
                 default: { http: { requestTimeout: 100ms } } }\n";
     let (port, is_asked) = application_with_two_clients();
-    let everyone = Rule {
-        client: ClientMatch::Anyone,
-        effect: Effect::Allow,
-        origin: "kri_mtp_default___all_rule_0".parse().unwrap(),
-    };
-    let envoy = &Running::under(&[timeouts], "http", port, Permissions { rules: vec![everyone] });
+    let envoy = &Running::under(&[timeouts], "http", port, everyone());
     std::thread::scope(|scope| {
         let patient = scope.spawn(|| envoy.call(&["spiffe://default/hastyless", "kuma://team/a"]).unwrap());
         is_asked.recv_timeout(PATIENCE).unwrap();
