@@ -33,9 +33,9 @@ fn case(seed: u64) -> (Case, ProxyPlan) {
     tags["kuma.io/protocol"] = json!("http");
     // Every second inbound has a name, which may be the one that policies ask for.
     let (port, named) = (free_port(), ["http", "main"]);
-    let section = if seed % 2 == 0 { one(&mut rng, &named).to_owned() } else { port.to_string() };
+    let section = if seed.is_multiple_of(2) { one(&mut rng, &named).to_owned() } else { port.to_string() };
     let mut inbound = json!({"address": "127.0.0.1", "port": port, "servicePort": NOBODY, "tags": tags});
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         inbound["name"] = json!(section);
     }
     let proxy = json!({"type": "Dataplane", "mesh": "default", "name": "proxy", "labels": {"app": "x"},
