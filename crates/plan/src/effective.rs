@@ -4,14 +4,12 @@
 //! proxy does. Policies are selected, ordered and merged once per proxy; an inbound or a destination then
 //! only looks up its part.
 //!
-//! [`KINDS`] is the one list of policies that do anything. Other kinds are stored and have no effect, and
-//! are not shown here either.
+//! [`KINDS`] is the one list of policies that do anything. Other kinds are stored and have no effect; of
+//! them only [`selected`] tells.
 
-use std::sync::Arc;
+use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{
-    Destinations, InboundRule, Merged, Permissions, PolicyView, ResourceRules, Selection, Selector, Shape,
-};
+use policy::{Destinations, InboundRule, Merged, Permissions, PolicyView, ResourceRules, Selector, Shape};
 use resources::{Kind, Labels, Resource, kinds::dataplane::Inbound, naming::Kri};
 use topology::{Destination, DestinationId, MeshSnapshot};
 
@@ -24,8 +22,7 @@ pub const KINDS: [Kind; 4] =
 pub struct Effective<'a> {
     snapshot: &'a MeshSnapshot,
     dataplane: &'a Resource,
-    /// Policies may select "the proxies that this route selects".
-    routes: Vec<Arc<Resource>>,
+    routes: Routes,
     kinds: [OfKind<'a>; KINDS.len()],
 }
 
@@ -39,13 +36,14 @@ struct OfKind<'a> {
 
 impl<'a> Effective<'a> {
     pub fn of(snapshot: &'a MeshSnapshot, dataplane: &'a Resource) -> Effective<'a> {
-        let routes = routes(snapshot);
-        let selector = selector(&routes);
+        let routes = Routes::of(snapshot);
+        let selector = routes.selector();
+        let known = Known { snapshot, routes: &routes };
         let kinds = KINDS.map(|kind| {
             let policies = selector.for_proxy(snapshot.policies_of(kind), dataplane);
             let views: Vec<PolicyView> =
                 policies.iter().filter_map(|policy| PolicyView::of(policy)).collect();
-            let outbound = policy::outbound::resolve(&views, &Known(snapshot), Shape::of(kind));
+            let outbound = policy::outbound::resolve(&views, &known, Shape::of(kind));
             OfKind { policies, views, outbound }
         });
         Effective { snapshot, dataplane, routes, kinds }
@@ -60,7 +58,7 @@ impl<'a> Effective<'a> {
     /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
         let Some(OfKind { policies, views, .. }) = self.kind(kind) else { return Vec::new() };
-        let selector = selector(&self.routes);
+        let selector = self.routes.selector();
         let applying = policies
             .iter()
             .zip(views)
@@ -72,7 +70,7 @@ impl<'a> Effective<'a> {
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         self.snapshot.mtls.as_ref()?;
         let policies = self.policies(Kind::MeshTrafficPermission).iter().copied();
-        Some(policy::permission::resolve(policies, self.dataplane, inbound, &selector(&self.routes)))
+        Some(policy::permission::resolve(policies, self.dataplane, inbound, &self.routes.selector()))
     }
 
     /// The confs of a kind for every destination that its policies name; look one up with
@@ -87,33 +85,54 @@ impl<'a> Effective<'a> {
         policy::outbound::for_service(&self.kind(kind)?.views, service, Shape::of(kind))
     }
 
+    /// A MeshHTTPRoute of the mesh, which confs may be for.
+    pub fn route(&self, kri: &Kri) -> Option<&Arc<Resource>> {
+        self.routes.find(kri)
+    }
+
     fn kind(&self, kind: Kind) -> Option<&OfKind<'a>> {
         KINDS.iter().position(|known| *known == kind).and_then(|at| self.kinds.get(at))
     }
 }
 
-/// The parts of a proxy that one policy applies to; empty for kinds without effect.
-pub fn selection(snapshot: &MeshSnapshot, policy: &Resource, dataplane: &Resource) -> Selection {
-    if KINDS.contains(&policy.kind()) {
-        selector(&routes(snapshot)).select(policy, dataplane)
-    } else {
-        Selection::default()
+/// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them.
+pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Arc<Resource>> {
+    let routes = Routes::of(snapshot);
+    let selector = routes.selector();
+    let dataplanes = snapshot.dataplanes.values();
+    dataplanes.filter(|dataplane| !selector.select(policy, dataplane).is_empty()).collect()
+}
+
+/// The MeshHTTPRoutes of a mesh, which policies refer to.
+#[derive(Debug)]
+struct Routes {
+    all: Vec<Arc<Resource>>,
+    /// Made when the first reference is looked up; most proxies have none.
+    by_kri: OnceCell<HashMap<Kri, usize>>,
+}
+
+impl Routes {
+    fn of(snapshot: &MeshSnapshot) -> Routes {
+        let all = snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+        Routes { all, by_kri: OnceCell::new() }
+    }
+
+    /// Policies may select "the proxies that this route selects".
+    fn selector(&self) -> Selector<'_> {
+        Selector { routes: &self.all, ..Selector::default() }
+    }
+
+    fn find(&self, kri: &Kri) -> Option<&Arc<Resource>> {
+        let by_kri = self.by_kri.get_or_init(|| {
+            let routes = self.all.iter().enumerate();
+            routes.filter_map(|(at, route)| Some((route.kri("")?, at))).collect()
+        });
+        by_kri.get(kri).and_then(|&at| self.all.get(at))
     }
 }
 
-fn routes(snapshot: &MeshSnapshot) -> Vec<Arc<Resource>> {
-    snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect()
-}
-
-fn selector(routes: &[Arc<Resource>]) -> Selector<'_> {
-    Selector { routes, ..Selector::default() }
-}
-
-/// The ports of a resource.
-pub(crate) fn ports<'a>(
-    snapshot: &'a MeshSnapshot,
-    resource: &Kri,
-) -> impl Iterator<Item = &'a Arc<Destination>> {
+/// All ports of a resource; a section, if the identifier has one, is not looked at.
+pub fn ports<'a>(snapshot: &'a MeshSnapshot, resource: &Kri) -> impl Iterator<Item = &'a Arc<Destination>> {
     let resource = resource.without_section();
     // They are next to each other, because only their sections differ.
     snapshot.destinations.range(DestinationId::Port(resource.clone())..).map_while(move |(id, port)| {
@@ -122,29 +141,31 @@ pub(crate) fn ports<'a>(
 }
 
 /// A mesh as policies refer to it.
-struct Known<'a>(&'a MeshSnapshot);
+struct Known<'a> {
+    snapshot: &'a MeshSnapshot,
+    routes: &'a Routes,
+}
 
 impl Destinations for Known<'_> {
     fn mesh(&self) -> Option<Kri> {
-        self.0.mesh.kri("")
+        self.snapshot.mesh.kri("")
     }
 
     fn ports(&self, resource: &Kri) -> Option<Vec<(String, u32)>> {
         if resource.kind() == Some(Kind::MeshHTTPRoute) {
-            let mut routes = self.0.policies_of(Kind::MeshHTTPRoute);
-            return routes.any(|route| route.kri("").as_ref() == Some(resource)).then(Vec::new);
+            return self.routes.find(resource).map(|_| Vec::new());
         }
         let section = |destination: &Arc<Destination>| match &destination.id {
             DestinationId::Port(port) => (port.section.clone(), destination.port),
             DestinationId::Tags(_) => (String::new(), destination.port),
         };
-        let ports: Vec<(String, u32)> = ports(self.0, resource).map(section).collect();
+        let ports: Vec<(String, u32)> = ports(self.snapshot, resource).map(section).collect();
         (!ports.is_empty()).then_some(ports)
     }
 
     fn labelled(&self, kind: Kind, labels: &Labels) -> Vec<Kri> {
         if kind == Kind::MeshHTTPRoute {
-            let routes = self.0.policies_of(kind);
+            let routes = self.routes.all.iter();
             let carry =
                 |route: &&Arc<Resource>| labels.iter().all(|(name, value)| route.label(name) == Some(value));
             return routes.filter(carry).filter_map(|route| route.kri("")).collect();
@@ -153,6 +174,6 @@ impl Destinations for Known<'_> {
             DestinationId::Port(kri) => Some(kri.without_section()),
             DestinationId::Tags(_) => None,
         };
-        self.0.labelled(kind, labels).filter_map(first).collect()
+        self.snapshot.labelled(kind, labels).filter_map(first).collect()
     }
 }

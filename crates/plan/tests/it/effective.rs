@@ -84,7 +84,7 @@ fn permissions_are_asked_for_once_clients_prove_who_they_are() {
 }
 
 #[test]
-fn kinds_without_effect_select_and_show_nothing() {
+fn kinds_without_effect_select_and_then_do_nothing() {
     let balancing = r#"
 type: MeshLoadBalancingStrategy
 mesh: default
@@ -99,8 +99,8 @@ spec: { to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Rando
     assert!(effective.outbound(kind).rules.is_empty());
     let selected = |kind| {
         let policy = mesh.policies.get(&Key::new(kind, "default", "all")).unwrap();
-        !effective::selection(&mesh, policy, backend).is_empty()
+        let names: Vec<&str> = effective::selected(&mesh, policy).into_iter().map(|d| d.name()).collect();
+        names.join(",")
     };
-    assert!(!selected(kind));
-    assert!(selected(Kind::MeshTimeout));
+    assert_eq!((selected(kind).as_str(), selected(Kind::MeshTimeout).as_str()), ("backend", "backend"));
 }
