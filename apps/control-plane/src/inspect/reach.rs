@@ -230,6 +230,10 @@ enum Asks {
     Nothing,
     /// Nothing of clients without TLS, and these clients come without.
     NothingPlain,
+    /// TLS, and then it has no certificate to show.
+    Impossible {
+        permissive: bool,
+    },
     Permission {
         permissions: Permissions,
         sni: Option<String>,
@@ -243,11 +247,15 @@ impl Asks {
         if server.called.plain {
             return Asks::NothingPlain;
         }
+        let permissive = mtls.mode == MtlsMode::Permissive;
+        if Client::of_dataplane(server.dataplane).spiffe_ids.is_empty() {
+            return Asks::Impossible { permissive };
+        }
         let policies = mesh.policies_of(Kind::MeshTrafficPermission);
         Asks::Permission {
             permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
             sni: server.called.sni.clone(),
-            permissive: mtls.mode == MtlsMode::Permissive,
+            permissive,
         }
     }
 }
@@ -264,21 +272,15 @@ fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server
                           without TLS and nobody is asked";
             (Effect::Allow, None, reason.to_owned())
         }
-        Asks::Permission { .. } if spiffe_id.is_empty() => {
-            let reason = format!(
-                "denied: the client has no certificate, because none of its inbounds has the tag {}",
-                labels::SERVICE
-            );
-            (Effect::Deny, None, reason)
+        _ if spiffe_id.is_empty() => (Effect::Deny, None, without_certificate("client")),
+        Asks::Impossible { permissive } => {
+            (Effect::Deny, None, without_certificate("server") + besides(*permissive))
         }
         Asks::Permission { permissions, sni, permissive } => {
             certificate.sni.clone_from(sni);
             let decision = permissions.decide(&certificate);
-            let mut reason = permissions.explain(&certificate);
-            if *permissive && !decision.is_allowed() {
-                reason.push_str("; mTLS is PERMISSIVE, so whoever comes without TLS gets in all the same");
-            }
-            (decision.effect, decision.origin, reason)
+            let besides = besides(*permissive && !decision.is_allowed());
+            (decision.effect, decision.origin, permissions.explain(&certificate) + besides)
         }
     };
     let kri = |resource: &Resource, section: &str| resource.kri(section).map(|kri| kri.to_string());
@@ -298,4 +300,14 @@ fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server
         rule: rule.map(|rule| rule.to_string()),
         reason,
     }
+}
+
+fn without_certificate(whose: &str) -> String {
+    let tag = labels::SERVICE;
+    format!("denied: the {whose} has no certificate, because none of its inbounds has the tag {tag}")
+}
+
+/// What is to be known about a server that refuses.
+fn besides(permissive: bool) -> &'static str {
+    if permissive { "; mTLS is PERMISSIVE, so whoever comes without TLS gets in all the same" } else { "" }
 }

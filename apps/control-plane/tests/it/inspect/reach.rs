@@ -234,15 +234,24 @@ async fn permissive_mtls_is_said_to_let_others_in() {
 }
 
 #[tokio::test]
-async fn who_has_no_certificate_gets_nowhere() {
-    let inspected =
-        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+async fn who_has_no_certificate_gets_nowhere_and_gets_no_visits() {
     let networking = json!({ "address": "127.0.0.2", "inbound": [{ "port": 80 }] });
     let stranger = Key::new(Kind::Dataplane, "default", "stranger");
-    inspected.world.put([resource(stranger, &[], json!({ "networking": networking }))]).await;
-    let reach = ask(&inspected, "stranger", "backend", None).await.unwrap();
-    assert_eq!((reach.verdict, reach.checks[0].spiffe_id.as_str()), (Verdict::Denied, ""));
-    assert!(reach.checks[0].reason.contains("no certificate"), "{}", reach.checks[0].reason);
+    let allow = || permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]));
+    for (mode, from, to, expect) in [
+        ("STRICT", "stranger", "backend", "denied: the client has no certificate, because none of its"),
+        ("STRICT", "web", "stranger", "denied: the server has no certificate, because none of its"),
+        ("PERMISSIVE", "web", "stranger", "mTLS is PERMISSIVE, so whoever comes without TLS gets in"),
+    ] {
+        let inspected = world(mode, [allow()]).await;
+        let spec = json!({ "networking": networking });
+        inspected.world.put([resource(stranger.clone(), &[], spec)]).await;
+        let reach = ask(&inspected, from, to, None).await.unwrap();
+        assert_eq!((reach.verdict, reach.checks[0].rule.as_ref()), (Verdict::Denied, None), "{from} {to}");
+        assert_eq!(reach.checks[0].spiffe_id.is_empty(), from == "stranger");
+        let reason = &reach.checks[0].reason;
+        assert!(reason.contains(expect) && reason.contains("kuma.io/service"), "{reason}");
+    }
 }
 
 #[tokio::test]
