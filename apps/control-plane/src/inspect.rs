@@ -33,7 +33,10 @@ use api::{
 };
 use identity::admin::{self, AdminAuthority};
 use jiff::Timestamp;
-use plan::{AdminTarget, AdminTls, ProxyTraits, effective::Effective};
+use plan::{
+    AdminTarget, AdminTls, ProxyTraits,
+    effective::{self, Effective},
+};
 use resources::{
     Key, Kind, Resource,
     kinds::{
@@ -44,6 +47,7 @@ use resources::{
 };
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
+use tokio::sync::Semaphore;
 use topology::MeshSnapshot;
 
 use crate::{dp_server::proxy, push::Push};
@@ -77,6 +81,8 @@ pub struct Proxies {
     push: Arc<Push>,
     /// Where the admin interface is when nothing says otherwise.
     admin_port: u16,
+    /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
+    turns: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Proxies {
@@ -99,14 +105,15 @@ impl Inspect for Proxies {
         match view {
             AdminView::ConfigDump { .. } => {
                 // A dump can be large, and other requests should not wait for it.
-                let redacted = tokio::task::spawn_blocking(move || redact::document(&body)).await;
-                let body = redacted.map_err(|error| InspectError::Failed(error.to_string()))?;
-                let body = body.map_err(|error| {
-                    InspectError::Unreachable(format!(
-                        "{proxy} answered with something that is not JSON: {error}"
-                    ))
-                })?;
-                Ok(AdminAnswer { content_type: "application/json", body: body.into() })
+                let proxy = proxy.clone();
+                let redacted = self.computed(move || {
+                    redact::document(&body).map_err(|error| {
+                        InspectError::Unreachable(format!(
+                            "{proxy} answered with something that is not JSON: {error}"
+                        ))
+                    })
+                });
+                Ok(AdminAnswer { content_type: "application/json", body: redacted.await?.into() })
             }
             AdminView::Stats { format, .. } | AdminView::Clusters { format } => {
                 let content_type = match format {
@@ -122,7 +129,7 @@ impl Inspect for Proxies {
         let traits = self.traits(proxy).ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let proxy = proxy.clone();
-        computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
+        self.computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
     }
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
@@ -130,7 +137,7 @@ impl Inspect for Proxies {
         let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
         let said = self.admin(proxy, AdminView::Stats { format: Format::Text, used_only }).await?;
         let proxy = proxy.clone();
-        computed(move || {
+        self.computed(move || {
             let dataplane = mesh.dataplanes.get(&proxy.name).and_then(|dataplane| dataplane.kri(""));
             let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
             // Without a plan no name is known, and the statistics are told all the same.
@@ -147,7 +154,7 @@ impl Inspect for Proxies {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
         let proxy = proxy.clone();
-        computed(move || {
+        self.computed(move || {
             let missing = || InspectError::Missing(proxy.clone());
             let dataplane = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
             let plan = plan::for_proxy(&mesh, &traits);
@@ -160,10 +167,10 @@ impl Inspect for Proxies {
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
-        in_effect(&mesh.clone(), proxy, move |effective, dataplane| {
-            let plan = plan::for_proxy(&mesh, &traits).ok();
+        self.in_effect(mesh, proxy, move |mesh, effective, dataplane| {
+            let plan = plan::for_proxy(mesh, &traits).ok();
             let plan = plan.as_ref();
-            Ok(rules::Rules { snapshot: &snapshot, mesh: &mesh, dataplane, effective, plan }.list())
+            Ok(rules::Rules { snapshot: &snapshot, mesh, dataplane, effective, plan }.list())
         })
         .await
     }
@@ -171,24 +178,27 @@ impl Inspect for Proxies {
     async fn policies(&self, proxy: &Key, of: &PoliciesOf) -> Result<PolicyList, InspectError> {
         let (_, mesh) = self.now(&proxy.mesh).await?;
         let of = of.clone();
-        in_effect(&mesh, proxy, move |effective, dataplane| policies::of(effective, dataplane, &of)).await
+        self.in_effect(mesh, proxy, move |mesh, effective, dataplane| {
+            policies::Policies { mesh, effective, dataplane }.of(&of)
+        })
+        .await
     }
 
     async fn routes(&self, proxy: &Key, outbound: &Kri) -> Result<RouteList, InspectError> {
         let (_, mesh) = self.now(&proxy.mesh).await?;
         let outbound = outbound.clone();
-        in_effect(&mesh, proxy, move |effective, _| Ok(policies::routes(effective, &outbound))).await
+        self.in_effect(mesh, proxy, move |mesh, effective, dataplane| {
+            Ok(policies::Policies { mesh, effective, dataplane }.routes(&outbound))
+        })
+        .await
     }
 
     async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
         let (snapshot, mesh) = self.now(&policy.mesh).await?;
         let policy = policy.clone();
-        computed(move || {
+        self.computed(move || {
             let policy = snapshot.get(&policy).ok_or_else(|| InspectError::Missing(policy.clone()))?;
-            let routes: Vec<Arc<Resource>> = mesh.policies_of(Kind::MeshHTTPRoute).cloned().collect();
-            let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
-            let selects = |dataplane: &&Arc<Resource>| !selector.select(policy, dataplane).is_empty();
-            Ok(mesh.dataplanes.values().filter(selects).cloned().collect())
+            Ok(effective::selected(&mesh, policy).into_iter().cloned().collect())
         })
         .await
     }
@@ -196,31 +206,9 @@ impl Inspect for Proxies {
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
         let (snapshot, mesh) = self.now(&question.mesh).await?;
         let question = question.clone();
-        computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound)).await
+        self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
+            .await
     }
-}
-
-/// Runs what takes a while, so that other requests do not wait for it.
-async fn computed<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, InspectError> + Send + 'static,
-) -> Result<T, InspectError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| InspectError::Failed(error.to_string()))?
-}
-
-/// Asks the policies in effect for a proxy.
-async fn in_effect<T: Send + 'static>(
-    mesh: &Arc<MeshSnapshot>,
-    proxy: &Key,
-    ask: impl FnOnce(&Effective<'_>, &Resource) -> Result<T, InspectError> + Send + 'static,
-) -> Result<T, InspectError> {
-    let (mesh, proxy) = (mesh.clone(), proxy.clone());
-    computed(move || {
-        let dataplane = mesh.dataplanes.get(&proxy.name);
-        let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
-        ask(&Effective::of(&mesh, dataplane), dataplane)
-    })
-    .await
 }
 
 /// What a proxy that is not connected here said when it last was; or what most proxies are like.
@@ -233,7 +221,40 @@ fn last_known(snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
 
 impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
-        Proxies { store, push, admin_port }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Proxies { store, push, admin_port, turns: Arc::new(Semaphore::new(processors)) }
+    }
+
+    /// Runs what takes a while where other requests do not wait for it, when it is its turn.
+    async fn computed<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, InspectError> + Send + 'static,
+    ) -> Result<T, InspectError> {
+        let failed = |error: &dyn fmt::Display| InspectError::Failed(error.to_string());
+        let turn = self.turns.clone().acquire_owned().await.map_err(|error| failed(&error))?;
+        // Whoever gives up waiting does not end the work, so the turn ends with the work.
+        let done = tokio::task::spawn_blocking(move || {
+            let answer = work();
+            drop(turn);
+            answer
+        });
+        done.await.map_err(|error| failed(&error))?
+    }
+
+    /// Asks the policies in effect for a proxy.
+    async fn in_effect<T: Send + 'static>(
+        &self,
+        mesh: Arc<MeshSnapshot>,
+        proxy: &Key,
+        ask: impl FnOnce(&MeshSnapshot, &Effective<'_>, &Resource) -> Result<T, InspectError> + Send + 'static,
+    ) -> Result<T, InspectError> {
+        let proxy = proxy.clone();
+        self.computed(move || {
+            let dataplane = mesh.dataplanes.get(&proxy.name);
+            let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+            ask(&mesh, &Effective::of(&mesh, dataplane), dataplane)
+        })
+        .await
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, InspectError> {
@@ -254,9 +275,7 @@ impl Proxies {
 
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
-        let mut connected = self.push.connected().into_iter();
-        let watcher = connected.find(|w| w.traits.mesh == proxy.mesh && w.traits.name == proxy.name);
-        watcher.map(|watcher| watcher.traits.clone())
+        self.push.newest(&proxy.mesh, &proxy.name).map(|watcher| watcher.traits.clone())
     }
 
     fn endpoint(&self, snapshot: &Snapshot, proxy: &Key) -> Result<Endpoint, InspectError> {

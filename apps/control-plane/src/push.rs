@@ -314,7 +314,15 @@ impl Push {
 
     /// Whether a proxy of this name is connected here.
     pub fn is_connected(&self, mesh: &str, name: &str) -> bool {
-        lock(&self.watchers).values().any(|w| &*w.traits.mesh == mesh && &*w.traits.name == name)
+        self.newest(mesh, name).is_some()
+    }
+
+    /// The newest connection of a proxy: one that comes back may do so before its old connection is seen
+    /// to be dead.
+    pub fn newest(&self, mesh: &str, name: &str) -> Option<Arc<Watcher>> {
+        let watchers = lock(&self.watchers);
+        let own = watchers.values().filter(|w| &*w.traits.mesh == mesh && &*w.traits.name == name);
+        own.max_by_key(|watcher| watcher.id).cloned()
     }
 
     pub fn connected(&self) -> Vec<Arc<Watcher>> {

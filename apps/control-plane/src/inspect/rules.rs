@@ -11,7 +11,7 @@ use api::inspect::rules::{
 };
 use plan::{
     ProxyPlan,
-    effective::{Effective, KINDS},
+    effective::{Effective, KINDS, ports},
 };
 use policy::{ClientMatch, Permissions};
 use resources::{
@@ -182,18 +182,10 @@ impl Rules<'_> {
 
     /// The resource that a rule is about.
     fn resource(&self, target: &Kri) -> Option<&Arc<Resource>> {
-        let whole = target.without_section();
         match target.kind()? {
             Kind::Mesh => Some(&self.mesh.mesh),
-            Kind::MeshHTTPRoute => self
-                .mesh
-                .policies_of(Kind::MeshHTTPRoute)
-                .find(|route| route.kri("").as_ref() == Some(&whole)),
-            _ => {
-                let (id, port) = self.mesh.destinations.range(DestinationId::Port(whole.clone())..).next()?;
-                let same = matches!(id, DestinationId::Port(kri) if kri.without_section() == whole);
-                self.snapshot.get(port.service.as_ref().filter(|_| same)?)
-            }
+            Kind::MeshHTTPRoute => self.effective.route(&target.without_section()),
+            _ => self.snapshot.get(ports(self.mesh, target).next()?.service.as_ref()?),
         }
     }
 }

@@ -381,3 +381,24 @@ async fn what_cannot_be_done_is_told_with_the_rest() {
         "kri_msvc_default___none_80"
     );
 }
+
+#[tokio::test]
+async fn a_proxy_that_is_connected_twice_is_what_it_said_last() {
+    let inspected = Inspected::new().await;
+    inspected.world.put(everything().into_iter().chain([exclusive("")])).await;
+    let name =
+        async || inspected.proxies.layout(&web()).await.unwrap().inbounds[0].proxy_resource_name.clone();
+    let unified = ProxyTraits { unified_naming: true, ..traits("default", "web") };
+    for (first, then, expect) in [
+        (traits("default", "web"), unified.clone(), ["localhost:8080", "self_http-main"]),
+        (unified, traits("default", "web"), ["self_http-main", "localhost:8080"]),
+    ] {
+        let [before, after] = expect;
+        let _old = inspected.world.push.connect(first);
+        assert_eq!(name().await, before);
+        let newer = inspected.world.push.connect(then);
+        assert_eq!(name().await, after);
+        drop(newer);
+        assert_eq!(name().await, before);
+    }
+}

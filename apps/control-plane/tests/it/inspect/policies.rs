@@ -143,8 +143,51 @@ async fn rules_for_an_inbound_are_kept_apart() {
         },
     ] });
     assert_eq!(found, expect);
-    let missing = inspected.proxies.policies(&dp(), &inbound("8080")).await.unwrap_err();
-    assert!(matches!(&missing, InspectError::NotFound(text) if text.contains("no inbound")), "{missing}");
+}
+
+#[tokio::test]
+async fn what_a_proxy_does_not_have_has_no_policies() {
+    let everywhere = |default: Value| json!({ "rules": [{ "default": default }], "to": [{ "targetRef": { "kind": "Mesh" }, "default": default }] });
+    let inspected = world([
+        dataplane(json!([
+            { "port": 8080, "name": "main-port", "tags": { "kuma.io/service": "foo" } },
+            { "port": 8081, "name": "left-out", "state": "Ignored", "tags": { "kuma.io/service": "foo" } },
+        ])),
+        test_server(),
+        policy(Kind::MeshTimeout, "all", everywhere(json!({ "connectionTimeout": "2s" }))),
+    ])
+    .await;
+    let found = async |of: PoliciesOf| match inspected.proxies.policies(&dp(), &of).await {
+        Ok(list) => list.policies.len(),
+        Err(InspectError::NotFound(text)) if text.contains("has no inbound kri_") => 0,
+        Err(other) => panic!("{other}"),
+    };
+    for (kri, expect) in [
+        ("kri_dp_default___dp-1_main-port", 1),
+        ("kri_dp_default_test-zone__dp-1_main-port", 1),
+        ("kri_dp_default___dp-1_8080", 0),
+        ("kri_dp_default___dp-1_left-out", 0),
+        ("kri_dp_default___dp-1_", 0),
+        ("kri_dp_default___dp-2_main-port", 0),
+        ("kri_dp_other___dp-1_main-port", 0),
+        ("kri_msvc_default___dp-1_main-port", 0),
+    ] {
+        assert_eq!(found(PoliciesOf::Inbound(kri.parse().unwrap())).await, expect, "{kri}");
+    }
+    for (kri, expect) in [
+        (SERVER, 1),
+        ("kri_msvc_default_test-zone__test-server-1_", 1),
+        ("kri_msvc_default_test-zone__test-server-1_other-port", 0),
+        ("kri_msvc_default_test-zone__test-server-2_main-port", 0),
+        ("kri_msvc_other_test-zone__test-server-1_main-port", 0),
+        ("kri_extsvc_default_test-zone__test-server-1_main-port", 0),
+        ("kri_dp_default___dp-1_main-port", 0),
+    ] {
+        let outbound = || kri.parse().unwrap();
+        let route = "kri_mhttpr_default___any_".parse().unwrap();
+        assert_eq!(found(PoliciesOf::Outbound(outbound())).await, expect, "{kri}");
+        assert_eq!(found(PoliciesOf::Route { outbound: outbound(), route }).await, expect, "{kri}");
+    }
 }
 
 fn http_route(name: &str, path: &str, port: u32) -> Resource {
