@@ -165,7 +165,7 @@ impl Planner<'_, '_, '_> {
     fn rules(&mut self, destination: &Kri) -> Vec<(Kri, http::Rule)> {
         let context = self.context;
         let found = context.effective.outbound(Kind::MeshHTTPRoute).for_destination(destination);
-        let Some(merged) = found.and_then(|rule| rule.merged.first()) else { return Vec::new() };
+        let Some(merged) = found.and_then(|rule| rule.merged().first()) else { return Vec::new() };
         let Some(entry) = self.read::<http::ToEntry>(merged) else { return Vec::new() };
         let origin = |at: usize| merged.origin_of(&format!("/rules/{at}/matches")).cloned();
         let rules = entry.rules.into_iter().enumerate();
@@ -176,7 +176,7 @@ impl Planner<'_, '_, '_> {
     fn connections(&mut self, destination: &Kri) -> Option<Vec<Share>> {
         let context = self.context;
         let found = context.effective.outbound(Kind::MeshTCPRoute).for_destination(destination);
-        let merged = found.and_then(|rule| rule.merged.first())?;
+        let merged = found.and_then(|rule| rule.merged().first())?;
         let entry = self.read::<tcp::ToEntry>(merged)?;
         let backends = entry.rules.into_iter().next().and_then(|rule| rule.default.backend_refs);
         let origin = merged.origin_of("/rules").or(merged.origins.last())?;

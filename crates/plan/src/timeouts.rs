@@ -2,7 +2,7 @@
 
 mod clients;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use policy::{InboundRule, Merged, ResourceRule, ResourceRules};
 use resources::{Kind, duration::GoDuration, kinds::mesh_timeout::Conf, labels, naming::Kri};
@@ -102,19 +102,17 @@ impl Timeouts {
     }
 }
 
-/// The timeouts of everything the proxy calls, read once.
+/// The timeouts of everything the proxy calls, each read once.
 pub(crate) struct OutboundTimeouts<'a> {
     effective: &'a Effective<'a>,
     rules: &'a ResourceRules,
-    read: BTreeMap<&'a Kri, Timeouts>,
+    read: RefCell<HashMap<Kri, Timeouts>>,
 }
 
 impl<'a> OutboundTimeouts<'a> {
     pub fn of(effective: &'a Effective<'a>) -> OutboundTimeouts<'a> {
         let rules = effective.outbound(Kind::MeshTimeout);
-        let read = |rule: &ResourceRule| rule.conf().map(Timeouts::read).unwrap_or_default();
-        let read = rules.rules.iter().map(|(target, rule)| (target, read(rule))).collect();
-        OutboundTimeouts { effective, rules, read }
+        OutboundTimeouts { effective, rules, read: RefCell::default() }
     }
 
     pub fn destination(&self, destination: &DestinationId) -> Timeouts {
@@ -134,6 +132,12 @@ impl<'a> OutboundTimeouts<'a> {
     }
 
     fn found(&self, rule: Option<&ResourceRule>) -> Timeouts {
-        rule.and_then(|rule| self.read.get(&rule.target)).copied().unwrap_or_default()
+        let Some(rule) = rule else { return Timeouts::default() };
+        if let Some(read) = self.read.borrow().get(&rule.target) {
+            return *read;
+        }
+        let read = rule.conf().map(Timeouts::read).unwrap_or_default();
+        self.read.borrow_mut().insert(rule.target.clone(), read);
+        read
     }
 }

@@ -48,7 +48,7 @@ fn of_policy(policy: &PolicyView) -> Vec<InboundRule> {
         return entries
             .map(|(i, entry)| InboundRule {
                 client: None,
-                conf: entry.conf.clone(),
+                conf: Value::clone(&entry.conf),
                 origin: policy.origin(i),
             })
             .collect();

@@ -4,7 +4,10 @@
 //! or about something wider (its service without a port, the mesh). Whoever configures an outbound looks
 //! up the narrowest conf there is: port, then service, then mesh.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+};
 
 use resources::{
     Kind, Labels,
@@ -12,6 +15,7 @@ use resources::{
     labels,
     naming::Kri,
 };
+use serde_json::Value;
 
 use crate::{
     merge::{self, Merged, Shape},
@@ -21,22 +25,40 @@ use crate::{
 };
 
 /// The conf of one destination: the mesh, a service, a port of a service, or a route.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Many destinations are named and few are called by one proxy, so confs are merged when asked for.
+#[derive(Debug, Clone)]
 pub struct ResourceRule {
     pub target: Kri,
-    /// One, except for kinds whose confs are grouped by a list ([`Shape::grouped`]).
-    pub merged: Vec<Merged>,
+    /// The entries about it, lowest precedence first.
+    entries: Vec<(Kri, Arc<Value>)>,
+    shape: Shape,
+    merged: OnceLock<Vec<Merged>>,
 }
 
 impl ResourceRule {
-    pub fn conf(&self) -> Option<&serde_json::Value> {
-        self.merged.first().map(|merged| &merged.conf)
+    /// One, except for kinds whose confs are grouped by a list ([`Shape::grouped`]).
+    pub fn merged(&self) -> &[Merged] {
+        self.merged.get_or_init(|| {
+            let confs = self.entries.iter().map(|(origin, conf)| (origin.clone(), &**conf));
+            merge::merge_grouped(confs, self.shape)
+        })
+    }
+
+    pub fn conf(&self) -> Option<&Value> {
+        self.merged().first().map(|merged| &merged.conf)
     }
 
     /// Every entry that took part, each once.
     pub fn origins(&self) -> Vec<&Kri> {
         let mut seen = BTreeSet::new();
-        self.merged.iter().flat_map(|merged| &merged.origins).filter(|kri| seen.insert(*kri)).collect()
+        self.merged().iter().flat_map(|merged| &merged.origins).filter(|kri| seen.insert(*kri)).collect()
+    }
+}
+
+impl PartialEq for ResourceRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.target == other.target && self.merged() == other.merged()
     }
 }
 
@@ -155,7 +177,7 @@ impl LegacyName<'_> {
 
 /// An entry with its origin and what it names.
 struct Resolved<'a> {
-    conf: &'a serde_json::Value,
+    conf: &'a Arc<Value>,
     origin: Kri,
     targets: BTreeSet<Kri>,
 }
@@ -195,9 +217,9 @@ pub fn resolve<'a>(
         }
         about.sort_unstable();
         about.dedup();
-        let confs = about.iter().map(|&i| (entries[i].origin.clone(), entries[i].conf));
-        let merged = merge::merge_grouped(confs, shape);
-        rules.insert(target.clone(), ResourceRule { target: target.clone(), merged });
+        let entries = about.iter().map(|&i| (entries[i].origin.clone(), entries[i].conf.clone())).collect();
+        let rule = ResourceRule { target: target.clone(), entries, shape, merged: OnceLock::new() };
+        rules.insert(target.clone(), rule);
     }
     ResourceRules { rules, mesh }
 }
@@ -228,7 +250,7 @@ pub fn for_service<'a>(
         _ => false,
     };
     let entries = sorted_entries(&policies).into_iter().filter(|(_, _, entry)| about(&entry.target));
-    merge::merge(entries.map(|(policy, index, entry)| (policy.origin(index), &entry.conf)), shape)
+    merge::merge(entries.map(|(policy, index, entry)| (policy.origin(index), &*entry.conf)), shape)
 }
 
 /// The `to` entries of all policies, lowest precedence first.

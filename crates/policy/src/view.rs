@@ -1,6 +1,8 @@
 //! A policy of any kind, reduced to what the resolver needs: whom it selects, how it ranks, and its
 //! entries as JSON confs with their origins.
 
+use std::sync::Arc;
+
 use resources::{
     Kind, Labels, Resource, Spec,
     kinds::target_ref::{Match, TargetRef},
@@ -31,7 +33,7 @@ pub struct PolicyView {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub target: TargetRef,
-    pub conf: Value,
+    pub conf: Arc<Value>,
 }
 
 /// An entry of `rules`.
@@ -78,7 +80,7 @@ impl PolicyView {
 impl Entry {
     fn read(entry: &Value) -> Entry {
         let target = entry.get("targetRef").map_or_else(TargetRef::mesh, reference);
-        Entry { target, conf: conf(entry, &["targetRef"]) }
+        Entry { target, conf: Arc::new(conf(entry, &["targetRef"])) }
     }
 }
 

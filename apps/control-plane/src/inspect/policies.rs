@@ -57,8 +57,8 @@ impl Policies<'_> {
         let of_kind = |kind: Kind| {
             let rule = self.rules(kind, outbound)?.for_destination(outbound)?;
             let rules = match kind {
-                Kind::MeshHTTPRoute => rule.merged.iter().flat_map(http_rules).collect(),
-                _ => rule.merged.iter().flat_map(tcp_rules).collect(),
+                Kind::MeshHTTPRoute => rule.merged().iter().flat_map(http_rules).collect(),
+                _ => rule.merged().iter().flat_map(tcp_rules).collect(),
             };
             Some(EffectiveRoutes { kind: kind.name(), origins: origins(rule.origins()), rules })
         };
@@ -113,7 +113,7 @@ fn of_inbound(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Optio
 }
 
 fn of_outbound(kind: Kind, rule: &ResourceRule) -> EffectivePolicy {
-    let confs = rule.merged.iter().map(|merged| merged.conf.clone()).collect();
+    let confs = rule.merged().iter().map(|merged| merged.conf.clone()).collect();
     EffectivePolicy {
         conf: Some(Value::Array(confs)),
         kind: kind.name(),

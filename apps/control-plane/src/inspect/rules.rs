@@ -125,7 +125,7 @@ impl Rules<'_> {
     fn resource_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<ResourceRule> {
         let shown = |rule: &policy::ResourceRule| {
             Some(ResourceRule {
-                conf: rule.merged.iter().map(|merged| merged.conf.clone()).collect(),
+                conf: rule.merged().iter().map(|merged| merged.conf.clone()).collect(),
                 origin: rule.origins().into_iter().filter_map(|origin| origins.entry(origin)).collect(),
                 resource_meta: Meta::of(self.resource(&rule.target)?),
                 resource_section_name: rule.target.section.clone(),
@@ -164,7 +164,7 @@ impl Rules<'_> {
     /// What the routes of the proxy match, by the name that is made of it.
     fn http_matches(&self) -> Vec<HttpMatch> {
         let rules = self.effective.outbound(Kind::MeshHTTPRoute).rules.values();
-        let confs = rules.flat_map(|rule| rule.merged.iter().map(|merged| &merged.conf));
+        let confs = rules.flat_map(|rule| rule.merged().iter().map(|merged| &merged.conf));
         let entries = confs.filter_map(|conf| conf.get("rules")?.as_array()).flatten();
         // The name depends on the order of fields, which the typed form fixes.
         let typed = entries.filter_map(|entry| {
