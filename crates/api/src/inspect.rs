@@ -157,7 +157,7 @@ async fn summary(call: Call) -> Result<Response, Error> {
     access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
     let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
     let used_only = flag(&call, "usedonly", true)?;
-    Ok(json::ok(&inspect.stats_summary(&proxy, used_only).await?))
+    written(inspect.stats_summary(&proxy, used_only).await?).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_config`.
@@ -171,7 +171,7 @@ pub async fn config(call: Call) -> Result<Response, Error> {
     }
     let snapshot = call.snapshot()?;
     let xds = inspect.config(&proxy).await?;
-    Ok(with_revision(json::ok(&serde_json::json!({ "xds": xds })), &snapshot))
+    shown(serde_json::json!({ "xds": xds }), &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_layout`.
@@ -179,14 +179,14 @@ pub async fn layout(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
     exclusive(&call, &snapshot, "_layout")?;
     let layout = inspect.layout(&dataplane(&call, "Failed to retrieve Dataplane")?).await?;
-    Ok(shown(&layout, &snapshot))
+    shown(layout, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_rules`.
 pub async fn rules(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
     let rules = inspect.rules(&dataplane(&call, "Could not retrieve Dataplane")?).await?;
-    Ok(shown(&rules, &snapshot))
+    shown(rules, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/…/_policies`.
@@ -202,7 +202,7 @@ pub async fn policies(call: Call) -> Result<Response, Error> {
         }
         _ => PoliciesOf::Proxy,
     };
-    Ok(shown(&inspect.policies(&proxy, &of).await?, &snapshot))
+    shown(inspect.policies(&proxy, &of).await?, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes`.
@@ -210,7 +210,7 @@ pub async fn routes(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
     exclusive(&call, &snapshot, "_policies")?;
     let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
-    Ok(shown(&inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot))
+    shown(inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`.
@@ -226,16 +226,16 @@ pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
     let mut selected = inspect.selected(&policy).await?;
     selected.retain(|dataplane| dataplane.name().contains(part));
     let page = selected.iter().skip(paging.offset).take(paging.size);
-    let items = page.map(|dataplane| Meta::of(dataplane)).collect();
+    let items: Vec<Meta> = page.map(|dataplane| Meta::of(dataplane)).collect();
     let total = selected.len();
-    Ok(shown(&Listing { total, items, next: paging.next(&call, total) }, &snapshot))
+    shown(Listing { total, items, next: paging.next(&call, total) }, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/_access`.
 pub async fn reach(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
     let question = question(&call)?;
-    Ok(shown(&inspect.reach(&question).await?, &snapshot))
+    shown(inspect.reach(&question).await?, &snapshot).await
 }
 
 fn question(call: &Call) -> Result<Question, Error> {
@@ -269,8 +269,14 @@ fn readable(call: &Call) -> Result<Arc<Snapshot>, Error> {
     Ok(snapshot)
 }
 
-fn shown<T: Serialize>(answer: &T, snapshot: &Snapshot) -> Response {
-    with_revision(json::ok(answer), snapshot)
+async fn shown<T: Serialize + Send + 'static>(answer: T, snapshot: &Snapshot) -> Result<Response, Error> {
+    Ok(with_revision(written(answer).await?, snapshot))
+}
+
+/// An answer about a proxy of a large mesh is long, and other requests should not wait until it is written.
+async fn written<T: Serialize + Send + 'static>(answer: T) -> Result<Response, Error> {
+    let written = tokio::task::spawn_blocking(move || json::ok(&answer)).await;
+    written.map_err(|error| Error::Internal { title: FAILED, cause: error.to_string() })
 }
 
 /// Views that speak of services by identifier make sense only where every service has one.
