@@ -69,10 +69,12 @@ impl Access {
 fn table(answer: &Value, outcome: Outcome) -> String {
     let checks: Vec<&Value> = answer["checks"].as_array().into_iter().flatten().collect();
     let (titles, rows) = cell::grid(&COLUMNS, checks.iter().copied());
-    let more = if answer["truncated"] == true { "\nThere are more checks than are shown.\n" } else { "" };
+    let more = if answer["truncated"] == true { MORE } else { "" };
     let checks = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
     format!("{}\n{checks}{more}", sentence(answer, outcome))
 }
+
+const MORE: &str = "\nThis is about the checks above, and there are more: name one Dataplane or a --port.\n";
 
 const COLUMNS: [Column; 6] = [
     ("CLIENT", |check| one_of(&check["client"], &check["clients"])),

@@ -98,6 +98,8 @@ fn a_proxy_is_as_well_as_its_inbounds() {
         of["dataplane"]["networking"]["gateway"] = json!({"tags": {"kuma.io/service": "edge"}});
         of
     };
+    let mut left_open = insight();
+    left_open["subscriptions"].as_array_mut().unwrap().reverse();
     let cases = [
         (proxy("a", &json!([inbound("a")]), &insight()), "Online"),
         (proxy("b", &json!([]), &insight()), "Online"),
@@ -105,6 +107,7 @@ fn a_proxy_is_as_well_as_its_inbounds() {
         (proxy("d", &json!([not_ready, unhealthy]), &insight()), "Offline"),
         (proxy("e", &json!([inbound("a")]), &json!({})), "Offline"),
         (gateway(proxy("f", &json!([]), &insight())), "Online"),
+        (proxy("g", &json!([inbound("a")]), &left_open), "Offline"),
     ];
     let server = Server::start();
     let items: Vec<Value> = cases.iter().map(|(item, _)| item.clone()).collect();

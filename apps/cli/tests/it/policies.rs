@@ -122,18 +122,18 @@ fn many_outbounds_are_asked_about_and_told_in_order() {
 #[test]
 fn a_part_that_cannot_be_asked_about_is_a_failure() {
     let (server, program) = taught(20);
-    let path = format!("{ONE}/_outbounds/kri_msvc_default_east__other-7_80/_routes");
-    server.replace(
-        "GET",
-        &path,
-        500,
-        json!({"status": 500, "title": "Internal server error", "detail": "broken"}),
-    );
-    program
-        .run(&["inspect", "dataplane", "web"])
-        .failed(1)
-        .says("could not inspect Dataplane \"web\" in mesh \"default\"")
-        .says("broken");
+    let check = |path: &str, status: u16, said: &str| {
+        let problem = json!({"status": status, "title": said, "detail": "Not found"});
+        server.replace("GET", &format!("{ONE}/{path}"), status, problem);
+        program
+            .run(&["inspect", "dataplane", "web"])
+            .failed(1)
+            .says("could not inspect Dataplane \"web\" in mesh \"default\"")
+            .says(said);
+    };
+    check("_outbounds/kri_msvc_default_east__other-7_80/_routes", 500, "broken");
+    // The proxy is there, so nobody is told that it is not.
+    check(&format!("_inbounds/{INBOUND}/_policies"), 404, "has no inbound");
     program.run(&["inspect", "dataplane", "none"]).failed(1).says("there is no Dataplane \"none\"");
 }
 

@@ -3,6 +3,7 @@
 //! A mesh whose destinations are all MeshServices tells it per inbound and outbound. Any other mesh
 //! refuses to, and [`rules`] reads what it tells instead.
 
+use resources::Kind;
 use serde_json::{Value, json};
 
 use super::{ask, attempted, rules, sections::Sections};
@@ -12,6 +13,7 @@ use crate::{
     failure::Result,
     output::TableFormat,
     parallel,
+    types::Type,
 };
 
 pub fn show(client: &Client, mesh: &str, name: &str, format: TableFormat) -> Result<String> {
@@ -76,8 +78,10 @@ impl Proxy<'_> {
         Ok(())
     }
 
+    /// The proxy was there when it was first asked for; what is missing now is told in the server's words.
     fn get(&self, view: &str) -> Result<Value> {
-        ask(self.client, self.mesh, self.name, view)?.json(&attempted(self.mesh, self.name))
+        let proxy = Type::of_kind(Kind::Dataplane).item(self.mesh, self.name);
+        self.client.get(&format!("{proxy}/{view}"))?.json(&attempted(self.mesh, self.name))
     }
 }
 
