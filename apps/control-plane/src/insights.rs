@@ -6,8 +6,9 @@
 //!   Dataplanes, services, policies ──────────────────────┘                              ServiceInsight
 //! ```
 //!
-//! Insights are written only when they say something else than before, many in one batch. They are
-//! never looked at when a proxy's configuration is made.
+//! Insights are written only when they say something else than before, many in one batch. Proxies are
+//! not configured from them, save for one fact: whether a server has a certificate, which tells clients of
+//! a permissive mesh when to use TLS.
 
 pub mod connection;
 pub mod counts;

@@ -14,19 +14,13 @@ use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Snapshot, Write};
-use topology::services::{self, MeshView, ServiceChange, Vips};
+use topology::services::{self, MeshView, Observed, ServiceChange, Vips};
 
 use crate::config::Config;
 
-/// The kinds that services are made from.
-const SOURCES: [Kind; 6] = [
-    Kind::Mesh,
-    Kind::Dataplane,
-    Kind::DataplaneInsight,
-    Kind::MeshService,
-    Kind::MeshExternalService,
-    Kind::MeshMultiZoneService,
-];
+/// The kinds that services are made from, besides what is observed about proxies.
+const SOURCES: [Kind; 5] =
+    [Kind::Mesh, Kind::Dataplane, Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -35,6 +29,9 @@ struct Generator {
     zone: String,
     grace_period: Duration,
     vips: HashMap<Arc<str>, Vips>,
+    /// What the insights of each mesh said when its services were last looked at; most of what is
+    /// written in an insight does not concern services.
+    observed: HashMap<Arc<str>, HashMap<Arc<str>, Observed>>,
     /// What was said about each mesh's conflicts, so that it is not said again.
     conflicts: HashMap<Arc<str>, BTreeSet<String>>,
     /// When to look again at meshes in which something happens by and by.
@@ -49,6 +46,7 @@ pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
         registrar,
         grace_period,
         vips: HashMap::new(),
+        observed: HashMap::new(),
         conflicts: HashMap::new(),
         deadlines: HashMap::new(),
     };
@@ -98,6 +96,7 @@ impl Generator {
             let Some(desired) = self.desired(&snapshot, mesh, now) else {
                 // The mesh is gone, and its addresses with it.
                 self.vips.remove(mesh);
+                self.observed.remove(mesh);
                 self.conflicts.remove(mesh);
                 return None;
             };
@@ -122,11 +121,14 @@ impl Generator {
 
     fn desired(&mut self, snapshot: &Snapshot, mesh: &Arc<str>, now: Timestamp) -> Option<services::Desired> {
         let list = |kind: Kind| -> Vec<Arc<Resource>> { snapshot.in_mesh(kind, mesh).cloned().collect() };
+        let insights = list(Kind::DataplaneInsight);
+        let observed = insights.iter().map(|insight| (insight.key.name.clone(), Observed::of(insight)));
+        self.observed.insert(mesh.clone(), observed.collect());
         let view = MeshView {
             zone: &self.zone,
             mesh: snapshot.get(&Key::global(Kind::Mesh, mesh))?,
             dataplanes: &list(Kind::Dataplane),
-            insights: &list(Kind::DataplaneInsight),
+            insights: &insights,
             services: &list(Kind::MeshService),
             external_services: &list(Kind::MeshExternalService),
             multi_zone_services: &list(Kind::MeshMultiZoneService),
@@ -161,14 +163,22 @@ impl Generator {
     }
 
     async fn meshes_of(&self, dirty: Dirty) -> BTreeSet<Arc<str>> {
-        match dirty {
-            Dirty::Everything => self.all_meshes().await,
-            Dirty::Keys(keys) => keys
-                .into_iter()
-                .filter(|key| SOURCES.contains(&key.kind))
-                .map(|key| if key.kind == Kind::Mesh { key.name } else { key.mesh })
-                .collect(),
-        }
+        let (Dirty::Keys(keys), Ok(snapshot)) = (dirty, self.registrar.store().snapshot()) else {
+            return self.all_meshes().await;
+        };
+        keys.into_iter()
+            .filter(|key| match key.kind {
+                Kind::DataplaneInsight => self.observes_anew(&snapshot, key),
+                kind => SOURCES.contains(&kind),
+            })
+            .map(|key| if key.kind == Kind::Mesh { key.name } else { key.mesh })
+            .collect()
+    }
+
+    /// Whether an insight says something else to services than when they were last looked at.
+    fn observes_anew(&self, snapshot: &Snapshot, key: &Key) -> bool {
+        let before = self.observed.get(&key.mesh).and_then(|mesh| mesh.get(&key.name));
+        snapshot.get(key).map(|insight| Observed::of(insight)).as_ref() != before
     }
 }
 

@@ -25,6 +25,7 @@ use resources::{
 };
 
 pub use generate::PortConflict;
+pub use status::Observed;
 pub use vips::Vips;
 
 /// How `kuma.io/managed-by` tells generated services from those of users.

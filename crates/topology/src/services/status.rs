@@ -23,7 +23,8 @@ use crate::{
 /// Brings state, identities and status of every local service up to date.
 pub fn observe(view: &MeshView<'_>, services: &mut BTreeMap<Arc<str>, Work<'_>>) {
     let dataplanes: BTreeMap<&str, &Arc<Resource>> = view.dataplanes.iter().map(|d| (d.name(), d)).collect();
-    let insights: BTreeMap<&str, &Resource> = view.insights.iter().map(|i| (i.name(), &**i)).collect();
+    let observed: BTreeMap<&str, Observed> =
+        view.insights.iter().map(|insight| (insight.name(), Observed::of(insight))).collect();
     let mut index = Index::default();
     for dataplane in view.dataplanes {
         index.replace(None, Some(dataplane));
@@ -36,29 +37,37 @@ pub fn observe(view: &MeshView<'_>, services: &mut BTreeMap<Arc<str>, Work<'_>>)
         let proxies: Vec<Proxy<'_>> = index
             .members(&subject)
             .filter_map(|name| {
-                Some(Proxy { dataplane: dataplanes.get(&**name)?, insight: insights.get(&**name).copied() })
+                let observed = observed.get(&**name).copied().unwrap_or_default();
+                Some(Proxy { dataplane: dataplanes.get(&**name)?, observed })
             })
             .collect();
         observe_one(work, &selector, &proxies, mtls);
     }
 }
 
+/// All that services take from a proxy's insight; whatever else it says concerns nobody here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Observed {
+    connected: bool,
+    certified: bool,
+}
+
+impl Observed {
+    pub fn of(insight: &Resource) -> Observed {
+        Observed {
+            connected: insight.spec.get().is_some_and(DataplaneInsight::is_online),
+            certified: matching::has_certificate(insight),
+        }
+    }
+}
+
 /// A Dataplane of the service, with what its proxy reported.
 struct Proxy<'a> {
     dataplane: &'a Resource,
-    insight: Option<&'a Resource>,
+    observed: Observed,
 }
 
 impl Proxy<'_> {
-    fn is_connected(&self) -> bool {
-        let insight = self.insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
-        insight.is_some_and(DataplaneInsight::is_online)
-    }
-
-    fn has_certificate(&self) -> bool {
-        self.insight.is_some_and(matching::has_certificate)
-    }
-
     /// Whether every port of the service is served.
     fn is_healthy(&self, spec: &MeshService, selector: &Selector) -> bool {
         spec.ports.iter().all(|port| {
@@ -73,12 +82,12 @@ fn observe_one(work: &mut Work<'_>, selector: &Selector, proxies: &[Proxy<'_>], 
     work.spec.state = if healthy > 0 { State::Available } else { State::Unavailable };
     work.spec.identities = identities(&work.spec, proxies);
     let was_ready = work.status.tls.status == TlsStatus::Ready;
-    let all_certified = !proxies.is_empty() && proxies.iter().all(Proxy::has_certificate);
+    let all_certified = !proxies.is_empty() && proxies.iter().all(|proxy| proxy.observed.certified);
     // Clients that saw a service ready send TLS; they must not go back because one proxy is starting.
     let ready = mtls && (was_ready || all_certified);
     work.status.tls.status = if ready { TlsStatus::Ready } else { TlsStatus::NotReady };
     work.status.dataplane_proxies = DataplaneProxies {
-        connected: count(proxies.iter().filter(|proxy| proxy.is_connected()).count()),
+        connected: count(proxies.iter().filter(|proxy| proxy.observed.connected).count()),
         healthy: count(healthy),
         total: count(proxies.len()),
     };
