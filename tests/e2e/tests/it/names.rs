@@ -87,7 +87,10 @@ pub struct Live {
     /// Of clusters that Envoy was told about by the control plane.
     pub endpoints: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
+    /// Route configurations with their virtual hosts.
     pub routes: BTreeSet<(String, String)>,
+    /// Single routes that have a name.
+    pub route_names: BTreeSet<String>,
     pub stats: BTreeMap<String, u64>,
 }
 
@@ -104,6 +107,7 @@ impl Live {
                 .map(|s| text(s, "name"))
                 .collect(),
             routes: dump.routes(),
+            route_names: dump.route_names(),
             endpoints: dump.endpoints(),
             clusters: clusters.into_keys().collect(),
             stats: stats(proxy),
@@ -158,14 +162,23 @@ impl Dump {
         all.map(|endpoints| text(&endpoints["endpoint_config"], "cluster_name")).collect()
     }
 
-    fn routes(&self) -> BTreeSet<(String, String)> {
+    fn route_configurations(&self) -> impl Iterator<Item = &Value> {
         let fields = ["static_route_configs", "dynamic_route_configs"];
-        let all = fields.iter().flat_map(|field| self.each("RoutesConfigDump", field));
-        let pairs = all.flat_map(|route| {
-            let route = &route["route_config"];
+        let all = fields.into_iter().flat_map(|field| self.each("RoutesConfigDump", field));
+        all.map(|route| &route["route_config"])
+    }
+
+    fn routes(&self) -> BTreeSet<(String, String)> {
+        let pairs = self.route_configurations().flat_map(|route| {
             list(route, "virtual_hosts").map(|host| (text(route, "name"), text(host, "name")))
         });
         pairs.collect()
+    }
+
+    fn route_names(&self) -> BTreeSet<String> {
+        let hosts = self.route_configurations().flat_map(|route| list(route, "virtual_hosts"));
+        let names = hosts.flat_map(|host| list(host, "routes")).map(|route| text(route, "name"));
+        names.filter(|name| !name.is_empty()).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 use e2e::{
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     names::{Live, NOTHING, Row},
-    world::{UNIFIED, UNIFIED_ALIAS, World, by_reference, by_tags, client},
+    world::{UNIFIED, UNIFIED_ALIAS, World, answered_by, by_reference, by_tags, client, client_with},
 };
 
 /// One thing a proxy has: its names from before, and the one name it has after.
@@ -149,11 +150,17 @@ fn expected(case: &Case, mode: Mode, address: Ipv4Addr, ports: [u16; 2]) -> Row 
     }
 }
 
-/// A port nobody has at the IPv6 loopback address.
-fn port_of_ipv6() -> u16 {
-    let listener =
-        TcpListener::bind("[::1]:0").expect("this test needs a machine with an IPv6 loopback address");
-    listener.local_addr().unwrap().port()
+/// A port nobody has, neither with IPv4 nor with IPv6, and which no outgoing connection is given.
+fn own_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    TcpListener::bind("[::1]:0").expect("this test needs a machine with an IPv6 loopback address");
+    let start = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    loop {
+        let port = start + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A Dataplane with one inbound or outbound for each case of [`TABLE`].
@@ -210,7 +217,7 @@ impl Scene {
     fn set() -> Scene {
         let world = World::start(Setup::default());
         let (address, workload) = (own_address(), own_address());
-        let ports = [port_of_ipv6(), port_of_ipv6()];
+        let ports = [own_port(), own_port()];
         let app = |(name, port): (&str, u16)| {
             let protocol = if name == "queue" { "tcp" } else { "http" };
             Service::start(name, protocol, (workload, port).into()).unwrap()
@@ -354,7 +361,7 @@ fn every_name_of_a_proxy_is_the_one_of_its_naming_mode() {
 fn passthrough_is_named_by_version_and_direction() {
     let world = World::start(Setup::default());
     let address = own_address();
-    let ports = [port_of_ipv6(), port_of_ipv6()];
+    let ports = [own_port(), own_port()];
     let mut own = dataplane("redirected", "redirected", address, "http", (own_address(), 9001).into());
     own["networking"]["transparentProxying"] =
         json!({"redirectPortInbound": ports[0], "redirectPortOutbound": ports[1]});
@@ -371,5 +378,33 @@ fn passthrough_is_named_by_version_and_direction() {
         }
         let is_passthrough = |row: &&Row| row.listener.contains("passthrough");
         assert_eq!(live.rows.iter().filter(is_passthrough).count(), rows.len(), "{:#?}", live.rows);
+    }
+}
+
+#[test]
+fn routes_are_named_by_the_policy_they_come_from() {
+    let world = World::start(Setup::default());
+    let _servers = [world.service("web-1", "web", "http"), world.service("canary-1", "canary", "http")];
+    let web = json!({"kind": "MeshService", "name": "web"});
+    let canary = json!({"kind": "MeshService", "name": "canary", "port": 8080});
+    let rule = json!({
+        "matches": [{"path": {"type": "PathPrefix", "value": "/canary"}}],
+        "default": {"backendRefs": [canary]}
+    });
+    let route = json!({"type": "MeshHTTPRoute", "mesh": "default", "name": "canary", "spec": {
+        "targetRef": {"kind": "Mesh"}, "to": [{"targetRef": web, "rules": [rule]}]}});
+    world.put("/meshes/default/meshhttproutes/canary", &route);
+    for (name, variables, expect) in [
+        ("older", &[][..], "kri_mhttpr_default_default__canary_"),
+        ("newer", &[UNIFIED][..], "kri_mhttpr_default_default__canary_rule_0"),
+    ] {
+        let (proxy, address) = client_with(&world, name, &[by_reference("web")], variables);
+        assert_eq!(answered_by(address, 10001), "web-1");
+        let client = e2e::Client::new(format!("http://{address}:10001"));
+        let routed = || client.get("/canary").is_ok_and(|answer| answer.json()["name"] == "canary-1");
+        eventually("the route to be taken", routed).unwrap();
+        let names: Vec<_> = Live::of(&proxy).route_names.into_iter().collect();
+        // What is left of a destination after its routes has a name of its own, the same in both schemes.
+        assert_eq!(names, ["9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=", expect], "{name}");
     }
 }
