@@ -73,10 +73,15 @@ pub fn address_stats(address: IpAddr, port: u16) -> String {
 struct Known(BTreeMap<String, Meaning>);
 
 impl Known {
-    /// The first meaning of a name stays.
+    /// The first part of the proxy that a name belongs to is meant. Where it is of several resources, such
+    /// as a cluster that two inbounds share, it stands for what they have in common.
     fn add<'a>(&mut self, meaning: &Meaning, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
-            self.0.entry(name.to_owned()).or_insert_with(|| meaning.clone());
+            let known = self.0.entry(name.to_owned()).or_insert_with(|| meaning.clone());
+            if known.role == meaning.role && known.kri != meaning.kri {
+                let whole = |meaning: &Meaning| meaning.kri.as_ref().map(Kri::without_section);
+                known.kri = whole(known).filter(|kri| whole(meaning).as_ref() == Some(kri));
+            }
         }
     }
 

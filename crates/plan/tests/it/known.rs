@@ -92,6 +92,24 @@ fn a_name_that_a_virtual_host_shares_with_a_cluster_means_the_cluster() {
 }
 
 #[test]
+fn a_name_that_inbounds_share_means_their_dataplane() {
+    let web = web("inbound:\n\
+        - { name: a, port: 80, servicePort: 8080, tags: { kuma.io/service: a } }\n\
+        - { name: b, port: 81, servicePort: 8080, tags: { kuma.io/service: b } }\n\
+        - { name: c, port: 82, servicePort: 8080, tags: { kuma.io/service: c } }");
+    let known = meanings(&plan(&[PLAIN, &web], &traits("web")), &WEB.parse().unwrap());
+    for (name, kri) in [
+        ("localhost:8080", WEB.to_owned()),
+        ("localhost_8080", WEB.to_owned()),
+        ("inbound:127.0.0.2:80", format!("{WEB}a")),
+        ("inbound:127.0.0.2:82", format!("{WEB}c")),
+        ("inbound_127_0_0_2_81", format!("{WEB}b")),
+    ] {
+        assert_eq!(known[name].kri.as_ref().map(Kri::to_string), Some(kri), "{name}");
+    }
+}
+
+#[test]
 fn passthrough_and_addresses_of_ipv6_have_a_meaning_too() {
     let networking = "inbound: [{ port: 80, address: 'fd00::1', tags: { kuma.io/service: web } }]\n\
                       transparentProxying: { reachableBackends: { refs: [] } }";
