@@ -1,9 +1,13 @@
 //! What a proxy refuses is seen by the operator, with Envoy's words and the resource to blame, and stops
 //! nothing else.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 
-use e2e::{Kumactl, Setup, eventually, proxy::own_address, service::Service};
+use e2e::{
+    Kumactl, Setup, eventually,
+    proxy::own_address,
+    service::{Service, dataplane, with_outbound},
+};
 use serde_json::{Value, json};
 
 use crate::world::{UNIFIED, World, answered_by, by_reference, client_with};
@@ -78,5 +82,31 @@ fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
         world.put(path, &outside(external, None));
         eventually("everything to be synced again", synced)
             .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
+    }
+}
+
+#[test]
+fn a_listener_that_cannot_be_opened_is_told_with_its_resource_and_the_others_work() {
+    let world = World::start(Setup::default());
+    let kumactl = Kumactl::of(&world.control_plane).unwrap();
+    let _servers = [world.service("web-1", "web", "http"), world.service("blocked-1", "blocked", "http")];
+    for (name, variables) in [("older", &[][..]), ("newer", &[UNIFIED][..])] {
+        let address = own_address();
+        let mut own = dataplane(name, name, address, "http", (own_address(), 9000).into());
+        own = with_outbound(own, address, 10001, by_reference("web"));
+        own = with_outbound(own, address, 10002, by_reference("blocked"));
+        // Somebody on the proxy's machine has the port already.
+        let somebody = TcpListener::bind((address, 10002)).unwrap();
+        let _proxy = world.proxy_with(&own, variables);
+        assert_eq!(answered_by(address, 10001), "web-1");
+        let blames = |(code, words): &(Option<i32>, String)| {
+            *code == Some(3)
+                && words.contains("kri_msvc_default_default__blocked_main")
+                && words.contains(&format!("{address}:10002"))
+                && !words.contains("kri_msvc_default_default__web_main")
+        };
+        eventually("the refusal to be told", || blames(&status(&kumactl, name)))
+            .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
+        drop(somebody);
     }
 }
