@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -63,7 +63,7 @@ impl Authority {
 /// An Envoy that ends with the test.
 pub struct Running {
     envoy: Child,
-    inbound: u16,
+    inbound: SocketAddr,
     admin: u16,
     pub authority: Authority,
     _folder: tempfile::TempDir,
@@ -93,11 +93,11 @@ impl Running {
             [SECURED].into_iter().chain(policies.iter().copied()).chain([dataplane.as_str()]).collect();
         let mut plan = plan(&documents, &traits);
         plan.inbounds[0].permissions = Some(permissions);
-        Running::of(&plan, inbound, admin)
+        Running::of(&plan, ([127, 0, 0, 1], inbound).into(), admin)
     }
 
     /// With these inbounds, the first of which listens at `inbound`.
-    pub fn of(plan: &ProxyPlan, inbound: u16, admin: u16) -> Running {
+    pub fn of(plan: &ProxyPlan, inbound: SocketAddr, admin: u16) -> Running {
         let authority = Authority::fresh();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.pb");
@@ -108,7 +108,7 @@ impl Running {
             .arg(&file);
         let envoy = command.stdout(Stdio::null()).spawn().unwrap();
         let running = Running { envoy, inbound, admin, authority, _folder: folder };
-        poll("Envoy to listen", || TcpStream::connect(("127.0.0.1", inbound)).ok());
+        poll("Envoy to listen", || TcpStream::connect(inbound).ok());
         running
     }
 
@@ -121,8 +121,13 @@ impl Running {
         self.ask(self.inbound, &signer.sign(uris), "web")
     }
 
-    /// The same at a port, for a client with this certificate and key that asks for this server name.
-    pub fn ask(&self, port: u16, (certificate, key): &(String, String), sni: &str) -> io::Result<String> {
+    /// The same anywhere, for a client with this certificate and key that asks for this server name.
+    pub fn ask(
+        &self,
+        inbound: SocketAddr,
+        (certificate, key): &(String, String),
+        sni: &str,
+    ) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.0.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -133,7 +138,7 @@ impl Running {
         let config = config.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
         let session =
             ClientConnection::new(Arc::new(config), ServerName::try_from(sni.to_owned()).unwrap()).unwrap();
-        let socket = TcpStream::connect(("127.0.0.1", port))?;
+        let socket = TcpStream::connect(inbound)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut stream = StreamOwned::new(session, socket);
         stream.write_all(b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n")?;
@@ -268,8 +273,11 @@ fn requests_are_let_in_by_the_first_rule_that_matches_and_refusals_are_counted()
     assert_eq!(envoy.stat("http.self_main.rbac.self_main.shadow_denied"), 6);
 }
 
-#[test]
-fn connections_are_cut_when_no_rule_lets_them_in() {
+/// What an application says to whoever was let in.
+pub const GREETING: &str = "hello";
+
+/// The port of an application that greets.
+pub fn greeting_application() -> u16 {
     let application = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = application.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -277,14 +285,19 @@ fn connections_are_cut_when_no_rule_lets_them_in() {
             // Only whoever was let in has something to say.
             let mut client = io::BufReader::new(client);
             if client.read_line(&mut String::new()).is_ok_and(|length| length > 0) {
-                let _ = client.get_mut().write_all(b"hello\n");
+                let _ = writeln!(client.get_mut(), "{GREETING}");
             }
         }
     });
-    let envoy = Running::with("tcp", port, permissions());
-    assert_ne!(envoy.call(&["spiffe://default/bad"]).unwrap_or_default(), "hello");
+    port
+}
+
+#[test]
+fn connections_are_cut_when_no_rule_lets_them_in() {
+    let envoy = Running::with("tcp", greeting_application(), permissions());
+    assert_ne!(envoy.call(&["spiffe://default/bad"]).unwrap_or_default(), GREETING);
     assert_eq!(envoy.stat("self_main.rbac.denied"), 1);
-    assert_eq!(envoy.call(&["spiffe://default/maybe"]).unwrap(), "hello");
+    assert_eq!(envoy.call(&["spiffe://default/maybe"]).unwrap(), GREETING);
     assert_eq!(envoy.stat("self_main.rbac.allowed"), 1);
     assert_eq!(envoy.stat("self_main.rbac.shadow_denied"), 2);
 }

@@ -2,13 +2,15 @@
 //!
 //! One Envoy has an inbound for each set of policies, and every client calls every inbound.
 
+use std::{io, net::SocketAddr};
+
 use plan::{Inbound, ProxyPlan, ProxyTraits};
 use policy::{Client, Effect};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
 use crate::{
-    enforcement::{LET_IN, NOBODY, REFUSED, Running, free_port},
+    enforcement::{GREETING, LET_IN, NOBODY, REFUSED, Running, free_port, greeting_application},
     reference::{Policy, SERVICES, SNIS, Server, decide, one, random_client, random_policies, random_tags},
     support::{SECURED, plan, unified},
 };
@@ -21,20 +23,32 @@ struct Case {
     policies: Vec<Policy>,
     section: String,
     tags: Value,
-    port: u16,
+    address: SocketAddr,
     inbound: Inbound,
 }
 
-fn case(seed: u64) -> (Case, ProxyPlan) {
+/// An address no other case and no other test run has.
+fn own_address(seed: u64) -> SocketAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let last = u8::try_from(seed + 1).unwrap();
+    SocketAddr::from(([127, 20 + high % 200, low, last], 8081))
+}
+
+fn case(seed: u64, application: u16) -> (Case, ProxyPlan) {
     let mut rng = StdRng::seed_from_u64(seed);
     let policies = random_policies(&mut rng);
     let mut tags = random_tags(&mut rng, 0.6);
     tags["kuma.io/service"] = json!(one(&mut rng, &SERVICES));
-    tags["kuma.io/protocol"] = json!("http");
-    // Every second inbound has a name, which may be the one that policies ask for.
-    let (port, named) = (free_port(), ["http", "main"]);
-    let section = if seed.is_multiple_of(2) { one(&mut rng, &named).to_owned() } else { port.to_string() };
-    let mut inbound = json!({"address": "127.0.0.1", "port": port, "servicePort": NOBODY, "tags": tags});
+    let is_http = !seed.is_multiple_of(3);
+    tags["kuma.io/protocol"] = json!(if is_http { "http" } else { "tcp" });
+    // Every second inbound has a name; names and numbers may be those that policies ask for.
+    let address = own_address(seed);
+    let named = one(&mut rng, &["http", "main"]).to_owned();
+    let section = if seed.is_multiple_of(2) { named } else { address.port().to_string() };
+    let mut inbound = json!({
+        "address": address.ip().to_string(), "port": address.port(), "tags": tags,
+        "serviceAddress": "127.0.0.1", "servicePort": if is_http { NOBODY } else { application }
+    });
     if seed.is_multiple_of(2) {
         inbound["name"] = json!(section);
     }
@@ -51,7 +65,7 @@ fn case(seed: u64) -> (Case, ProxyPlan) {
     let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
     let plan = plan(&documents, &ProxyTraits { admin_port: 0, ..unified("proxy") });
     let inbound = plan.inbounds[0].clone();
-    (Case { policies, section, tags, port, inbound }, plan)
+    (Case { policies, section, tags, address, inbound }, plan)
 }
 
 /// A client whose certificate the mesh could have issued: an identity for each of its services.
@@ -71,50 +85,82 @@ fn uris(client: &Client) -> Vec<String> {
     client.spiffe_ids.iter().cloned().chain(tags).collect()
 }
 
-#[test]
-fn random_permissions_mean_the_same_to_envoy_to_the_resolver_and_to_a_naive_reading() {
-    let (cases, mut plans): (Vec<Case>, Vec<ProxyPlan>) = (0..SETS).map(case).unzip();
-    let mut all = plans.remove(0);
-    all.inbounds = cases.iter().enumerate().map(|(index, case)| renamed(case, index)).collect();
-    let envoy = Running::of(&all, cases[0].port, free_port());
-    let mut rng = StdRng::seed_from_u64(20_261_115);
-    let clients: Vec<Client> = (0..CLIENTS).map(|_| issued(&mut rng)).collect();
-    let certificates: Vec<_> = clients
-        .iter()
-        .map(|client| {
-            let uris = uris(client);
-            envoy.authority.sign(&uris.iter().map(String::as_str).collect::<Vec<_>>())
-        })
-        .collect();
-    let mut seen = [0_usize; 3];
-    for (index, case) in cases.iter().enumerate() {
-        let permissions = case.inbound.permissions.as_ref().unwrap();
-        let server = Server { section: &case.section, tags: case.tags.clone() };
-        let mut counts = [0_u64; 3];
-        for (client, certificate) in clients.iter().zip(&certificates) {
-            let expect = decide(&case.policies, &server, client);
-            let why = || {
-                format!(
-                    "set {index}: {client:?}\n{} {}\n{:?}\n{:?}",
-                    case.section, case.tags, case.policies, permissions
-                )
-            };
-            assert_eq!(permissions.decide(client).effect, expect, "the resolver, {}", why());
-            let answer = envoy.ask(case.port, certificate, client.sni.as_deref().unwrap()).unwrap();
-            let allowed = expect != Effect::Deny;
-            assert_eq!(answer, if allowed { LET_IN } else { REFUSED }, "Envoy, {}", why());
-            counts[expect as usize] += 1;
-            seen[expect as usize] += 1;
+impl Case {
+    fn decides(&self, client: &Client) -> Effect {
+        decide(&self.policies, &Server { section: &self.section, tags: self.tags.clone() }, client)
+    }
+
+    fn is_http(&self) -> bool {
+        self.tags["kuma.io/protocol"] == "http"
+    }
+
+    /// Whether a client gets in, if its answer says so clearly.
+    fn lets_in(&self, answer: io::Result<String>) -> Option<bool> {
+        match (self.is_http(), answer) {
+            (true, Ok(answer)) if answer == LET_IN => Some(true),
+            (true, Ok(answer)) if answer == REFUSED => Some(false),
+            (true, _) => None,
+            // A connection that is cut ends early or is reset.
+            (false, Ok(answer)) => Some(answer == GREETING),
+            (false, Err(error)) => (error.kind() == io::ErrorKind::ConnectionReset).then_some(false),
         }
-        let [allow, deny, shadow] =
-            [Effect::Allow, Effect::Deny, Effect::AllowWithShadowDeny].map(|effect| counts[effect as usize]);
-        let stat = |name: &str| envoy.stat(&format!("http.self_{index}.rbac.self_{index}.{name}"));
+    }
+
+    /// What Envoy has counted has to be what was decided.
+    fn check_counts(&self, envoy: &Running, index: usize, decided: &[Effect]) {
+        let count = |effect| decided.iter().filter(|decided| **decided == effect).count() as u64;
+        let [allow, deny, shadow] = [Effect::Allow, Effect::Deny, Effect::AllowWithShadowDeny].map(count);
+        let prefix = match self.is_http() {
+            true => format!("http.self_{index}.rbac.self_{index}."),
+            false => format!("self_{index}.rbac."),
+        };
+        let stat = |name: &str| envoy.stat(&format!("{prefix}{name}"));
         assert_eq!((stat("allowed"), stat("denied")), (allow + shadow, deny), "set {index}");
-        if permissions.rules.iter().any(|rule| rule.effect == Effect::AllowWithShadowDeny) {
+        let rules = &self.inbound.permissions.as_ref().unwrap().rules;
+        if rules.iter().any(|rule| rule.effect == Effect::AllowWithShadowDeny) {
             assert_eq!(stat("shadow_denied"), deny + shadow, "set {index}");
         }
     }
-    assert!(seen.iter().all(|count| *count >= 20), "the cases are too much alike: {seen:?}");
+}
+
+#[test]
+fn random_permissions_mean_the_same_to_envoy_to_the_resolver_and_to_a_naive_reading() {
+    let application = greeting_application();
+    let (cases, mut plans): (Vec<Case>, Vec<ProxyPlan>) =
+        (0..SETS).map(|seed| case(seed, application)).unzip();
+    let mut all = plans.remove(0);
+    all.inbounds = cases.iter().enumerate().map(|(index, case)| renamed(case, index)).collect();
+    let envoy = Running::of(&all, cases[0].address, free_port());
+    let mut rng = StdRng::seed_from_u64(20_261_115);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let client = issued(&mut rng);
+            let uris = uris(&client);
+            let signed = envoy.authority.sign(&uris.iter().map(String::as_str).collect::<Vec<_>>());
+            (client, signed)
+        })
+        .collect();
+    let mut seen = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        let Case { policies, section, tags, inbound, .. } = case;
+        let permissions = inbound.permissions.as_ref().unwrap();
+        let before = seen.len();
+        for (client, signed) in &clients {
+            let why = || format!("set {index}: {client:?}\n{section} {tags}\n{policies:?}\n{permissions:?}");
+            let expect = case.decides(client);
+            assert_eq!(permissions.decide(client).effect, expect, "the resolver, {}", why());
+            let answer = envoy.ask(case.address, signed, client.sni.as_deref().unwrap());
+            let heard = format!("{answer:?}");
+            let allowed = expect != Effect::Deny;
+            assert_eq!(case.lets_in(answer), Some(allowed), "Envoy says {heard}, {}", why());
+            seen.push(expect);
+        }
+        case.check_counts(&envoy, index, &seen[before..]);
+    }
+    for effect in [Effect::Allow, Effect::Deny, Effect::AllowWithShadowDeny] {
+        let count = seen.iter().filter(|seen| **seen == effect).count();
+        assert!(count >= 20, "the cases are too much alike: {effect:?} {count} times of {}", seen.len());
+    }
 }
 
 /// The inbound under a name no other set has.
