@@ -42,7 +42,9 @@ fn taught(more: usize) -> (Server, Program) {
         &format!("_inbounds/{INBOUND}/_policies"),
         json!({"policies": [{"kind": "MeshTrafficPermission", "origins": origin("kri_mtp_default___allow_"), "rules": [
             {"kri": "kri_mtp_default___allow_rule_0", "conf": {"allow": [{}]}},
-            {"kri": "kri_mtp_default___allow_rule_1", "conf": {"deny": [{}]}}]}]}),
+            {"kri": "kri_mtp_default___allow_rule_1", "conf": {"deny": [{}]}},
+            {"kri": "kri_mtp_default___old_", "conf": {"action": "Allow"}, "matchers": [
+                {"key": "kuma.io/service", "not": false, "value": "orders"}]}]}]}),
     );
     let timeout = |seconds: u8, kri: &str| json!({"kind": "MeshTimeout", "conf": [{"idleTimeout": format!("{seconds}s")}], "origins": origin(kri)});
     let slow = timeout(9, "kri_mt_default___slow_");
@@ -72,6 +74,7 @@ fn policies_are_shown_where_they_apply_with_their_origins() {
         &["Inbound kri_dp_default_east__web_http (http, port 8080, in Envoy self_http)"],
         &["MeshTrafficPermission", "kri_mtp_default___allow_rule_0", r#"{"allow":[{}]}"#],
         &["MeshTrafficPermission", "kri_mtp_default___allow_rule_1", r#"{"deny":[{}]}"#],
+        &["MeshTrafficPermission", "kri_mtp_default___old_", r#"kuma.io/service=orders {"action":"Allow"}"#],
         &[],
         &[
             "Outbound kri_msvc_default_east__backend_http (http, port 80, in Envoy default_backend__east_msvc_80)",

@@ -19,6 +19,8 @@ use resources::{
 use serde_json::Value;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
+use super::rules::{conf_of, from_entries, matchers_of};
+
 /// Kinds that say where traffic goes, not what happens to it on the way.
 const ROUTES: [Kind; 2] = [Kind::MeshHTTPRoute, Kind::MeshTCPRoute];
 
@@ -95,20 +97,25 @@ impl Policies<'_> {
 }
 
 fn of_inbound(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Option<EffectivePolicy> {
-    let rules = effective.inbound_rules(kind, inbound);
-    if rules.is_empty() {
-        return None;
-    }
-    Some(EffectivePolicy {
+    let rules = effective.inbound_rules(kind, inbound).into_iter().map(|rule| EffectiveRule {
+        conf: rule.conf,
+        kri: rule.origin.without_section(),
+        matchers: Vec::new(),
+    });
+    // Who may call by tags counts as much as who may by identity.
+    let from = (kind == Kind::MeshTrafficPermission).then(|| from_entries(effective, inbound));
+    let from = from.into_iter().flatten().map(|entry| EffectiveRule {
+        conf: conf_of(&entry),
+        kri: entry.origin.without_section(),
+        matchers: matchers_of(&entry),
+    });
+    let rules: Vec<EffectiveRule> = rules.chain(from).collect();
+    let origins = origins(rules.iter().map(|rule| &rule.kri));
+    (!rules.is_empty()).then(|| EffectivePolicy {
         conf: None,
         kind: kind.name(),
-        origins: origins(rules.iter().map(|rule| &rule.origin)),
-        rules: Some(
-            rules
-                .into_iter()
-                .map(|rule| EffectiveRule { kri: rule.origin.without_section(), conf: rule.conf })
-                .collect(),
-        ),
+        origins,
+        rules: Some(rules),
     })
 }
 

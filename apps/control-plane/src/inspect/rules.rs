@@ -13,7 +13,7 @@ use plan::{
     ProxyPlan,
     effective::{Effective, KINDS, ports},
 };
-use policy::{ClientMatch, Permissions};
+use policy::ClientMatch;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -110,11 +110,16 @@ impl Rules<'_> {
         if self.mesh.mtls.is_none() && !origins.0.is_empty() {
             warnings.push(NO_MTLS.to_owned());
         }
-        let of_inbound = |inbound: &Inbound| {
-            let permissions = self.effective.permissions(inbound)?;
-            Some(FromRules { inbound: reference(inbound), rules: by_tags(&permissions, origins) })
+        let shown = |entry: &policy::Rule| ClientRule {
+            conf: conf_of(entry),
+            matchers: matchers_of(entry),
+            origin: origins.policies(std::slice::from_ref(&entry.origin)),
         };
-        let all = self.inbounds().into_iter().filter_map(of_inbound);
+        let of_inbound = |inbound: &Inbound| FromRules {
+            inbound: reference(inbound),
+            rules: from_entries(self.effective, inbound).iter().map(shown).collect(),
+        };
+        let all = self.inbounds().into_iter().map(of_inbound);
         let rules: Vec<FromRules> = all.filter(|of_inbound| !of_inbound.rules.is_empty()).collect();
         if rules.iter().any(|of_inbound| of_inbound.rules.len() > 1) {
             warnings.push(IN_ORDER.to_owned());
@@ -218,25 +223,28 @@ fn reference(inbound: &Inbound) -> InboundRef {
     InboundRef { name: inbound.name.clone(), port: inbound.port, tags: inbound.tags.clone() }
 }
 
-/// The rules about clients by their tags, in the order of evaluation.
-fn by_tags(permissions: &Permissions, origins: &Origins<'_>) -> Vec<ClientRule> {
-    let says_from = |entry: &Kri| {
-        let spec = origins.policy(entry).and_then(|policy| policy.spec.get::<MeshTrafficPermission>());
-        spec.is_some_and(|spec| !spec.from.is_empty())
-    };
-    let rules = permissions.rules.iter().filter(|rule| says_from(&rule.origin));
+/// The entries of `from` that decide who may call an inbound, in the order of evaluation.
+pub fn from_entries(effective: &Effective<'_>, inbound: &Inbound) -> Vec<policy::Rule> {
+    let permissions = effective.permissions(inbound).unwrap_or_default();
+    let policies = effective.policies(Kind::MeshTrafficPermission).iter();
+    let saying_from: BTreeSet<Kri> = policies
+        .filter(|policy| policy.spec.get::<MeshTrafficPermission>().is_some_and(|spec| !spec.from.is_empty()))
+        .filter_map(|policy| policy.kri(""))
+        .collect();
+    let mut rules = permissions.rules;
+    rules.retain(|rule| saying_from.contains(&rule.origin.without_section()));
     rules
-        .map(|rule| {
-            let tags = match &rule.client {
-                ClientMatch::Tags(tags) => tags.clone(),
-                _ => BTreeMap::new(),
-            };
-            let matchers = tags.into_iter().map(|(key, value)| TagMatcher { key, not: false, value });
-            ClientRule {
-                conf: json!({ "action": rule.effect.to_string() }),
-                matchers: matchers.collect(),
-                origin: origins.policies(std::slice::from_ref(&rule.origin)),
-            }
-        })
-        .collect()
+}
+
+/// What an entry of `from` says.
+pub fn conf_of(entry: &policy::Rule) -> Value {
+    json!({ "action": entry.effect.to_string() })
+}
+
+/// Whom an entry of `from` is about.
+pub fn matchers_of(entry: &policy::Rule) -> Vec<TagMatcher> {
+    let ClientMatch::Tags(tags) = &entry.client else { return Vec::new() };
+    let matcher =
+        |(key, value): (&String, &String)| TagMatcher { key: key.clone(), not: false, value: value.clone() };
+    tags.iter().map(matcher).collect()
 }

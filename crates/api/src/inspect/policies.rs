@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::rules::TagMatcher;
+
 /// What about a proxy policies are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoliciesOf {
@@ -36,7 +38,8 @@ pub struct EffectivePolicy {
     pub kind: &'static str,
     /// The policies that took part, lowest precedence first.
     pub origins: Vec<PolicyOrigin>,
-    /// For an inbound: every rule with the policy it is from.
+    /// For an inbound: every rule with the policy it is from, then entries of `from` in the order in which
+    /// they are evaluated: the first that matches a client decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<EffectiveRule>>,
 }
@@ -54,6 +57,10 @@ pub struct EffectiveRule {
     pub conf: Value,
     #[schemars(with = "String")]
     pub kri: Kri,
+    /// The clients that an entry of `from` is about; absent where all are meant, and for `rules`, which
+    /// tell it in their conf. Not in Kuma, which leaves such entries out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub matchers: Vec<TagMatcher>,
 }
 
 /// The routes of an outbound.

@@ -104,8 +104,8 @@ fn table(document: &Value) -> String {
         sections.begin(&title);
         for policy in each(inbound, "policies") {
             for rule in each(policy, "rules") {
-                sections
-                    .add(&title, vec![text(&policy["kind"]), text(&rule["kri"]), rule["conf"].to_string()]);
+                let conf = format!("{} {}", rules::matchers(rule), rule["conf"]).trim().to_owned();
+                sections.add(&title, vec![text(&policy["kind"]), text(&rule["kri"]), conf]);
             }
         }
     }

@@ -92,7 +92,7 @@ fn inbound(of: &Value) -> String {
 }
 
 /// `kuma.io/service=web version!=1`.
-fn matchers(rule: &Value) -> String {
+pub fn matchers(rule: &Value) -> String {
     let shown = each(&rule["matchers"]).map(|matcher| {
         let sign = if matcher["not"] == true { "!=" } else { "=" };
         format!("{}{sign}{}", text(&matcher["key"]), text(&matcher["value"]))

@@ -391,12 +391,24 @@ async fn permissions_by_tags_are_listed_in_the_order_of_evaluation() {
         ],
     }]);
     assert_eq!((&of_kind["type"], &of_kind["fromRules"]), (&json!("MeshTrafficPermission"), &expect));
+    let main_port = || PoliciesOf::Inbound("kri_dp_default___dp-1_main-port".parse().unwrap());
+    let kri = "kri_mtp_default___mtp_";
+    let expect = json!({ "policies": [{
+        "kind": "MeshTrafficPermission",
+        "origins": origins(&[kri]),
+        "rules": [
+            { "conf": { "action": "AllowWithShadowDeny" }, "kri": kri, "matchers": orders },
+            { "conf": { "action": "Allow" }, "kri": kri },
+        ],
+    }] });
+    assert_eq!(policies(&inspected, main_port()).await, expect);
     let warnings = of_kind["warnings"].to_string();
     assert!(warnings.contains("order in which they are evaluated"), "{warnings}");
 
     inspected.world.put([exclusive("")]).await;
     let found = rules(&inspected).await;
     assert_eq!(found["rules"][0]["fromRules"], json!([]));
+    assert_eq!(policies(&inspected, main_port()).await, json!({ "policies": [] }));
     let warnings = found["rules"][0]["warnings"].to_string();
     assert!(warnings.contains("no mTLS"), "{warnings}");
 }
