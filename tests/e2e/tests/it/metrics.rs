@@ -1,8 +1,10 @@
 //! Debian's Prometheus scrapes proxies with older, with unified and with both sorts of names.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
     thread,
 };
 
@@ -212,4 +214,21 @@ fn prometheus_finds_every_series_of_proxies_with_older_with_unified_and_with_bot
     is_absent(r#"{proxy="older",envoy_cluster_name=~"(self|kri|system)_.*"}"#);
     is_absent(r#"{proxy="newer",envoy_cluster_name=~"localhost_.*|default_.*|ads_cluster"}"#);
     is_absent("up == 0");
+    the_queries_of_the_guide_find_something(&prometheus);
+}
+
+/// Prometheus takes every query of the guide to migration, and finds series for it.
+fn the_queries_of_the_guide_find_something(prometheus: &Prometheus) {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/naming-migration.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let blocks = guide.split("```promql\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let queries: Vec<&str> = blocks.collect();
+    assert!(queries.len() >= 4, "{queries:?}");
+    for query in queries {
+        // Nothing is redirected to the proxies here, so they have no passthrough.
+        let is_passthrough = query.contains("passthrough_ipv");
+        let found = || prometheus.query(query).unwrap();
+        eventually(&format!("{query} to find something"), || is_passthrough || !found().is_empty()).unwrap();
+        assert_eq!(found().is_empty(), is_passthrough, "{query}");
+    }
 }
