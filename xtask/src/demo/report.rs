@@ -44,6 +44,8 @@ pub fn summary(home: &Path, plan: &Plan, programs: &Path, took: Duration) {
     println!("Try next, in the folder of the repository:\n");
     println!("  # The services the mesh knows, made from the proxies that joined");
     println!("  {kumactl} get meshservices");
+    println!("  # Whether the proxies run what they were sent, and who may call whom by which rule");
+    println!("  {kumactl} proxy status; {kumactl} access web kv; {kumactl} access kv web");
     println!("  # A store that takes a second to answer");
     println!("  time curl -H 'x-kv-set-response-delay-ms: 1000' {counter}");
     println!("  # Take the permission away, see 403 once open connections are drained, give it back");
