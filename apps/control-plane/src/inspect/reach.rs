@@ -34,6 +34,8 @@ type ClientTags = BTreeMap<String, BTreeSet<String>>;
 const MAX_CHECKS: usize = 1000;
 /// Nor is it looked up for more inbounds than this who may call them.
 const MAX_SERVERS: usize = 1000;
+/// Whoever asks for a port that is not there is told so many that are.
+const MAX_PORTS: usize = 20;
 
 /// Answers the question, or says why it makes no sense.
 pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> Result<Reach, String> {
@@ -134,12 +136,20 @@ impl<'a> Workload<'a> {
             None if *kind == labels::SERVICE => self.tagged(mesh),
             None => self.listening(|_| true, &Called::default()),
         };
-        if let Some(port) = port {
-            servers.retain(|server| server.is_at(port));
-        }
         if servers.is_empty() {
-            let at = port.map(|port| format!(" at port {port:?}")).unwrap_or_default();
-            return Err(format!("{kind} {name:?} of mesh {:?} takes no calls{at} now", mesh.name));
+            let reason = "it is a gateway, or none of its inbounds is ready";
+            return Err(format!("{kind} {name:?} of mesh {:?} takes no calls now: {reason}", mesh.name));
+        }
+        let Some(port) = port else { return Ok(servers) };
+        let ports: BTreeSet<String> = servers.iter().map(Server::port).collect();
+        servers.retain(|server| server.is_at(port));
+        if servers.is_empty() {
+            let ports: Vec<String> = ports.into_iter().take(MAX_PORTS).collect();
+            return Err(format!(
+                "{kind} {name:?} of mesh {:?} takes no calls at port {port:?} now; it does at {}",
+                mesh.name,
+                ports.join(", ")
+            ));
         }
         Ok(servers)
     }
@@ -216,6 +226,12 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
+    /// What clients call it: the port of the service, or else the inbound.
+    fn port(&self) -> String {
+        let of_service = self.called.port.as_ref().map(|(name, _)| name.clone());
+        of_service.unwrap_or_else(|| self.inbound.section_name())
+    }
+
     fn is_at(&self, port: &str) -> bool {
         let of_service = self.called.port.as_ref();
         self.inbound.section_name() == port

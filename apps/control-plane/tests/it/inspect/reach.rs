@@ -91,6 +91,10 @@ async fn a_name_is_a_dataplane_else_a_meshservice_else_a_tag() {
 #[tokio::test]
 async fn who_does_not_exist_can_neither_call_nor_be_called() {
     let inspected = world("STRICT", []).await;
+    let gateway = json!({ "tags": { "kuma.io/service": "edge" } });
+    let networking = json!({ "address": "127.0.0.2", "gateway": gateway });
+    let key = Key::new(Kind::Dataplane, "default", "gateway-1");
+    inspected.world.put([resource(key, &[], json!({ "networking": networking }))]).await;
     for (from, to, port, expect) in [
         (
             "none",
@@ -104,7 +108,20 @@ async fn who_does_not_exist_can_neither_call_nor_be_called() {
             "web",
             "web",
             Some("90"),
-            "kuma.io/service \"web\" of mesh \"default\" takes no calls at port \"90\" now",
+            "kuma.io/service \"web\" of mesh \"default\" takes no calls at port \"90\" now; it does at 80",
+        ),
+        (
+            "web",
+            "backend-1",
+            Some("http"),
+            "Dataplane \"backend-1\" of mesh \"default\" takes no calls at port \"http\" now; it does at 80, 81",
+        ),
+        (
+            "edge",
+            "edge",
+            None,
+            "kuma.io/service \"edge\" of mesh \"default\" takes no calls now: it is a gateway, or none of its \
+             inbounds is ready",
         ),
     ] {
         assert_eq!(ask(&inspected, from, to, port).await, Err(InspectError::NotFound(expect.to_owned())));
