@@ -30,7 +30,10 @@ impl Scene {
             assert_eq!(answered_by(address, port), "web-1");
         }
         let callers = [("older", older, at_older), ("newer", newer, at_newer)];
-        Scene { world, kumactl, callers, _web: web }
+        let scene = Scene { world, kumactl, callers, _web: web };
+        let status = |name| [name, "Online", "synced", "-"];
+        scene.shows("proxy status", 0, &[&status("older"), &status("newer"), &status("web-1")]);
+        scene
     }
 
     fn run(&self, line: &str) -> (Option<i32>, String) {
@@ -91,8 +94,6 @@ fn every_view_of_kumactl_shows_what_runs() {
         0,
         &[&["default", "web", "Online", "1/1"], &["default", "newer", "Online", "1/1"]],
     );
-    let status = |name| [name, "Online", "synced", "-"];
-    scene.shows("proxy status", 0, &[&status("older"), &status("newer"), &status("web-1")]);
     for (name, proxy, _) in &scene.callers {
         shows_the_parts(&scene, name, proxy);
         shows_the_layout(&scene, name, proxy);
@@ -187,6 +188,40 @@ fn shows_the_layout(scene: &Scene, name: &str, proxy: &Proxy) {
         }
     }
     assert_eq!(summary["unifiedNaming"], name == "newer");
+}
+
+#[test]
+fn every_view_has_every_form_of_output() {
+    let scene = Scene::set();
+    let lists = [
+        "inspect dataplanes",
+        "inspect meshes",
+        "inspect services",
+        "proxy status",
+        "inspect policy mtp everybody",
+    ];
+    let parts = ["listeners", "routes", "clusters", "endpoints", "secrets"];
+    let parts =
+        parts.iter().flat_map(|part| ["older", "newer"].map(|name| format!("proxy config {name} {part}")));
+    let lists: Vec<String> = lists.map(str::to_owned).into_iter().chain(parts).collect();
+    for view in lists.iter().map(String::as_str).chain(["access newer web", "inspect dataplane newer"]) {
+        let json = scene.json(&format!("{view} -o json"));
+        let yaml = scene.ok(&format!("{view} -o yaml"));
+        for field in json.as_object().unwrap().keys() {
+            assert!(
+                yaml.lines().any(|line| line.starts_with(&format!("{field}:"))),
+                "no {field} in {view}: {yaml}"
+            );
+        }
+        assert!(scene.run(&format!("{view} -o table")).1.lines().count() > 1, "{view}");
+    }
+    for view in &lists {
+        let items = scene.json(&format!("{view} -o json"))["items"].as_array().map(Vec::len).unwrap();
+        assert!(items > 0, "{view}");
+        assert!(scene.run(&format!("{view} -o wide")).1.lines().count() > items, "{view}");
+        let names = scene.run(&format!("{view} -o name")).1;
+        assert!(names.lines().count() > 0 && names.lines().all(|name| name.contains('/')), "{view}: {names}");
+    }
 }
 
 #[test]
