@@ -19,6 +19,7 @@ use crate::{
     identify::Identity,
     message::{ControlPlane, DeltaRequest, DeltaResponse, Resource},
     target::{Target, Type},
+    words,
 };
 
 use channel::{Batch, Channel, Verdict};
@@ -60,9 +61,12 @@ impl Stream {
     }
 
     /// Takes in a request. Nothing is sent before there is a target.
-    pub fn on_request(&mut self, request: DeltaRequest) -> Vec<Action> {
+    pub fn on_request(&mut self, mut request: DeltaRequest) -> Vec<Action> {
         if self.closed {
             return Vec::new();
+        }
+        if let Some(error) = &mut request.error_detail {
+            error.message = words::own(&error.message);
         }
         if let Err(error) = self.identity.check(request.node.as_ref()) {
             return self.close(error);

@@ -18,6 +18,7 @@ pub mod identify;
 pub mod message;
 pub mod sotw;
 pub mod target;
+mod words;
 
 pub use action::{Action, Counters, Error, Rejection, State, Status};
 pub use target::{Encoded, Resources, Target, Type};

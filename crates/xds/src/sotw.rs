@@ -18,6 +18,7 @@ use crate::{
     identify::Identity,
     message::{Any, ControlPlane, Request, Response},
     target::{Target, Type, version_text},
+    words,
 };
 
 use channel::{Channel, Set, Verdict};
@@ -53,9 +54,12 @@ impl Stream {
     }
 
     /// Takes in a request. Nothing is sent before there is a target.
-    pub fn on_request(&mut self, request: Request) -> Vec<Action> {
+    pub fn on_request(&mut self, mut request: Request) -> Vec<Action> {
         if self.closed {
             return Vec::new();
+        }
+        if let Some(error) = &mut request.error_detail {
+            error.message = words::own(&error.message);
         }
         if let Err(error) = self.identity.check(request.node.as_ref()) {
             return self.close(error);

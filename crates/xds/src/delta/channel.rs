@@ -14,6 +14,7 @@ use crate::{
     blame::blamed,
     message::{DeltaRequest, RpcStatus},
     target::{Encoded, Resources, Target, Type, parse_version},
+    words,
 };
 
 /// How many bytes of resources a response may have; a larger resource travels alone.
@@ -387,7 +388,7 @@ impl Channel {
             refused.remove(0);
         }
         let (name, version) = (resource.name.clone(), resource.version);
-        refused.push(Rejection { name, version, message: message.to_owned() });
+        refused.push(Rejection { name, version, message: words::kept(message) });
     }
 
     pub(super) fn status(&self, kind: Type, target: Option<&Target>) -> Status {

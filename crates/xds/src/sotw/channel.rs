@@ -13,6 +13,7 @@ use crate::{
     blame::blamed,
     message::Request,
     target::{Encoded, Resources, Type, parse_version},
+    words,
 };
 
 /// How many refused versions of a name, and how many refused sets, are remembered.
@@ -129,7 +130,8 @@ impl Channel {
             [only] => vec![(*only).clone()],
             _ => blamed(set.resources.keys(), &error.message),
         };
-        let rejection = |name: Arc<str>, version| Rejection { name, version, message: error.message.clone() };
+        let rejection =
+            |name: Arc<str>, version| Rejection { name, version, message: words::kept(&error.message) };
         for resource in blamed.iter().filter_map(|name| set.resources.get(name)) {
             let refused = self.rejected.entry(resource.name.clone()).or_default();
             remember(refused, rejection(resource.name.clone(), resource.version));

@@ -498,3 +498,22 @@ fn the_status_tells_what_is_pending_and_what_was_refused() {
     stream.on_request(DeltaRequest { response_nonce: "3".into(), ..request(Type::Cluster) });
     assert_eq!(states(&stream), [State::InSync, none, none, none, none]);
 }
+
+#[test]
+fn what_a_proxy_quotes_is_neither_told_nor_to_blame() {
+    let mut stream = Stream::identified_as("cp-1");
+    stream.set_target(target("C/a@1 C/b@1"));
+    stream.on_request(request(Type::Cluster));
+    let message = "cluster(s) b: goo.gle/debugstr  \ntls {\n  name: \"a\"\n  key: \"KEY\"\n}\n: bad".into();
+    let error_detail = Some(RpcStatus { code: 13, message });
+    let nack = DeltaRequest { response_nonce: "1".into(), error_detail, ..request(Type::Cluster) };
+    let actions = stream.on_request(nack);
+    let Some(Action::Rejected { names, message, .. }) = actions.first() else { panic!("{actions:?}") };
+    assert_eq!((names.join(" ").as_str(), message.as_str()), ("b", "cluster(s) b: bad"));
+    stream.on_request(DeltaRequest { response_nonce: "2".into(), ..request(Type::Cluster) });
+    let refused: Vec<_> = stream.status().remove(0).rejected;
+    assert_eq!(
+        refused.iter().map(|refused| refused.message.as_str()).collect::<Vec<_>>(),
+        ["cluster(s) b: bad"]
+    );
+}
