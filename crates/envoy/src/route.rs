@@ -176,9 +176,14 @@ fn forward(action: &mut route::RouteAction, change: &Change, path: &Path<'_>) {
             if let Some(host) = hostname {
                 action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
             }
+            // Envoy takes one of the two only, so the last rewrite counts.
             match rewrite.as_ref().and_then(|rewrite| rewritten(rewrite, path)) {
-                Some(Rewritten::Whole(to)) => action.regex_rewrite = Some(whole_path(&to)),
-                Some(Rewritten::Matched(to)) => action.prefix_rewrite = to,
+                Some(Rewritten::Whole(to)) => {
+                    (action.regex_rewrite, action.prefix_rewrite) = (Some(whole_path(&to)), String::new());
+                }
+                Some(Rewritten::Matched(to)) => {
+                    (action.regex_rewrite, action.prefix_rewrite) = (None, to);
+                }
                 None => {}
             }
         }
@@ -212,20 +217,27 @@ enum Rewritten {
 /// `None` for what validation keeps out: a part of the path replaced that no prefix names.
 fn rewritten(rewrite: &PathRewrite, path: &Path<'_>) -> Option<Rewritten> {
     match rewrite.type_ {
-        PathRewriteType::ReplaceFullPath => rewrite.replace_full_path.clone().map(Rewritten::Whole),
+        PathRewriteType::ReplaceFullPath => {
+            rewrite.replace_full_path.as_deref().map(|to| Rewritten::Whole(absolute(to)))
+        }
         PathRewriteType::ReplacePrefixMatch => {
             let to = rewrite.replace_prefix_match.as_deref()?;
             match path {
-                // Nothing at all would mean that nothing is replaced.
-                Path::WholePrefix(_) if to.is_empty() => Some(Rewritten::Matched("/".to_owned())),
-                Path::WholePrefix(_) => Some(Rewritten::Matched(to.to_owned())),
+                Path::WholePrefix(_) => Some(Rewritten::Matched(absolute(to))),
                 // The slash was matched, so it is put back.
-                Path::Prefix(_) => Some(Rewritten::Matched(format!("{}/", to.trim_end_matches('/')))),
+                Path::Prefix(_) => {
+                    Some(Rewritten::Matched(absolute(&format!("{}/", to.trim_end_matches('/')))))
+                }
                 Path::Exact(_) | Path::Regex(_) => None,
             }
         }
         PathRewriteType::Other(_) => None,
     }
+}
+
+/// Nobody understands a request whose path does not begin with a slash.
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
 fn whole_path(to: &str) -> RegexMatchAndSubstitute {
@@ -285,8 +297,10 @@ fn header(HeaderMatch { type_, name, value }: &HeaderMatch) -> route::HeaderMatc
     let by_text = |pattern| HeaderMatchSpecifier::StringMatch(text(pattern));
     let specifier = match type_ {
         HeaderMatchType::Exact | HeaderMatchType::Other(_) => by_text(MatchPattern::Exact(value.clone())),
+        // Every value begins with nothing, which Envoy does not take for a prefix.
+        HeaderMatchType::Prefix if value.is_empty() => HeaderMatchSpecifier::PresentMatch(true),
         HeaderMatchType::Prefix => by_text(MatchPattern::Prefix(value.clone())),
-        HeaderMatchType::RegularExpression => by_text(MatchPattern::SafeRegex(regex(value))),
+        HeaderMatchType::RegularExpression => by_text(expression(value)),
         HeaderMatchType::Present => HeaderMatchSpecifier::PresentMatch(true),
         HeaderMatchType::Absent => HeaderMatchSpecifier::PresentMatch(false),
     };
@@ -295,7 +309,7 @@ fn header(HeaderMatch { type_, name, value }: &HeaderMatch) -> route::HeaderMatc
 
 fn parameter(QueryParamsMatch { type_, name, value }: &QueryParamsMatch) -> route::QueryParameterMatcher {
     let pattern = match type_ {
-        QueryParamsMatchType::RegularExpression => MatchPattern::SafeRegex(regex(value)),
+        QueryParamsMatchType::RegularExpression => expression(value),
         QueryParamsMatchType::Exact | QueryParamsMatchType::Other(_) => MatchPattern::Exact(value.clone()),
     };
     route::QueryParameterMatcher {
@@ -306,6 +320,14 @@ fn parameter(QueryParamsMatch { type_, name, value }: &QueryParamsMatch) -> rout
 
 fn text(pattern: MatchPattern) -> StringMatcher {
     StringMatcher { match_pattern: Some(pattern), ..Default::default() }
+}
+
+/// Values that match an expression as a whole; Envoy takes none that is empty.
+fn expression(value: &str) -> MatchPattern {
+    match value {
+        "" => MatchPattern::Exact(String::new()),
+        expression => MatchPattern::SafeRegex(regex(expression)),
+    }
 }
 
 fn regex(expression: &str) -> RegexMatcher {

@@ -98,6 +98,22 @@ fn conditions_are_put_in_envoys_words() {
     );
 }
 
+#[test]
+fn conditions_that_envoy_would_refuse_are_put_in_other_words() {
+    check_match(
+        "{ headers: [{ type: Prefix, name: a }, { type: RegularExpression, name: b }], \
+         queryParams: [{ type: RegularExpression, name: c }] }",
+        &[json!({
+            "prefix": "/",
+            "headers": [
+                {"name": "a", "presentMatch": true},
+                {"name": "b", "stringMatch": {"exact": ""}},
+            ],
+            "queryParameters": [{"name": "c", "stringMatch": {"exact": ""}}],
+        })],
+    );
+}
+
 #[track_caller]
 fn check_filter(path: &str, filters: &str, expected: &[&[(&str, Value)]]) {
     let routes = routes(&format!("{{ matches: [{{ path: {path} }}], default: {{ filters: [{filters}] }} }}"));
@@ -155,6 +171,37 @@ fn paths_and_hosts_are_rewritten() {
         "{ type: Exact, value: /x }",
         &rewrite(r"type: ReplaceFullPath, replaceFullPath: '/a\1'"),
         &[&[("/route/regexRewrite", json!({"pattern": {"regex": ".*"}, "substitution": r"/a\\1"})), host]],
+    );
+    // No request can have a path without a slash in front.
+    for (given, path) in [("a", "/a"), ("''", "/")] {
+        check_filter(
+            "{ type: Exact, value: /x }",
+            &rewrite(&format!("type: ReplaceFullPath, replaceFullPath: {given}")),
+            &[&[("/route/regexRewrite/substitution", json!(path))]],
+        );
+    }
+    check_filter(
+        v1,
+        &rewrite("type: ReplacePrefixMatch, replacePrefixMatch: v2"),
+        &[&[("/route/prefixRewrite", json!("/v2"))], &[("/route/prefixRewrite", json!("/v2/"))]],
+    );
+    let (whole, matched) = (
+        rewrite("type: ReplaceFullPath, replaceFullPath: /a"),
+        rewrite("type: ReplacePrefixMatch, replacePrefixMatch: /b"),
+    );
+    let none = Value::Null;
+    check_filter(
+        v1,
+        &format!("{whole}, {matched}"),
+        &[
+            &[("/route/prefixRewrite", json!("/b")), ("/route/regexRewrite", none.clone())],
+            &[("/route/prefixRewrite", json!("/b/")), ("/route/regexRewrite", none.clone())],
+        ],
+    );
+    check_filter(
+        v1,
+        &format!("{matched}, {whole}"),
+        &[&[("/route/prefixRewrite", none.clone())], &[("/route/prefixRewrite", none)]],
     );
 }
 
