@@ -24,8 +24,8 @@ use topology::{Destination, DestinationId, Protocol};
 
 use crate::{Context, OutboundNames, RequestTimeouts, backend::Backends};
 
-/// The part of a percent that a mirror's share is counted in; shares are in millionths of all.
-const MILLIONTHS_OF_A_PERCENT: i64 = 100;
+/// A mirror's share of all requests is counted in millionths; so are percents, of which 100 are all.
+const PERCENTS_OF_ALL: i64 = 100;
 
 /// What happens to the traffic of an outbound.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -109,10 +109,10 @@ pub(crate) fn plan(
         return untouched(context, destination, names, itself);
     }
     let default = default_route(context, destination, names, itself.clone());
-    let has_default = rules.iter().any(|(_, rule)| rule.matches == [default.matched.clone()]);
     let mut routes: Vec<Route> =
         rules.into_iter().flat_map(|(origin, rule)| planner.routes(kri, &origin, &rule, &itself)).collect();
-    if !has_default {
+    // Asked of the routes, not of the rules: one that is left out takes nothing.
+    if routes.iter().all(|route| route.matched != default.matched) {
         routes.push(default);
     }
     routes.sort_by_key(|route| importance(&route.matched));
@@ -234,7 +234,7 @@ impl Planner<'_, '_, '_> {
                 let mirror = filter.request_mirror.as_ref()?;
                 let share = self.share(origin, &mirror.backend_ref)?;
                 let percent = mirror.percentage.as_ref().and_then(|percentage| percentage.millionths());
-                let millionths = percent.map_or(1_000_000, |percent| percent / MILLIONTHS_OF_A_PERCENT);
+                let millionths = percent.map_or(1_000_000, |percent| percent / PERCENTS_OF_ALL);
                 let millionths = u32::try_from(millionths.clamp(0, 1_000_000)).unwrap_or_default();
                 Some(Change::Mirror { cluster: share.cluster, millionths })
             }
@@ -242,7 +242,7 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// The backends that get traffic, each once.
+    /// The backends that get traffic, each once, with weights that add up to a number of 32 bits.
     fn shares(&mut self, origin: &Kri, references: &[BackendRef]) -> Vec<Share> {
         let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut shares: Vec<Share> = Vec::new();
@@ -256,6 +256,7 @@ impl Planner<'_, '_, '_> {
                 }
             }
         }
+        fit(&mut shares);
         shares
     }
 
@@ -271,6 +272,20 @@ impl Planner<'_, '_, '_> {
                 None
             }
         }
+    }
+}
+
+/// Makes weights add up to a number of 32 bits, in the same proportions.
+fn fit(shares: &mut [Share]) {
+    let (total, most) =
+        (shares.iter().map(|share| u64::from(share.weight)).sum::<u64>(), u64::from(u32::MAX));
+    if total <= most {
+        return;
+    }
+    // Less than what fits, because nobody who gets something is rounded down to nothing.
+    let divisor = total / most.saturating_sub(shares.len() as u64).max(1) + 1;
+    for share in shares {
+        share.weight = u32::try_from(u64::from(share.weight) / divisor).unwrap_or(u32::MAX).max(1);
     }
 }
 

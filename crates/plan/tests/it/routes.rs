@@ -190,6 +190,32 @@ fn a_rule_without_backends_that_can_be_called_is_left_out_and_named() {
 }
 
 #[test]
+fn what_a_rule_for_everything_cannot_take_goes_to_the_destination() {
+    let policy = http_route(
+        "gone",
+        "{ matches: [{ path: { type: PathPrefix, value: / } }], default: { backendRefs: [\
+         { kind: MeshService, name: nobody, port: 80 }] } }",
+    );
+    let plan = planned(&[&policy], &unified("web"));
+    assert_eq!(shown(requests(&plan, 0)), ["/ -> kri_msvc_default_east__backend_http*1"]);
+}
+
+#[test]
+fn weights_that_are_too_large_keep_their_proportions() {
+    let policy = http_route(
+        "heavy",
+        "{ matches: [{ path: { type: PathPrefix, value: / } }], default: { backendRefs: [\
+         { kind: MeshService, name: backend, port: 80, weight: 4294967295 }, \
+         { kind: MeshService, name: next, port: 80, weight: 2147483646 }, \
+         { kind: MeshExternalService, name: outside, weight: 1 }] } }",
+    );
+    let plan = planned(&[&policy], &unified("web"));
+    let Action::Forward(shares) = &requests(&plan, 0)[0].action else { panic!("{plan:?}") };
+    let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();
+    assert_eq!(weights, [2147483647, 1073741823, 1]);
+}
+
+#[test]
 fn a_rule_may_redirect_mirror_and_change_requests() {
     let policy = http_route(
         "filters",
