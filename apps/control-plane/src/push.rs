@@ -9,7 +9,8 @@
 //! Changes arrive as sets, so a burst is one round; a round starts at once when the loop is idle.
 //! Waking a proxy is setting a flag: however often it is woken before its turn, it computes once, from
 //! the newest snapshot. Turns are handed out first come, first served, to as many proxies at a time as
-//! there are processors. A proxy that uses none of the changed destinations is not woken at all.
+//! there are processors. A proxy that uses none of the changed destinations, and that none of the
+//! changed policies selects, is not woken at all.
 
 pub mod metrics;
 
@@ -23,12 +24,12 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use plan::{AdminTls, ProxyPlan, ProxyTraits};
+use plan::{AdminTls, ProxyPlan, ProxyTraits, effective::Concern};
 use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Notify, Semaphore, watch};
-use topology::{Affected, DestinationId, MeshSnapshot, State};
+use topology::{DestinationId, MeshSnapshot, MeshUpdate, State};
 use xds::Target;
 
 use crate::inspect;
@@ -177,22 +178,44 @@ impl Watcher {
     }
 
     /// What a change of the mesh means for this proxy.
-    fn concerns(&self, affected: &Affected) -> Work {
-        let Waiting { uses, open, choosing, troubled, .. } = &*lock(&self.state);
+    fn concerns(&self, change: &Changed<'_>) -> Work {
+        let affected = &change.update.affected;
         let own = affected.everyone || affected.proxies.contains(&self.traits.name);
+        if own || change.policies_reach(&self.traits.name) {
+            return Work::Everything;
+        }
+        let Waiting { uses, open, choosing, troubled, .. } = &*lock(&self.state);
         let found_otherwise = affected.appeared && *choosing;
         let used = |destination: &DestinationId| *open || uses.contains(destination);
         // What lies outside the mesh may be in the way because of where it is.
         let movable = |destination: &DestinationId| *troubled && is_external(destination);
-        if own
-            || found_otherwise
-            || affected.destinations.iter().any(used)
-            || affected.endpoints.iter().any(movable)
+        if found_otherwise || affected.destinations.iter().any(used) || affected.endpoints.iter().any(movable)
         {
             return Work::Everything;
         }
         let endpoints: BTreeSet<_> = affected.endpoints.intersection(uses).cloned().collect();
         if endpoints.is_empty() { Work::Nothing } else { Work::Endpoints(endpoints) }
+    }
+}
+
+/// A mesh that changed.
+struct Changed<'a> {
+    update: &'a MeshUpdate,
+    policies: Option<Concern<'a>>,
+}
+
+impl<'a> Changed<'a> {
+    fn of(update: &'a MeshUpdate) -> Changed<'a> {
+        let snapshot = update.snapshot.as_deref().filter(|_| !update.affected.policies.is_empty());
+        Changed { update, policies: snapshot.map(|mesh| Concern::of(mesh, &update.affected.policies)) }
+    }
+
+    /// Whether the policies that changed matter to a proxy. It is judged by its Dataplane as it is now:
+    /// if that changed, too, or comes later, the proxy is woken for that.
+    fn policies_reach(&self, proxy: &str) -> bool {
+        let dataplane = self.update.snapshot.as_ref().and_then(|mesh| mesh.dataplanes.get(proxy));
+        let Some((concern, dataplane)) = self.policies.as_ref().zip(dataplane) else { return false };
+        concern.reaches(dataplane)
     }
 }
 
@@ -269,16 +292,23 @@ impl Push {
             };
         }
         self.meshes.store(Arc::new(meshes));
-        let mut woken = 0;
-        for watcher in lock(&self.watchers).values() {
-            let own = updates.iter().filter(|update| update.mesh == watcher.traits.mesh);
-            let work = own.fold(if anew { Work::Everything } else { Work::Nothing }, |mut work, update| {
-                work.add(watcher.concerns(&update.affected));
-                work
-            });
-            woken += u64::from(watcher.add(work));
-        }
+        let woken = match anew {
+            true => self.wake(|_| Work::Everything),
+            false => {
+                let changes: Vec<_> = updates.iter().map(Changed::of).collect();
+                self.wake(|watcher| {
+                    let own = changes.iter().find(|change| change.update.mesh == watcher.traits.mesh);
+                    own.map_or(Work::Nothing, |change| watcher.concerns(change))
+                })
+            }
+        };
         self.woken.fetch_add(woken, Ordering::Relaxed);
+    }
+
+    /// Gives work to those for whom there is any, and counts them. Whoever connects meanwhile sees the
+    /// meshes as they are now and looks at everything.
+    fn wake(&self, work: impl Fn(&Watcher) -> Work) -> u64 {
+        self.connected().iter().map(|watcher| u64::from(watcher.add(work(watcher)))).sum()
     }
 
     /// Tells when secrets have changed.

@@ -9,9 +9,18 @@
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{Destinations, InboundRule, Merged, Permissions, PolicyView, ResourceRules, Selector, Shape};
-use resources::{Kind, Labels, Resource, kinds::dataplane::Inbound, naming::Kri};
-use topology::{Destination, DestinationId, MeshSnapshot};
+use policy::{
+    Destinations, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRules, Selector, Shape,
+};
+use resources::{
+    Kind, Labels, Resource,
+    kinds::{
+        dataplane::Inbound,
+        target_ref::{TargetRef, TargetRefKind},
+    },
+    naming::Kri,
+};
+use topology::{Destination, DestinationId, MeshSnapshot, PolicyChange};
 
 /// The kinds of policies that have an effect, in the order in which they are applied.
 pub const KINDS: [Kind; 4] =
@@ -30,7 +39,7 @@ pub struct Effective<'a> {
 #[derive(Debug, Default)]
 struct OfKind<'a> {
     policies: Vec<&'a Arc<Resource>>,
-    views: Vec<PolicyView>,
+    views: Vec<&'a PolicyView>,
     outbound: ResourceRules,
 }
 
@@ -40,10 +49,10 @@ impl<'a> Effective<'a> {
         let selector = routes.selector();
         let known = Known { snapshot, routes: &routes };
         let kinds = KINDS.map(|kind| {
-            let policies = selector.for_proxy(snapshot.policies_of(kind), dataplane);
-            let views: Vec<PolicyView> =
-                policies.iter().filter_map(|policy| PolicyView::of(policy)).collect();
-            let outbound = policy::outbound::resolve(&views, &known, Shape::of(kind));
+            let applying = selector.for_proxy(snapshot.viewed(kind), dataplane);
+            let (policies, views): (Vec<_>, Vec<_>) =
+                applying.into_iter().map(|policy| (&policy.resource, &policy.view)).unzip();
+            let outbound = policy::outbound::resolve(views.iter().copied(), &known, Shape::of(kind));
             OfKind { policies, views, outbound }
         });
         Effective { snapshot, dataplane, routes, kinds }
@@ -63,7 +72,7 @@ impl<'a> Effective<'a> {
             .iter()
             .zip(views)
             .filter(|(policy, _)| selector.selects_inbound(policy, self.dataplane, inbound));
-        policy::inbound::rules(applying.map(|(_, view)| view))
+        policy::inbound::rules(applying.map(|(_, view)| *view))
     }
 
     /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.
@@ -82,7 +91,7 @@ impl<'a> Effective<'a> {
 
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
     pub fn for_service(&self, kind: Kind, service: &str) -> Option<Merged> {
-        policy::outbound::for_service(&self.kind(kind)?.views, service, Shape::of(kind))
+        policy::outbound::for_service(self.kind(kind)?.views.iter().copied(), service, Shape::of(kind))
     }
 
     /// A MeshHTTPRoute of the mesh, which confs may be for.
@@ -100,7 +109,50 @@ pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Ar
     let routes = Routes::of(snapshot);
     let selector = routes.selector();
     let dataplanes = snapshot.dataplanes.values();
-    dataplanes.filter(|dataplane| !selector.select(policy, dataplane).is_empty()).collect()
+    dataplanes.filter(|dataplane| selector.selects(policy, dataplane)).collect()
+}
+
+/// Which proxies must look again because policies changed.
+///
+/// This is the other side of [`Effective`]: a policy matters to the proxies it selects, and a route also
+/// to those whose policies speak of routes.
+#[derive(Debug)]
+pub struct Concern<'a> {
+    /// The changed policies as they were and as they are, and those that speak of changed routes.
+    policies: Vec<&'a Arc<Policy>>,
+    everyone: bool,
+}
+
+impl<'a> Concern<'a> {
+    /// `snapshot` is the mesh after the changes.
+    pub fn of(snapshot: &'a MeshSnapshot, changes: &'a [PolicyChange]) -> Concern<'a> {
+        let versions = changes.iter().flat_map(PolicyChange::versions);
+        let mut policies: Vec<_> =
+            versions.filter(|policy| KINDS.contains(&policy.resource.kind())).collect();
+        if policies.iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {
+            let all = KINDS.into_iter().flat_map(|kind| snapshot.viewed(kind));
+            policies.extend(all.filter(|policy| speaks_of_routes(&policy.view)));
+        }
+        // A policy with a route at its top selects whom that route selects, which may have been others a
+        // moment ago. This way of writing is old and rare: everybody looks again.
+        let everyone = policies.iter().any(|policy| is_route(&policy.view.top));
+        Concern { policies, everyone }
+    }
+
+    /// Whether the changes can mean anything to the proxy with this Dataplane.
+    pub fn reaches(&self, dataplane: &Resource) -> bool {
+        // None of them has a route at its top, so routes need not be known.
+        let selector = Selector::default();
+        self.everyone || self.policies.iter().any(|policy| selector.selects(&policy.resource, dataplane))
+    }
+}
+
+fn speaks_of_routes(policy: &PolicyView) -> bool {
+    is_route(&policy.top) || policy.to.iter().any(|entry| is_route(&entry.target))
+}
+
+fn is_route(reference: &TargetRef) -> bool {
+    reference.kind == TargetRefKind::MeshHttpRoute
 }
 
 /// The MeshHTTPRoutes of a mesh, which policies refer to.

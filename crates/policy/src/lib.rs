@@ -26,4 +26,4 @@ pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};
 pub use select::{Place, Selection, Selector};
-pub use view::PolicyView;
+pub use view::{Policy, PolicyView};

@@ -16,10 +16,7 @@ use resources::{
     naming::{Kri, ShortName},
 };
 
-use crate::{
-    order::Precedence,
-    view::{self, Role},
-};
+use crate::view::{self, Policy, Role};
 
 /// The parts of a proxy that a policy applies to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,11 +49,9 @@ pub struct Selector<'a> {
 impl Selector<'_> {
     /// The parts of the proxy that the policy applies to; empty if it does not apply.
     pub fn select(&self, policy: &Resource, proxy: &Resource) -> Selection {
-        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return Selection::default() };
-        let Some((owner, top)) = self.effective(policy, proxy) else { return Selection::default() };
-        let chooses = Chooses { owner, top, proxy, dataplane };
-        let inbounds = dataplane.inbounds().iter().enumerate();
-        let listeners = dataplane.listeners().iter().enumerate();
+        let Some(chooses) = self.chooses(policy, proxy) else { return Selection::default() };
+        let inbounds = chooses.dataplane.inbounds().iter().enumerate();
+        let listeners = chooses.dataplane.listeners().iter().enumerate();
         Selection {
             inbounds: inbounds.filter(|(_, inbound)| chooses.inbound(inbound)).map(|(i, _)| i).collect(),
             listeners: listeners
@@ -68,30 +63,33 @@ impl Selector<'_> {
         }
     }
 
+    /// Whether the policy applies to the proxy or to a part of it.
+    pub fn selects(&self, policy: &Resource, proxy: &Resource) -> bool {
+        self.chooses(policy, proxy).is_some_and(|chooses| chooses.anything())
+    }
+
     /// Whether the policy applies to this inbound of the proxy.
     pub fn selects_inbound(&self, policy: &Resource, proxy: &Resource, inbound: &Inbound) -> bool {
-        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return false };
-        self.effective(policy, proxy)
-            .is_some_and(|(owner, top)| Chooses { owner, top, proxy, dataplane }.inbound(inbound))
+        self.chooses(policy, proxy).is_some_and(|chooses| chooses.inbound(inbound))
     }
 
     /// The policies that apply to the proxy, lowest precedence first.
     pub fn for_proxy<'p>(
         &self,
-        policies: impl IntoIterator<Item = &'p Arc<Resource>>,
+        policies: impl IntoIterator<Item = &'p Arc<Policy>>,
         proxy: &Resource,
-    ) -> Vec<&'p Arc<Resource>> {
-        sorted(policies.into_iter().filter(|policy| !self.select(policy, proxy).is_empty()))
+    ) -> Vec<&'p Arc<Policy>> {
+        let applying = policies.into_iter().filter(|policy| self.selects(&policy.resource, proxy));
+        let mut applying: Vec<_> = applying.collect();
+        applying.sort_by(|a, b| a.view.precedence.cmp(&b.view.precedence));
+        applying
     }
 
-    /// The policies that apply to an inbound, lowest precedence first.
-    pub fn for_inbound<'p>(
-        &self,
-        policies: impl IntoIterator<Item = &'p Arc<Resource>>,
-        proxy: &Resource,
-        inbound: &Inbound,
-    ) -> Vec<&'p Arc<Resource>> {
-        sorted(policies.into_iter().filter(|policy| self.selects_inbound(policy, proxy, inbound)))
+    /// `None` if a gate is closed.
+    fn chooses<'r>(&'r self, policy: &'r Resource, proxy: &'r Resource) -> Option<Chooses<'r>> {
+        let dataplane = proxy.spec.get::<Dataplane>()?;
+        let (owner, top) = self.effective(policy, proxy)?;
+        Some(Chooses { owner, top, proxy, dataplane })
     }
 
     /// The reference that chooses proxies, and the resource it stands in; `None` if a gate is closed.
@@ -120,13 +118,6 @@ impl Selector<'_> {
             top => Some((policy, top)),
         }
     }
-}
-
-fn sorted<'p>(policies: impl Iterator<Item = &'p Arc<Resource>>) -> Vec<&'p Arc<Resource>> {
-    let mut ranked: Vec<_> =
-        policies.filter_map(|policy| Some((Precedence::of_policy(policy)?, policy))).collect();
-    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
-    ranked.into_iter().map(|(_, policy)| policy).collect()
 }
 
 /// Producers write for callers in every zone; other policies of a zone stay in it.
@@ -159,6 +150,13 @@ struct Chooses<'a> {
 }
 
 impl Chooses<'_> {
+    fn anything(&self) -> bool {
+        self.dataplane.inbounds().iter().any(|inbound| self.inbound(inbound))
+            || self.dataplane.listeners().iter().any(|listener| self.listener(&listener.section_name()))
+            || self.gateway()
+            || self.caller()
+    }
+
     fn inbound(&self, inbound: &Inbound) -> bool {
         let Some(top) = self.top else { return true };
         match top.kind {
@@ -229,6 +227,10 @@ fn has_labels(reference: &TargetRef, resource: &Resource) -> bool {
 fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
     if reference.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
         return has_labels(reference, resource);
+    }
+    // Most policies mean another resource, which can be told before an identifier is made.
+    if reference.name.as_deref().unwrap_or_default() != resource.display_name() {
+        return false;
     }
     let label = |name| owner.label(name).unwrap_or_default();
     let place =

@@ -13,6 +13,22 @@ use serde_json::{Map, Value};
 
 use crate::order::Precedence;
 
+/// A policy with its view. Making the view turns the whole policy into JSON, so it is made once per
+/// version of the policy and shared by all proxies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub resource: Arc<Resource>,
+    pub view: PolicyView,
+}
+
+impl Policy {
+    /// `None` for kinds that are no policies with a `targetRef`.
+    pub fn of(resource: Arc<Resource>) -> Option<Policy> {
+        let view = PolicyView::of(&resource)?;
+        Some(Policy { resource, view })
+    }
+}
+
 /// A policy of any kind, ready to be ordered and merged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyView {

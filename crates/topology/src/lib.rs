@@ -22,4 +22,4 @@ pub mod state;
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
-pub use state::{Affected, Change, MeshUpdate, State};
+pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use policy::Policy;
 use resources::{
     Key, Kind, Labels, Resource,
     kinds::{
@@ -27,7 +28,7 @@ pub struct MeshSnapshot {
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     /// The ports of every MeshService, MeshExternalService and MeshMultiZoneService, in the order of its spec.
     pub services: OrdMap<Key, Arc<[DestinationId]>>,
-    pub policies: OrdMap<Key, Arc<Resource>>,
+    pub policies: OrdMap<Key, Arc<Policy>>,
 }
 
 /// Mutual TLS by the mesh's own certificate authority.
@@ -58,6 +59,11 @@ impl Mtls {
 impl MeshSnapshot {
     /// The policies of a kind, sorted by name.
     pub fn policies_of(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> + Clone {
+        self.viewed(kind).map(|policy| &policy.resource)
+    }
+
+    /// The policies of a kind with their views, sorted by name.
+    pub fn viewed(&self, kind: Kind) -> impl Iterator<Item = &Arc<Policy>> + Clone {
         of_kind(&self.policies, kind).map(|(_, policy)| policy)
     }
 
@@ -101,8 +107,8 @@ impl PartialEq for MeshSnapshot {
             && self.destinations == other.destinations
             && self.endpoints == other.endpoints
             && self.services == other.services
-            && all_look_same(&self.dataplanes, &other.dataplanes)
-            && all_look_same(&self.policies, &other.policies)
+            && all_look_same(&self.dataplanes, &other.dataplanes, |dataplane| dataplane)
+            && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
     }
 }
 
@@ -112,8 +118,12 @@ fn of_kind<V>(map: &OrdMap<Key, V>, kind: Kind) -> impl Iterator<Item = (&Key, &
     map.range(first..).take_while(move |(key, _)| key.kind == kind)
 }
 
-fn all_look_same<K: Ord>(a: &OrdMap<K, Arc<Resource>>, b: &OrdMap<K, Arc<Resource>>) -> bool {
-    a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
+fn all_look_same<K: Ord, V>(
+    a: &OrdMap<K, V>,
+    b: &OrdMap<K, V>,
+    resource: impl Fn(&V) -> &Arc<Resource>,
+) -> bool {
+    a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(resource(a), resource(b)))
 }
 
 /// Whether two versions of a resource are the same to a proxy.

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use policy::Policy;
 use resources::{Key, Kind, Resource};
 
 use crate::{DestinationId, MeshSnapshot};
@@ -21,7 +22,14 @@ pub type Change = (Key, Option<Arc<Resource>>);
 pub struct State {
     zone: Arc<str>,
     meshes: BTreeMap<Arc<str>, MeshState>,
-    built: u64,
+    made: Made,
+}
+
+/// How much was computed since the beginning.
+#[derive(Debug, Default)]
+struct Made {
+    destinations: u64,
+    views: u64,
 }
 
 /// A mesh after some changes; `snapshot` is `None` when the mesh is gone.
@@ -33,10 +41,12 @@ pub struct MeshUpdate {
 }
 
 /// Who must look again, as narrow as can be said. An empty one means that nothing a proxy sees changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Affected {
     /// Everybody in the mesh.
     pub everyone: bool,
+    /// Policies that changed. Whom they select, and whether their kind has an effect, is not known here.
+    pub policies: Vec<PolicyChange>,
     /// Proxies whose own Dataplane changed.
     pub proxies: BTreeSet<Arc<str>>,
     /// Destinations that appeared, disappeared or changed otherwise than in their endpoints.
@@ -46,6 +56,20 @@ pub struct Affected {
     pub appeared: bool,
     /// Destinations with other endpoints than before, and no other change.
     pub endpoints: BTreeSet<DestinationId>,
+}
+
+/// A policy before and after a change; `None` where it does not exist.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyChange {
+    pub old: Option<Arc<Policy>>,
+    pub new: Option<Arc<Policy>>,
+}
+
+impl PolicyChange {
+    /// The policy as it was and as it is.
+    pub fn versions(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.old.iter().chain(&self.new)
+    }
 }
 
 impl Affected {
@@ -77,7 +101,7 @@ impl State {
                 .meshes
                 .entry(name.clone())
                 .or_insert_with(|| MeshState::empty(name.clone(), self.zone.clone()));
-            updates.extend(mesh.apply(&changes, &mut self.built));
+            updates.extend(mesh.apply(&changes, &mut self.made));
             if mesh.is_empty() {
                 self.meshes.remove(name);
             }
@@ -91,6 +115,11 @@ impl State {
 
     /// How many destinations were computed since the beginning, for proving that cost follows change.
     pub fn destinations_built(&self) -> u64 {
-        self.built
+        self.made.destinations
+    }
+
+    /// How many views of policies were made since the beginning, for proving that one per version is.
+    pub fn views_made(&self) -> u64 {
+        self.made.views
     }
 }

@@ -187,6 +187,161 @@ async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_e
     assert_eq!(busy.world.encoded_since(&encoded), [(Type::Listener, CALLERS as u64 + 2)]);
 }
 
+/// A hundred servers of `web` that call nothing; every tenth is of team `x` and has the tag `version: 1`.
+struct Hundred {
+    world: World,
+    proxies: Vec<Proxy>,
+    /// How many were woken until the last look.
+    before: u64,
+}
+
+async fn hundred() -> Hundred {
+    let world = World::new();
+    world.put([mesh("default", "STRICT"), mesh("next-door", "STRICT")]).await;
+    let server = |i: usize| {
+        let mut tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "http" });
+        let labels: &[(&str, &str)] = if i.is_multiple_of(10) { &[("team", "x")] } else { &[] };
+        if i.is_multiple_of(10) {
+            tags["version"] = json!("1");
+        }
+        let inbounds = json!([{ "port": 80, "tags": tags }, { "port": 81, "name": "second", "tags": tags }]);
+        let networking = json!({ "address": format!("127.0.2.{i}"), "inbound": inbounds });
+        let key = Key::new(Kind::Dataplane, "default", &format!("web-{i}"));
+        resource(key, labels, json!({ "networking": networking }))
+    };
+    world.put((0..100).map(server)).await;
+    let mut proxies = Vec::new();
+    for i in 0..100 {
+        proxies.push(world.proxy("default", &format!("web-{i}")).await);
+    }
+    let before = world.push.woken();
+    Hundred { world, proxies, before }
+}
+
+impl Hundred {
+    /// Checks that these have something to do now, and how often they were woken for it.
+    async fn awake(&mut self, expect: &[usize], times: usize, what: &str) {
+        let mut busy = Vec::new();
+        for (i, proxy) in self.proxies.iter_mut().enumerate() {
+            if proxy.turn().await == Work::Everything {
+                busy.push(i);
+            }
+        }
+        let woken = self.world.push.woken();
+        assert_eq!((busy.as_slice(), woken - self.before), (expect, times as u64), "{what}");
+        self.before = woken;
+    }
+
+    /// Checks that storing this wakes these proxies and no other.
+    async fn put_wakes<const N: usize>(&mut self, resources: [Resource; N], expect: &[usize]) {
+        let what = format!("{:?}", resources.iter().map(|r| (&r.key, r.spec.to_json())).collect::<Vec<_>>());
+        self.world.put(resources).await;
+        self.awake(expect, expect.len(), &what).await;
+    }
+
+    async fn delete_wakes(&mut self, kind: Kind, name: &str, expect: &[usize]) {
+        self.world.delete(kind, "default", name).await;
+        self.awake(expect, expect.len(), name).await;
+    }
+}
+
+fn timeout(mesh: &str, name: &str, top: serde_json::Value, to: serde_json::Value) -> Resource {
+    let entry = json!({ "targetRef": to, "default": { "idleTimeout": "7s" } });
+    let spec = json!({ "targetRef": top, "to": [entry] });
+    resource(Key::new(Kind::MeshTimeout, mesh, name), &[], spec)
+}
+
+#[tokio::test]
+async fn a_policy_wakes_whom_it_selected_before_and_whom_it_selects_now() {
+    let mut hundred = hundred().await;
+    let all: Vec<usize> = (0..100).collect();
+    let tenths: Vec<usize> = (0..100).step_by(10).collect();
+    let with = |mut more: Vec<usize>| {
+        more.extend(&tenths);
+        more.sort_unstable();
+        more
+    };
+    for (top, expect) in [
+        (json!({ "kind": "Dataplane", "name": "web-7" }), vec![7]),
+        (json!({ "kind": "Dataplane", "name": "web-8" }), vec![7, 8]),
+        (json!({ "kind": "Dataplane", "name": "web-8", "sectionName": "second" }), vec![8]),
+        (json!({ "kind": "Dataplane", "name": "web-9", "sectionName": "third" }), vec![8]),
+        (json!({ "kind": "Dataplane", "name": "nobody" }), vec![]),
+        (json!({ "kind": "Dataplane", "labels": { "team": "x" } }), tenths.clone()),
+        (json!({ "kind": "MeshSubset", "tags": { "version": "1" } }), tenths.clone()),
+        (json!({ "kind": "Dataplane", "name": "web-7" }), with(vec![7])),
+        (json!({ "kind": "MeshService", "name": "web" }), all.clone()),
+        (json!({ "kind": "Mesh", "proxyTypes": ["Gateway"] }), all.clone()),
+        (json!({ "kind": "Mesh" }), all.clone()),
+        (json!({ "kind": "Dataplane", "name": "web-7" }), all),
+    ] {
+        hundred.put_wakes([timeout("default", "p", top, json!({ "kind": "Mesh" }))], &expect).await;
+    }
+    hundred.delete_wakes(Kind::MeshTimeout, "p", &[7]).await;
+    let mesh = json!({ "kind": "Mesh" });
+    hundred.put_wakes([timeout("next-door", "p", mesh.clone(), mesh)], &[]).await;
+}
+
+#[tokio::test]
+async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
+    let mut hundred = hundred().await;
+    let balancing = json!({ "to": [{ "targetRef": { "kind": "Mesh" },
+        "default": { "loadBalancer": { "type": "Random" } } }] });
+    let abort = json!({ "abort": { "httpStatus": 500, "percentage": 50 } });
+    let fault = json!({ "rules": [{ "default": { "http": [abort] } }] });
+    for (kind, spec) in [
+        (Kind::MeshLoadBalancingStrategy, balancing),
+        (Kind::MeshFaultInjection, fault),
+        (Kind::MeshProxyPatch, json!({ "default": { "appendModifications": [] } })),
+        (Kind::VirtualOutbound, json!({})),
+    ] {
+        hundred.put_wakes([resource(Key::new(kind, "default", "p"), &[], spec)], &[]).await;
+        hundred.delete_wakes(kind, "p", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_route_wakes_whom_it_selects_and_those_whose_policies_speak_of_routes() {
+    let mut hundred = hundred().await;
+    let all: Vec<usize> = (0..100).collect();
+    let dataplane = |i: usize| json!({ "kind": "Dataplane", "name": format!("web-{i}") });
+    let route = |i: usize| {
+        let key = Key::new(Kind::MeshHTTPRoute, "default", "r");
+        resource(key, &[], json!({ "targetRef": dataplane(i), "to": [] }))
+    };
+    hundred.put_wakes([route(1)], &[1]).await;
+    let named = json!({ "kind": "MeshHTTPRoute", "name": "r" });
+    hundred.put_wakes([timeout("default", "of-the-route", dataplane(2), named.clone())], &[2]).await;
+    hundred.put_wakes([route(3)], &[1, 2, 3]).await;
+
+    // Whoever is selected through a route is not followed further.
+    hundred.put_wakes([timeout("default", "through", named, json!({ "kind": "Mesh" }))], &all).await;
+    hundred.put_wakes([route(4)], &all).await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_woken_late_has_missed_no_policy() {
+    let mut hundred = hundred().await;
+    let dataplane = |i: usize| json!({ "kind": "Dataplane", "name": format!("web-{i}") });
+    // Selected in between, and not any more when its turn comes.
+    for i in [7, 8, 9] {
+        hundred.world.put([timeout("default", "p", dataplane(i), json!({ "kind": "Mesh" }))]).await;
+    }
+    hundred.awake(&[7, 8, 9], 5, "two of them twice").await;
+    // Its labels and the policy that selects it by them come in one batch.
+    let team = json!({ "kind": "Dataplane", "labels": { "team": "y" } });
+    let policy = timeout("default", "q", team, json!({ "kind": "Mesh" }));
+    hundred.put_wakes([dataplane_of_team(&[("team", "y")]), policy], &[5]).await;
+    hundred.put_wakes([dataplane_of_team(&[])], &[5]).await;
+    hundred.delete_wakes(Kind::MeshTimeout, "q", &[]).await;
+}
+
+fn dataplane_of_team(team: &[(&str, &str)]) -> Resource {
+    let inbound = json!([{ "port": 80, "tags": { "kuma.io/service": "web" } }]);
+    let spec = json!({ "networking": { "address": "127.0.2.5", "inbound": inbound } });
+    resource(Key::new(Kind::Dataplane, "default", "web-5"), team, spec)
+}
+
 #[tokio::test]
 async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
     let world = World::new();

@@ -14,7 +14,10 @@ use store::Write as Stored;
 use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
-type Write = (u8, u8, Option<[u8; 4]>);
+type Write = (u8, u8, Option<Content>);
+
+/// The second number says whom it selects, if it is a policy.
+type Content = ([u8; 4], u8);
 
 /// Some writes in one batch, and which proxies get their turn afterwards.
 type Step = (Vec<Write>, u8);
@@ -22,8 +25,8 @@ type Step = (Vec<Write>, u8);
 const PROXIES: u8 = 4;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let content = prop::option::weighted(0.85, prop::array::uniform4(0u8..4));
-    let write = (0u8..20, 0u8..PROXIES, content);
+    let content = prop::option::weighted(0.85, (prop::array::uniform4(0u8..4), 0u8..12));
+    let write = (0u8..22, 0u8..PROXIES, content);
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
@@ -31,7 +34,7 @@ fn key(kind: Kind, name: &str) -> Key {
     Key::new(kind, "default", name)
 }
 
-fn built(kind: u8, name: u8, content: [u8; 4]) -> Resource {
+fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
     match kind {
         0 => mesh("default", ["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]),
         1..=6 => random_dataplane(name, content),
@@ -42,16 +45,38 @@ fn built(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             let spec = json!({ "mTLS": { "issuedBackend": certified } });
             resource(key(Kind::DataplaneInsight, &format!("dp-{name}")), &[], spec)
         }
-        16 | 17 => random_route(Kind::MeshHTTPRoute, name, content),
-        18 => random_route(Kind::MeshTCPRoute, name, content),
-        19 => random_timeout(name, content),
+        16 | 17 => for_some(whom, name, random_route(Kind::MeshHTTPRoute, name, content)),
+        18 => for_some(whom, name, random_route(Kind::MeshTCPRoute, name, content)),
+        19..=21 => for_some(whom, name, random_timeout(name, content)),
         _ => {
             let from = json!({ "targetRef": { "kind": "MeshSubset", "tags": tags(content[0]) },
                 "default": { "action": if content[1] < 2 { "Allow" } else { "Deny" } } });
-            let spec = json!({ "targetRef": { "kind": "Mesh" }, "from": [from] });
-            resource(key(Kind::MeshTrafficPermission, &format!("p-{name}")), &[], spec)
+            let spec = json!({ "from": [from] });
+            let policy = resource(key(Kind::MeshTrafficPermission, &format!("p-{name}")), &[], spec);
+            for_some(whom, name, policy)
         }
     }
+}
+
+/// The policy, written for some proxies in one of the many ways of saying so.
+fn for_some(whom: u8, name: u8, policy: Resource) -> Resource {
+    let mut spec = policy.spec.to_json();
+    spec["targetRef"] = match whom {
+        0 => json!({ "kind": "Mesh" }),
+        1 => json!({ "kind": "Mesh", "proxyTypes": ["Gateway"] }),
+        2 => json!({ "kind": "Dataplane", "name": "dp-0" }),
+        3 => json!({ "kind": "Dataplane", "name": "dp-1" }),
+        4 => json!({ "kind": "Dataplane", "name": "dp-1", "sectionName": "web" }),
+        5 => json!({ "kind": "Dataplane", "labels": { "team": "x" } }),
+        6 => json!({ "kind": "Dataplane", "labels": { "team": "x" }, "sectionName": "81" }),
+        7 => json!({ "kind": "MeshSubset", "tags": { "version": "1" } }),
+        8 => json!({ "kind": "MeshService", "name": "a" }),
+        9 => json!({ "kind": "MeshServiceSubset", "name": "b", "tags": { "version": "*" } }),
+        10 => json!({ "kind": "MeshHTTPRoute", "name": format!("r-{name}") }),
+        _ => json!({ "kind": "Dataplane" }),
+    };
+    let shadow: &[(&str, &str)] = if whom == 11 { &[("kuma.io/effect", "shadow")] } else { &[] };
+    resource(policy.key, shadow, spec)
 }
 
 fn tags(seed: u8) -> Value {
@@ -158,7 +183,7 @@ fn random_route(kind: Kind, name: u8, [target, backend, weight, how]: [u8; 4]) -
         3 => json!({ "kind": "MeshService", "labels": { "team": "x" } }),
         _ => json!({ "kind": "MeshService", "name": format!("s-{target}") }),
     };
-    let spec = json!({ "targetRef": { "kind": "Mesh" }, "to": [{ "targetRef": to, "rules": [rule] }] });
+    let spec = json!({ "to": [{ "targetRef": to, "rules": [rule] }] });
     resource(key(kind, &format!("r-{name}")), &[], spec)
 }
 
@@ -174,7 +199,7 @@ fn random_timeout(name: u8, [target, section, how, seconds]: [u8; 4]) -> Resourc
     };
     let conf =
         json!({ "idleTimeout": format!("{seconds}s"), "http": { "requestTimeout": format!("{seconds}s") } });
-    let spec = json!({ "targetRef": { "kind": "Mesh" }, "to": [{ "targetRef": target, "default": conf }] });
+    let spec = json!({ "to": [{ "targetRef": target, "default": conf }], "rules": [{ "default": conf }] });
     resource(key(Kind::MeshTimeout, &format!("t-{name}")), &[], spec)
 }
 
@@ -274,6 +299,36 @@ async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Proxy {
             }
             () = ending.begun() => return proxy,
         }
+    }
+}
+
+/// Proxies work all the time, while policies change whom they are for, and Dataplanes their labels.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_missed_by_proxies_that_policies_start_and_cease_to_select() {
+    let world = World::new();
+    world.put([mesh("default", "STRICT"), random_service(0, [0; 4])]).await;
+    world.put((0..PROXIES).map(|name| random_dataplane(name, [name, 0, 0, 0]))).await;
+    let ending = Shutdown::default();
+    let live = |name| live(world.push.clone(), traits("default", &format!("dp-{name}")), ending.clone());
+    let proxies: Vec<_> = (0..PROXIES).map(|name| tokio::spawn(live(name))).collect();
+    for round in 0..300u16 {
+        let [a, b, c] = [round % 4, round / 4 % 4, round / 16 % 4].map(|digit| digit as u8);
+        let kind = [1, 14, 16, 19][usize::from(a)];
+        let whom = (round % 11) as u8;
+        let resource = built(kind, b, ([b, c, 0, a], whom));
+        let known = world.store.snapshot().unwrap().get(&resource.key).map(|old| old.version);
+        let write = match known {
+            Some(expected) => Stored::Update { resource, expected },
+            None => Stored::Create(resource),
+        };
+        // Not waited for, so that some rounds are of several writes and others of one.
+        world.store.write(vec![write]).await.unwrap();
+    }
+    world.push.caught_up().await;
+    ending.begin();
+    for proxy in proxies {
+        let proxy = proxy.await.unwrap();
+        same(&proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
     }
 }
 

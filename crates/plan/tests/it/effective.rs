@@ -98,7 +98,7 @@ spec: { to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Rando
     assert!(effective.policies(kind).is_empty());
     assert!(effective.outbound(kind).rules.is_empty());
     let selected = |kind| {
-        let policy = mesh.policies.get(&Key::new(kind, "default", "all")).unwrap();
+        let policy = &mesh.policies.get(&Key::new(kind, "default", "all")).unwrap().resource;
         let names: Vec<&str> = effective::selected(&mesh, policy).into_iter().map(|d| d.name()).collect();
         names.join(",")
     };

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use policy::{Selection, Selector};
+use policy::{Policy, Selection, Selector};
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
 
@@ -35,9 +35,17 @@ fn sidecar() -> Arc<Resource> {
 const HERE: &[(&str, &str)] =
     &[("kuma.io/origin", "zone"), ("kuma.io/zone", "east"), ("k8s.kuma.io/namespace", "shop")];
 
+/// Whoever asks only whether a policy applies gets the same answer.
+#[track_caller]
+fn selection(policy: &Resource, proxy: &Resource) -> Selection {
+    let found = Selector::default().select(policy, proxy);
+    assert_eq!(Selector::default().selects(policy, proxy), !found.is_empty(), "{policy:?}");
+    found
+}
+
 #[track_caller]
 fn selects(with: &[(&str, &str)], top: Value, expect: &[usize]) {
-    let found = Selector::default().select(&policy(with, top.clone()), &sidecar());
+    let found = selection(&policy(with, top.clone()), &sidecar());
     assert_eq!(found, Selection { inbounds: expect.to_vec(), ..Selection::default() }, "{top}");
 }
 
@@ -77,7 +85,7 @@ fn a_proxy_that_only_calls_is_chosen_as_a_whole() {
         (json!({"kind": "Dataplane", "labels": {"app": "job"}, "sectionName": "http"}), false),
         (json!({"kind": "MeshSubset"}), false),
     ] {
-        let found = Selector::default().select(&policy(&[], top.clone()), &proxy);
+        let found = selection(&policy(&[], top.clone()), &proxy);
         assert_eq!(found, Selection { caller: expect, ..Selection::default() }, "{top}");
     }
 }
@@ -137,7 +145,7 @@ fn delegated_gateways_and_zone_proxy_listeners_are_selected_as_such() {
         (json!({"kind": "MeshSubset", "tags": {"kuma.io/service": "edge"}}), true),
         (json!({"kind": "MeshService", "name": "web"}), false),
     ] {
-        let found = Selector::default().select(&policy(&[], top.clone()), &gateway);
+        let found = selection(&policy(&[], top.clone()), &gateway);
         assert_eq!(found, Selection { gateway: expect, ..Selection::default() }, "{top}");
     }
     let zone_proxy = dataplane(
@@ -152,7 +160,7 @@ fn delegated_gateways_and_zone_proxy_listeners_are_selected_as_such() {
         (json!({"kind": "Dataplane", "sectionName": "10002"}), vec![1]),
         (json!({"kind": "MeshSubset"}), vec![]),
     ] {
-        let found = Selector::default().select(&policy(&[], top.clone()), &zone_proxy);
+        let found = selection(&policy(&[], top.clone()), &zone_proxy);
         assert_eq!(found, Selection { listeners: expect, ..Selection::default() }, "{top}");
     }
 }
@@ -177,13 +185,17 @@ fn a_policy_on_a_route_selects_the_proxies_of_the_route() {
     );
 }
 
-fn named(name: &str, with: &[(&str, &str)], top: Value) -> Arc<Resource> {
+fn named(name: &str, with: &[(&str, &str)], top: Value) -> Arc<Policy> {
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]);
-    resource(Kind::MeshTrafficPermission, name, with, json!({"targetRef": top, "from": from}))
+    prepared(resource(Kind::MeshTrafficPermission, name, with, json!({"targetRef": top, "from": from})))
 }
 
-fn names(policies: Vec<&Arc<Resource>>) -> Vec<&str> {
-    policies.into_iter().map(|policy| policy.name()).collect()
+fn prepared(policy: Arc<Resource>) -> Arc<Policy> {
+    Arc::new(Policy::of(policy).unwrap())
+}
+
+fn names(policies: Vec<&Arc<Policy>>) -> Vec<&str> {
+    policies.into_iter().map(|policy| policy.resource.name()).collect()
 }
 
 #[test]
@@ -201,14 +213,15 @@ fn policies_of_a_proxy_come_in_order_of_precedence() {
     let selector = Selector::default();
     assert_eq!(names(selector.for_proxy(&policies, &web)), ["mtp-2", "mtp-4", "mtp-3", "mtp-1"]);
     let second = crate::support::inbound(&web, 1);
-    assert_eq!(names(selector.for_inbound(&policies, &web, second)), ["mtp-2", "mtp-3"]);
+    let of_second = policies.iter().filter(|policy| selector.selects_inbound(&policy.resource, &web, second));
+    assert_eq!(names(of_second.collect()), ["mtp-2", "mtp-3"]);
 }
 
 #[test]
 fn tags_of_several_inbounds_do_not_add_up() {
     let subset = json!({"kind": "MeshSubset", "tags": {"version": "v1", "env": "dev", "team": "mesh"}});
     let apart = proxy("a", &[&[("version", "v1")], &[("env", "dev")], &[("team", "mesh")]]);
-    assert!(Selector::default().select(&named("p", &[], subset), &apart).is_empty());
+    assert!(Selector::default().select(&named("p", &[], subset).resource, &apart).is_empty());
 }
 
 #[test]
@@ -224,7 +237,7 @@ fn references_to_dataplanes_are_ordered_from_labels_to_name_with_section() {
 
 #[test]
 fn of_two_policies_for_the_mesh_the_alphabetically_first_comes_last() {
-    let policies = [mtp("default-demo-app", json!({})), mtp("default-demo-app-b", json!({}))];
+    let policies = ["default-demo-app", "default-demo-app-b"].map(|name| prepared(mtp(name, json!({}))));
     assert_eq!(
         names(Selector::default().for_proxy(&policies, &sidecar())),
         ["default-demo-app-b", "default-demo-app"]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use imbl::OrdMap;
+use policy::Policy;
 use resources::{
     Key, Kind, Resource,
     kinds::{
@@ -18,7 +19,7 @@ use resources::{
 };
 
 use super::{
-    Affected, Change, MeshUpdate,
+    Affected, Change, Made, MeshUpdate, PolicyChange,
     index::{Index, Subject},
 };
 use crate::{
@@ -39,7 +40,7 @@ pub struct MeshState {
     /// Dataplanes that have a certificate.
     certified: BTreeSet<Arc<str>>,
     services: BTreeMap<Key, Arc<Resource>>,
-    policies: OrdMap<Key, Arc<Resource>>,
+    policies: OrdMap<Key, Arc<Policy>>,
     /// How many Dataplanes want each set of tags.
     wanted_tags: BTreeMap<Arc<Tags>, usize>,
     index: Index,
@@ -79,29 +80,29 @@ impl MeshState {
             && self.policies.is_empty()
     }
 
-    /// Folds changes in and counts the destinations it had to compute.
-    pub fn apply(&mut self, changes: &[&Change], counter: &mut u64) -> Option<MeshUpdate> {
+    /// Folds changes in and counts what it had to compute.
+    pub fn apply(&mut self, changes: &[&Change], made: &mut Made) -> Option<MeshUpdate> {
         let mut round = Round::default();
         for (key, value) in changes {
-            self.take(key, value.as_ref(), &mut round);
+            self.take(key, value.as_ref(), &mut round, made);
         }
         // Services come before those that consist of services, so nothing is computed twice.
         while let Some(subject) = round.dirty.pop_first() {
-            if self.rebuild(&subject, &mut round.affected, counter) {
+            if self.rebuild(&subject, &mut round.affected, made) {
                 round.dirty.extend(self.made_of(&subject));
             }
         }
         self.publish(round)
     }
 
-    fn take(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+    fn take(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round, made: &mut Made) {
         match key.kind {
             Kind::Mesh => self.take_mesh(value, round),
             Kind::Dataplane => self.take_dataplane(key, value, round),
             Kind::DataplaneInsight => self.take_insight(key, value, round),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
-            kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round),
+            kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
             _ => {}
         }
     }
@@ -228,21 +229,26 @@ impl MeshState {
         service.map(|service| self.zones.subjects_of(service)).unwrap_or_default()
     }
 
-    fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        if seen_alike(self.policies.get(key), value) {
+    fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round, made: &mut Made) {
+        if seen_alike(self.policies.get(key).map(|policy| &policy.resource), value) {
             return;
         }
-        round.affected.everyone = true;
-        match value {
+        // Kinds that select no proxies, such as VirtualOutbound, have no view and are nothing to a proxy.
+        let new = value.and_then(|policy| Policy::of(policy.clone())).map(Arc::new);
+        made.views += u64::from(new.is_some());
+        let old = match &new {
             Some(policy) => self.policies.insert(key.clone(), policy.clone()),
             None => self.policies.remove(key),
         };
+        if old.is_some() || new.is_some() {
+            round.affected.policies.push(PolicyChange { old, new });
+        }
     }
 
     /// Computes what a subject offers now, and what that changes; `false` when it offers the same.
-    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, counter: &mut u64) -> bool {
+    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, made: &mut Made) -> bool {
         let offered = self.build(subject);
-        *counter += offered.as_ref().map_or(0, |offered| offered.len() as u64);
+        made.destinations += offered.as_ref().map_or(0, |offered| offered.len() as u64);
         self.list_ports(subject, offered.as_deref(), affected);
 
         let exists = offered.is_some();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use policy::Policy;
 use resources::{Kind, Resource};
 use serde_json::json;
-use topology::{Affected, Change, State};
+use topology::{Affected, Change, PolicyChange, State};
 
 use crate::fixtures::{
     calling, dataplane, gone, insight, mesh, present, resource, service, serving, spelled, state, with_status,
@@ -24,8 +25,13 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
     let updates = state.apply(&[change]);
     let mut words = Vec::new();
     for update in updates {
-        let Affected { everyone, proxies, destinations, appeared, endpoints } = update.affected;
+        let Affected { everyone, policies, proxies, destinations, appeared, endpoints } = update.affected;
         words.extend(everyone.then(|| "everyone".to_owned()));
+        words.extend(policies.iter().map(|PolicyChange { old, new }| {
+            let seen = |policy: &Option<Arc<Policy>>| policy.as_ref().map_or(0, |p| p.resource.version);
+            let key = &old.as_ref().or(new.as_ref()).unwrap().resource.key;
+            format!("{} {} from {} to {}", key.kind.name(), key.name, seen(old), seen(new))
+        }));
         words.extend(proxies.iter().map(|name| format!("proxy {name}")));
         words.extend(destinations.iter().map(|id| format!("destination {}", spelled(id))));
         words.extend(appeared.then(|| "appeared".to_owned()));
@@ -109,16 +115,61 @@ fn tags_that_somebody_starts_to_call_concern_the_caller() {
 }
 
 #[test]
-fn the_mesh_and_its_policies_concern_everyone_but_only_mtls_changes_destinations() {
+fn the_mesh_concerns_everyone_but_only_mtls_changes_destinations() {
     let passthrough = json!({ "networking": { "outbound": { "passthrough": false } } });
     let mut plain = large();
     effect(&mut plain, present(mesh("")));
     let (words, built) = effect(&mut plain, present(resource(Kind::Mesh, "default", &[], passthrough)));
     assert_eq!((words, built), (vec!["everyone".to_owned()], 0));
-    let policy = resource(Kind::MeshTimeout, "p", &[], json!({}));
-    check(policy, &["everyone"], 0);
     let (words, built) = effect(&mut large(), present(mesh("")));
     assert_eq!((words.len(), built), (1 + 201, 201));
+}
+
+#[test]
+fn a_policy_concerns_whom_it_selected_before_and_whom_it_selects_now() {
+    let policy = |version, labels: &[(&str, &str)], spec| Resource {
+        version,
+        ..resource(Kind::MeshTimeout, "p", labels, spec)
+    };
+    let dataplane = json!({ "targetRef": { "kind": "Dataplane", "name": "dp-7" } });
+    let mut state = large();
+    let mut check = |change, expect: &[&str]| {
+        assert_eq!(effect(&mut state, change), (expect.iter().map(|&s| s.to_owned()).collect(), 0));
+    };
+    check(present(policy(1, &[], json!({}))), &["MeshTimeout p from 0 to 1"]);
+    check(present(policy(2, &[], json!({}))), &[]);
+    check(present(policy(3, &[("team", "x")], json!({}))), &["MeshTimeout p from 1 to 3"]);
+    let last = policy(4, &[], dataplane);
+    check(present(last.clone()), &["MeshTimeout p from 3 to 4"]);
+    check(gone(&last), &["MeshTimeout p from 4 to 0"]);
+    check(gone(&last), &[]);
+    // What selects no proxies is nothing to any of them.
+    check(present(resource(Kind::VirtualOutbound, "v", &[], json!({}))), &[]);
+}
+
+#[test]
+fn a_policy_write_makes_one_view_however_many_policies_and_proxies_there_are() {
+    let policy = |i: usize, labels: &[(&str, &str)]| {
+        let top = json!({ "kind": "Dataplane", "name": format!("dp-{i}") });
+        resource(Kind::MeshTimeout, &format!("p-{i:05}"), labels, json!({ "targetRef": top }))
+    };
+    for policies in [10, 1_000] {
+        let mut state = large();
+        state.apply(&(0..policies).map(|i| present(policy(i, &[]))).collect::<Vec<_>>());
+        assert_eq!(state.views_made(), policies as u64);
+        let before = state.mesh("default").unwrap().clone();
+        state.apply(&[present(policy(7, &[("team", "x")]))]);
+        assert_eq!(state.views_made(), policies as u64 + 1, "of {policies} policies");
+        let after = state.mesh("default").unwrap();
+        let pairs = before.policies.values().zip(after.policies.values());
+        assert_eq!(pairs.filter(|(a, b)| !Arc::ptr_eq(a, b)).count(), 1, "the others are shared");
+        // Neither do other changes make any.
+        effect(&mut state, present(policy(7, &[("team", "x")])));
+        effect(&mut state, present(serving("dp-7", "10.0.3.1", "s-7")));
+        effect(&mut state, present(mesh("")));
+        effect(&mut state, gone(&policy(7, &[])));
+        assert_eq!(state.views_made(), policies as u64 + 1);
+    }
 }
 
 #[test]
@@ -159,13 +210,13 @@ fn a_policy_write_copies_the_same_few_references_however_many_policies_there_are
     let copied = |policies: usize| {
         let mut state = state((0..policies).map(|i| policy(&format!("p-{i:05}"))).chain([mesh("STRICT")]));
         let before = state.mesh("default").unwrap().clone();
-        let references = |policy: &Arc<Resource>| Arc::strong_count(policy);
-        let counts: Vec<usize> = before.policies_of(Kind::MeshTimeout).map(references).collect();
+        let references = |policy: &Arc<Policy>| Arc::strong_count(policy);
+        let counts: Vec<usize> = before.viewed(Kind::MeshTimeout).map(references).collect();
         state.apply(&[present(policy("p-00003-and-a-half"))]);
         let after = state.mesh("default").unwrap();
         assert_eq!(after.policies_of(Kind::MeshTimeout).count(), policies + 1);
         assert!(before.dataplanes.ptr_eq(&after.dataplanes) && before.endpoints.ptr_eq(&after.endpoints));
-        before.policies_of(Kind::MeshTimeout).zip(counts).filter(|(p, count)| references(p) > *count).count()
+        before.viewed(Kind::MeshTimeout).zip(counts).filter(|(p, count)| references(p) > *count).count()
     };
     assert!(copied(10_000) <= copied(100), "{} of 10,000, {} of 100", copied(10_000), copied(100));
 }

@@ -16,7 +16,7 @@ use resources::{
 };
 use serde_json::{Value, json};
 use topology::{
-    Affected, Change, DestinationId, MeshSnapshot, State,
+    Affected, Change, DestinationId, MeshSnapshot, PolicyChange, State,
     matching::{self, Selector},
 };
 
@@ -171,6 +171,13 @@ fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Aff
     let endpoints = differing(&before.endpoints, &after.endpoints, |a, b| a == b);
     assert_eq!(affected.endpoints, &endpoints - &destinations);
     assert!(affected.appeared || before.services == after.services);
+    let policies = differing(&before.policies, &after.policies, |a, b| looks_same(&a.resource, &b.resource));
+    let changed = |change: &PolicyChange| change.versions().next().unwrap().resource.key.clone();
+    assert_eq!(affected.policies.iter().map(changed).collect::<BTreeSet<_>>(), policies);
+    for PolicyChange { old, new } in &affected.policies {
+        let key = &old.as_ref().or(new.as_ref()).unwrap().resource.key;
+        assert_eq!((old.as_ref(), new.as_ref()), (before.policies.get(key), after.policies.get(key)));
+    }
 }
 
 /// Who serves what, found without any index: everybody is asked about everything.
