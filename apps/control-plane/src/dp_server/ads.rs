@@ -256,7 +256,9 @@ impl<P: Protocol> Session<'_, P> {
 
     async fn push(&mut self, work: &Work) -> Result<(), Status> {
         if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
-            for problem in &next.plan.problems {
+            // Told once, not with every other change.
+            let before = self.current.as_ref().map_or(&[][..], |current| &current.plan.problems);
+            for problem in next.plan.problems.iter().filter(|problem| !before.contains(problem)) {
                 tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
             }
             self.current = Some(next);
