@@ -168,9 +168,8 @@ impl Inspect for Proxies {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
         self.in_effect(mesh, proxy, move |mesh, effective, dataplane| {
-            let plan = plan::for_proxy(mesh, &traits).ok();
-            let plan = plan.as_ref();
-            Ok(rules::Rules { snapshot: &snapshot, mesh, dataplane, effective, plan }.list())
+            let services = &rules::services_by_tags(mesh, &traits);
+            Ok(rules::Rules { snapshot: &snapshot, mesh, dataplane, effective, services }.list())
         })
         .await
     }

@@ -10,7 +10,7 @@ use api::inspect::rules::{
     RuleList, RuleOrigin, TagMatcher,
 };
 use plan::{
-    ProxyPlan,
+    ProxyTraits,
     effective::{Effective, KINDS, ports},
 };
 use policy::ClientMatch;
@@ -39,8 +39,22 @@ pub struct Rules<'a> {
     pub mesh: &'a MeshSnapshot,
     pub dataplane: &'a Resource,
     pub effective: &'a Effective<'a>,
-    /// `None` where the proxy cannot be planned.
-    pub plan: Option<&'a ProxyPlan>,
+    /// The services that the proxy knows by tags only.
+    pub services: &'a BTreeSet<String>,
+}
+
+/// The services that a proxy knows by tags only: none where every service is a resource.
+pub fn services_by_tags(mesh: &MeshSnapshot, traits: &ProxyTraits) -> BTreeSet<String> {
+    let mode = mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+    let plan = (mode != Some(MeshServicesMode::Exclusive)).then(|| plan::for_proxy(mesh, traits));
+    // A proxy that cannot be planned calls nobody.
+    let outbounds = plan.into_iter().flatten().flat_map(|plan| plan.outbounds);
+    outbounds
+        .filter_map(|outbound| match &outbound.destination {
+            DestinationId::Tags(tags) => tags.get(labels::SERVICE).cloned(),
+            DestinationId::Port(_) => None,
+        })
+        .collect()
 }
 
 impl Rules<'_> {
@@ -143,17 +157,6 @@ impl Rules<'_> {
 
     /// The confs of destinations that the proxy knows by tags only.
     fn service_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<ClientRule> {
-        let mode = self.mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
-        if mode == Some(MeshServicesMode::Exclusive) {
-            return Vec::new();
-        }
-        let outbounds = self.plan.into_iter().flat_map(|plan| &plan.outbounds);
-        let services: BTreeSet<&String> = outbounds
-            .filter_map(|outbound| match &outbound.destination {
-                DestinationId::Tags(tags) => tags.get(labels::SERVICE),
-                DestinationId::Port(_) => None,
-            })
-            .collect();
         let rule = |service: &String| {
             let merged = self.effective.for_service(kind, service)?;
             let matcher = TagMatcher { key: labels::SERVICE.to_owned(), not: false, value: service.clone() };
@@ -163,7 +166,7 @@ impl Rules<'_> {
                 matchers: vec![matcher],
             })
         };
-        services.into_iter().filter_map(rule).collect()
+        self.services.iter().filter_map(rule).collect()
     }
 
     /// What the routes of the proxy match, by the name that is made of it.
