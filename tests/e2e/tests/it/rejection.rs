@@ -110,3 +110,35 @@ fn a_listener_that_cannot_be_opened_is_told_with_its_resource_and_the_others_wor
         drop(somebody);
     }
 }
+
+#[test]
+fn of_what_envoy_quotes_nothing_is_told_and_nobody_is_blamed() {
+    let world = World::start(Setup::default());
+    let kumactl = Kumactl::of(&world.control_plane).unwrap();
+    let _servers = [world.service("web-1", "web", "http"), world.service("quoted-1", "quoted", "http")];
+    // A header that Envoy refuses, on the way to a destination that is called directly too.
+    let header = json!({"type": "RequestHeaderModifier",
+        "requestHeaderModifier": {"set": [{"name": "a", "value": "two\nlines"}]}});
+    let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": {
+        "filters": [header], "backendRefs": [{"kind": "MeshService", "name": "quoted", "port": 8080}]}});
+    let to = json!([{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [rule]}]);
+    let route = json!({"type": "MeshHTTPRoute", "mesh": "default", "name": "bad", "spec": {"to": to}});
+    world.put("/meshes/default/meshhttproutes/bad", &route);
+    for (name, variables) in [("older", &[][..]), ("newer", &[UNIFIED][..])] {
+        let targets = [by_reference("web"), by_reference("quoted")];
+        let (_proxy, address) = client_with(&world, name, &targets, variables);
+        eventually("the destination that is quoted", || answered_by(address, 10002) == "quoted-1").unwrap();
+        world.insight(name, |insight| {
+            let last = insight["subscriptions"].as_array().and_then(|all| all.last()).cloned();
+            let refused = last.unwrap_or_default()["status"]["rejections"].clone();
+            let message = refused[0]["message"].as_str().unwrap_or_default();
+            refused.as_array().is_some_and(|all| all.len() == 1)
+                && refused[0]["kri"] == "kri_msvc_default_default__web_main"
+                && message.contains("Proto constraint validation failed")
+                && message.contains("HeaderValueValidationError")
+                && !message.contains("two")
+        });
+        assert_eq!(status(&kumactl, name).0, Some(3));
+    }
+    assert!(!world.control_plane.log().contains("goo.gle"), "{}", world.control_plane.log());
+}
