@@ -45,6 +45,10 @@ pub async fn answer(
         proxy
             .authenticate(&context, &snapshot, token)
             .map_err(|status| (StatusCode::UNAUTHORIZED, status.message().to_owned()))?;
+        if is_replaced(&context, &proxy) {
+            tracing::info!(proxy = %proxy.key(), "is about to stop, and another one has taken its place");
+            return Ok(StatusCode::NO_CONTENT);
+        }
         let Some(draining) = snapshot.get(&proxy.key()).and_then(|stored| without_ready_inbounds(stored))
         else {
             return Ok(StatusCode::NO_CONTENT);
@@ -60,6 +64,15 @@ pub async fn answer(
         }
     }
     Err((StatusCode::CONFLICT, format!("{} is being changed by somebody else all the time", proxy.key())))
+}
+
+/// Whether the proxy runs twice, as when one with other settings is started before the first is stopped.
+/// Of two with one name it is the older that leaves, and the younger is to be called.
+fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
+    let key = proxy.key();
+    let connected = context.push.connected();
+    let own = connected.iter().filter(|it| *it.traits.mesh == *key.mesh && *it.traits.name == *key.name);
+    own.count() > 1
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.
