@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -16,7 +15,7 @@ use nix::{
 
 use testkit::postgres::Database;
 
-use crate::{Client, Profile, eventually, program};
+use crate::{Client, Profile, eventually, own_port, program};
 
 /// What a test wants to be different from `kuma-cp run` without configuration.
 #[derive(Debug, Clone)]
@@ -74,7 +73,8 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane that keeps its files in `work_dir` and waits until it is ready.
     pub fn start(work_dir: &Path, setup: Setup) -> anyhow::Result<ControlPlane> {
-        let [http_port, https_port, diagnostics_port, dp_port] = free_ports()?;
+        let (http_port, https_port, diagnostics_port, dp_port) =
+            (own_port()?, own_port()?, own_port()?, own_port()?);
         let mut setup = setup
             .with("KUMA_GENERAL_WORK_DIR", work_dir.display().to_string())
             .with("KUMA_API_SERVER_HTTP_PORT", http_port.to_string())
@@ -204,16 +204,4 @@ fn on_own_disk(program: &Path, work_dir: &Path, size: &str) -> Command {
 
 fn log_path(work_dir: &Path) -> PathBuf {
     work_dir.with_extension("log")
-}
-
-/// Ports that were free a moment ago; all are held while choosing, so they differ.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut held = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
-    }
-    Ok(ports)
 }

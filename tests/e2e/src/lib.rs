@@ -8,6 +8,7 @@ mod control_plane;
 pub mod discovery;
 mod envoy;
 pub mod grpc;
+mod ports;
 mod programs;
 pub mod prometheus;
 pub mod proxy;
@@ -16,6 +17,7 @@ pub mod service;
 pub use client::{Answer, Client};
 pub use control_plane::{ControlPlane, Setup};
 pub use envoy::envoy;
+pub use ports::own_port;
 pub use programs::{Kumactl, Profile, kumactl, program};
 
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use e2e::{
 };
 use serde_json::json;
 
-use crate::world::{UNIFIED, World, by_reference, client, load, load_answered};
+use crate::world::{UNIFIED, World, answered_by, by_reference, client, load, load_answered};
 
 /// Whom a MeshSubset of one service stands for may do this.
 fn permissions() -> serde_json::Value {
@@ -60,4 +60,29 @@ fn names_are_flipped_under_load_without_a_failed_request_and_permissions_stay() 
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
     let (calls, failures) = refusals;
     assert!(failures.is_empty(), "{} of {calls} calls were not refused: {failures:?}", failures.len());
+}
+
+#[test]
+fn a_proxy_that_is_started_again_before_it_is_stopped_stays_in_service() {
+    let world = World::start(Setup::default());
+    let app = Service::start("web-1", "http", (own_address(), 9000).into()).unwrap();
+    let own = dataplane("web-1", "web", own_address(), "http", app.address);
+    // Clients keep their connections to the older proxy until it goes.
+    let soon = ("KUMA_DATAPLANE_DRAIN_TIME", "2s");
+    let mut proxy = world.proxy_with(&own, &[soon]);
+    let (_client, address) = client(&world, "client", &[by_reference("web")]);
+    assert_eq!(answered_by(address, 10001), "web-1");
+    for variables in [&[soon, UNIFIED][..], &[soon][..]] {
+        let replacement = world.proxy_with(&own, variables);
+        eventually("the replacement to be connected", || {
+            replacement.stat("control_plane.connected_state").is_ok_and(|connected| connected == 1)
+        })
+        .unwrap();
+        proxy.terminate().unwrap();
+        assert!(proxy.ended().unwrap().success());
+        proxy = replacement;
+        assert_eq!(answered_by(address, 10001), "web-1");
+        let stored = world.control_plane.client().get("/meshes/default/dataplanes/web-1").unwrap().json();
+        assert_ne!(stored["networking"]["inbound"][0]["state"], "NotReady", "{stored:#}");
+    }
 }

@@ -4,11 +4,10 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    sync::atomic::{AtomicU16, Ordering},
 };
 
 use e2e::{
-    Setup, eventually,
+    Setup, eventually, own_port,
     proxy::{Proxy, own_address},
     service::{Service, call_tcp, dataplane, with_outbound},
 };
@@ -150,17 +149,10 @@ fn expected(case: &Case, mode: Mode, address: Ipv4Addr, ports: [u16; 2]) -> Row 
     }
 }
 
-/// A port nobody has, neither with IPv4 nor with IPv6, and which no outgoing connection is given.
-fn own_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
+/// Two ports for the parts of a proxy that have an IPv6 address.
+fn ports_with_ipv6() -> [u16; 2] {
     TcpListener::bind("[::1]:0").expect("this test needs a machine with an IPv6 loopback address");
-    let start = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
-    loop {
-        let port = start + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("::", port)).is_ok() {
-            return port;
-        }
-    }
+    [own_port().unwrap(), own_port().unwrap()]
 }
 
 /// A Dataplane with one inbound or outbound for each case of [`TABLE`].
@@ -217,7 +209,7 @@ impl Scene {
     fn set() -> Scene {
         let world = World::start(Setup::default());
         let (address, workload) = (own_address(), own_address());
-        let ports = [own_port(), own_port()];
+        let ports = ports_with_ipv6();
         let app = |(name, port): (&str, u16)| {
             let protocol = if name == "queue" { "tcp" } else { "http" };
             Service::start(name, protocol, (workload, port).into()).unwrap()
@@ -367,7 +359,7 @@ fn every_name_of_a_proxy_is_the_one_of_its_naming_mode() {
 fn passthrough_is_named_by_version_and_direction() {
     let world = World::start(Setup::default());
     let address = own_address();
-    let ports = [own_port(), own_port()];
+    let ports = ports_with_ipv6();
     let mut own = dataplane("redirected", "redirected", address, "http", (own_address(), 9001).into());
     own["networking"]["transparentProxying"] =
         json!({"redirectPortInbound": ports[0], "redirectPortOutbound": ports[1]});
