@@ -1,5 +1,7 @@
 //! Benchmarks. Speed is measured here, as numbers and ratios, and never asserted by a test.
 
+use std::process::Command;
+
 use crate::{envoy, prerequisites, run};
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -31,8 +33,7 @@ fn build(packages: &[&str]) -> anyhow::Result<()> {
     run::step("release build", run::cargo().args(["build", "--release", "--locked"]).args(packages))
 }
 
-fn measure(program: &str) -> std::process::Command {
-    let mut command = run::cargo();
-    command.args(["run", "--release", "--locked", "--package", "e2e", "--bin", program]);
-    command
+/// The program as it was built: `cargo run` would build it once more, without the others.
+fn measure(program: &str) -> Command {
+    Command::new(run::root().join("target/release").join(program))
 }
