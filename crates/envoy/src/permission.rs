@@ -29,11 +29,10 @@ use envoy_types::pb::{
 use policy::{ClientMatch, Effect, Permissions};
 use predicate::{PredicateList, SinglePredicate, single_predicate};
 use prost::{Message, Name};
-use resources::labels;
+use resources::{kinds::tags::ANY_VALUE, labels};
 
 use crate::proto::any;
 
-const ANY_VALUE: &str = "*";
 /// What a refusal is called when no rule matched.
 const NO_RULE: &str = "default";
 

@@ -1,6 +1,6 @@
 //! What a proxy should have.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::Bytes;
 
@@ -38,13 +38,26 @@ impl Type {
 }
 
 /// One encoded resource, shared by everybody who gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
     pub name: Arc<str>,
     /// A hash of the content: the same on every control plane and after every restart.
     pub version: u128,
     /// The protobuf message, without its `Any` around it.
     pub body: Bytes,
+}
+
+impl fmt::Debug for Encoded {
+    /// Some bodies hold private keys, which do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Encoded { name, .. } = self;
+        let (version, bytes) = (self.version_text(), self.body.len());
+        f.debug_struct("Encoded")
+            .field("name", name)
+            .field("version", &version)
+            .field("bytes", &bytes)
+            .finish()
+    }
 }
 
 impl Encoded {
