@@ -30,6 +30,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
+/// Mostly policies, in a mesh in which everybody is there already: whom does each of them concern?
+fn policies_in_a_full_mesh() -> impl Strategy<Value = Vec<Step>> {
+    let content = || (prop::array::uniform4(0u8..4), 0u8..12);
+    let policy = (14u8..22, 0u8..PROXIES, prop::option::weighted(0.8, content()));
+    let dataplane = (Just(1u8), 0u8..PROXIES, content().prop_map(Some));
+    let write = prop_oneof![5 => policy, 1 => dataplane];
+    let steps = prop::collection::vec((prop::collection::vec(write, 1..3), any::<u8>()), 1..16);
+    steps.prop_map(|steps| {
+        let everybody =
+            (0..PROXIES).flat_map(|i| [(1, i, Some(([i, 1, i % 3, 0], 0))), (7, i, Some(([i, 0, i, 2], 0)))]);
+        std::iter::once((everybody.collect(), u8::MAX)).chain(steps).collect()
+    })
+}
+
 fn key(kind: Kind, name: &str) -> Key {
     Key::new(kind, "default", name)
 }
@@ -280,6 +294,17 @@ proptest! {
 
     #[test]
     fn any_sequence_of_changes_ends_where_a_rebuild_from_scratch_does(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(follow(&steps));
+    }
+}
+
+proptest! {
+    // Each of them is long, and most of its writes matter to somebody.
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_policies_ends_where_a_rebuild_from_scratch_does(steps in policies_in_a_full_mesh()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(follow(&steps));
     }
