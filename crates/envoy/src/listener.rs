@@ -3,8 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use envoy_types::pb::envoy::{
-    config::{core::v3::TrafficDirection, listener::v3 as listener},
-    extensions::filters::listener::tls_inspector::v3::TlsInspector,
+    config::{core::v3::TrafficDirection, listener::v3 as listener, route::v3::Route},
+    extensions::filters::{
+        listener::tls_inspector::v3::TlsInspector, network::http_connection_manager::v3 as hcm,
+    },
 };
 use plan::{Admin, Inbound, Passthrough, Routing, ServerTls, is_http};
 use policy::ClientMatch;
@@ -129,13 +131,7 @@ impl InboundListener<'_> {
         asked.into_iter().chain([self.tcp()]).collect()
     }
 
-    fn http(
-        &self,
-        first: Option<
-            envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
-        >,
-        told_apart: bool,
-    ) -> listener::Filter {
+    fn http(&self, first: Option<hcm::HttpFilter>, told_apart: bool) -> listener::Filter {
         let Inbound { names, timeouts, clients, protocol, ipv6, .. } = self.inbound;
         let clients = if told_apart { clients.as_slice() } else { &[] };
         let all = route::of_clients(&names.cluster, timeouts.request, clients);
@@ -265,7 +261,7 @@ impl Part for AdminListener<'_> {
 }
 
 impl AdminListener<'_> {
-    fn chain(&self, route: envoy_types::pb::envoy::config::route::v3::Route) -> listener::FilterChain {
+    fn chain(&self, route: Route) -> listener::FilterChain {
         let names = &self.0.names;
         let handled = HttpFilter {
             stats: names.filter_stats.clone(),
