@@ -7,7 +7,7 @@ use e2e::Client;
 
 use crate::{COLLECTION, Filled, median, name, report::Row};
 
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 300;
 /// How many different resources are asked for at each size, evenly spread over the stored ones.
 const PLACES: usize = 64;
 const PAGE: usize = 100;

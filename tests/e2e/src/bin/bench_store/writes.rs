@@ -19,21 +19,29 @@ use crate::{COLLECTION, WINDOW, name, resource};
 /// How many commits it takes until SQLite's log is as long as it gets, after which a commit is cheaper.
 const WARM_UP: u64 = 2_000;
 
-/// Commits per second.
+/// So many writers through REST, and bare SQLite right before and after them, per second.
 pub struct Puts {
-    /// The best of several windows: what the disk reaches when nobody else uses it.
+    pub writers: usize,
+    pub rate: f64,
     pub raw: f64,
-    /// By number of writers.
-    pub through_rest: Vec<(usize, f64)>,
+}
+
+impl Puts {
+    pub fn of_raw(&self) -> f64 {
+        self.rate / self.raw
+    }
 }
 
 /// In turns with bare commits, as a disk is not the same all the time.
-pub fn measure(dir: &Path, client: &Client) -> anyhow::Result<Puts> {
+pub fn measure(dir: &Path, client: &Client) -> anyhow::Result<Vec<Puts>> {
     let mut sqlite = Raw::open(&dir.join("raw.db"))?;
-    let mut puts = Puts { raw: sqlite.commits_per_second()?, through_rest: Vec::new() };
+    let mut before = sqlite.commits_per_second()?;
+    let mut puts = Vec::new();
     for writers in [1, 8, 32] {
-        puts.through_rest.push((writers, puts_per_second(client, writers)));
-        puts.raw = puts.raw.max(sqlite.commits_per_second()?);
+        let rate = puts_per_second(client, writers);
+        let after = sqlite.commits_per_second()?;
+        puts.push(Puts { writers, rate, raw: f64::midpoint(before, after) });
+        before = after;
     }
     Ok(puts)
 }
