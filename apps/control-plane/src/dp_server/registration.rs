@@ -36,14 +36,30 @@ impl Registration {
         let connection = Connection::begin(proxy.key(), &context.instance_id, &proxy.metadata);
         let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
         for _ in 0..ATTEMPTS {
-            registration.store_dataplane().await?;
-            registration.context.insights.now(&registration.connection).await;
-            // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
-            if registration.proxy.own_dataplane.is_none() || registration.is_stored()? {
-                break;
+            match registration.record().await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(status) => {
+                    // The connection may be on record already. The Dataplane stays: the proxy tries again.
+                    registration.record_end();
+                    return Err(status);
+                }
             }
         }
         Ok(registration)
+    }
+
+    /// Stores what there is to store; says whether all of it is there.
+    async fn record(&self) -> Result<bool, Status> {
+        self.store_dataplane().await?;
+        self.context.insights.now(&self.connection).await;
+        // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
+        Ok(self.proxy.own_dataplane.is_none() || self.is_stored()?)
+    }
+
+    fn record_end(&self) {
+        self.connection.ended();
+        self.context.insights.at_once(&self.connection);
     }
 
     async fn store_dataplane(&self) -> Result<(), Status> {
@@ -120,8 +136,8 @@ impl Registration {
     pub fn end(self) {
         let shutdown = self.context.shutdown.clone();
         shutdown.clone().spawn(async move {
-            self.connection.ended();
-            self.context.insights.now(&self.connection).await;
+            self.record_end();
+            self.connection.settled().await;
             tokio::select! {
                 () = tokio::time::sleep(self.context.deregistration_delay) => self.leave().await,
                 // A control plane that restarts must not take its proxies' Dataplanes along.

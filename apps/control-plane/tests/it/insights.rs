@@ -308,6 +308,47 @@ async fn a_store_that_is_away_delays_reports_and_loses_none() {
     assert_eq!(stored.mtls.as_ref().unwrap().certificate_regenerations, 1);
 }
 
+/// A store that cannot be read once, after the first insight was written.
+struct Blinking {
+    store: Arc<dyn Store>,
+    blinked: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Blinking {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        let snapshot = self.store.snapshot()?;
+        if snapshot.of_kind(Kind::DataplaneInsight).count() > 0 && !self.blinked.swap(true, Ordering::Relaxed)
+        {
+            return Err(Error::Unavailable("it cannot be read".to_owned()));
+        }
+        Ok(snapshot)
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        self.store.write(batch).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_let_in_after_all_does_not_stay_online() {
+    let blinking = |store| Arc::new(Blinking { store, blinked: AtomicBool::new(false) }) as Arc<dyn Store>;
+    let server = Server::on(false, LONG, blinking).await;
+    let own = json!({
+        "type": "Dataplane", "mesh": "default", "name": "web", "networking": { "address": "127.0.2.1",
+            "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web" } }] }
+    });
+    let metadata = json!({ "dataplane.resource": own.to_string() });
+    let proxy = Proxy::identify("default.web", metadata).unwrap();
+    assert!(Registration::begin(server.context.clone(), proxy).await.is_err());
+    let ended = || last(&server.world.store, "web").disconnect_time.is_some();
+    eventually("its connection has ended on record", ended).await;
+}
+
 #[tokio::test]
 async fn connections_left_open_by_a_killed_control_plane_are_closed() {
     let server = server().await;

@@ -45,16 +45,26 @@ pub struct Server {
 
 impl Server {
     pub async fn new(tokens_required: bool, deregistration_delay: Duration) -> Server {
+        Server::on(tokens_required, deregistration_delay, |store| store).await
+    }
+
+    /// A server that sees its store through something else.
+    pub async fn on(
+        tokens_required: bool,
+        deregistration_delay: Duration,
+        through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
+    ) -> Server {
         let world = World::new();
+        let store = through(world.store.clone());
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();
         let names = ["localhost".to_owned(), "*.example.com".to_owned()];
         let pair = self_signed(Usage::Server, &names, &["127.0.0.1".parse().unwrap()], now).unwrap();
         let context = Arc::new(Context {
-            registrar: Arc::new(registrar(world.store.clone())),
+            registrar: Arc::new(registrar(store.clone())),
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
-            insights: insights::Writer::new(world.store.clone(), FLUSH, world.shutdown.clone()),
+            insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
             certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
             tokens_required,
             port: 5678,
