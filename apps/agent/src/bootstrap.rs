@@ -54,10 +54,8 @@ pub fn request(
         },
         "systemCaPath": system_bundle().unwrap_or_default(),
         "ipv6Enabled": settings.features.ipv6_enabled,
+        "readinessPort": proxy.readiness_port,
     });
-    if proxy.readiness_port != 0 {
-        request["readinessPort"] = proxy.readiness_port.into();
-    }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
     }

@@ -39,7 +39,8 @@ pub struct Request {
     version: Value,
     ca_cert: String,
     dynamic_metadata: Map<String, Value>,
-    readiness_port: u16,
+    /// 0 says that nobody reports readiness; left out, it is where this control plane's settings say.
+    readiness_port: Option<u16>,
     operating_system: String,
     features: Vec<String>,
     workdir: String,
@@ -58,7 +59,7 @@ impl Default for Request {
             version: Value::Null,
             ca_cert: String::new(),
             dynamic_metadata: Map::new(),
-            readiness_port: 0,
+            readiness_port: None,
             operating_system: String::new(),
             features: Vec::new(),
             workdir: String::new(),
@@ -237,7 +238,7 @@ fn metadata(context: &Context, request: &Request, dataplane: &Draft) -> Map<Stri
     put("dataplane.admin.port", admin_port.to_string().into());
     let workdir = request.workdir.trim_end_matches('/');
     put("dataplane.admin.socketPath", format!("{workdir}/{ADMIN_SOCKET}").into());
-    let readiness = if request.readiness_port == 0 { context.readiness_port } else { request.readiness_port };
+    let readiness = request.readiness_port.unwrap_or(context.readiness_port);
     put("dataplane.readinessReporter.port", readiness.to_string().into());
     put("features", request.features.clone().into());
     put("version", request.version.clone());

@@ -212,6 +212,15 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
 }
 
 #[tokio::test]
+async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
+    let server = Server::new(true, Duration::ZERO).await;
+    for (told, expect) in [(json!(0), "0"), (json!(null), "9902")] {
+        let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
+        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], json!(expect));
+    }
+}
+
+#[tokio::test]
 async fn names_follow_the_unified_naming_of_the_agent() {
     let server = Server::new(false, Duration::ZERO).await;
     let clusters = |bootstrap: &Value| -> Vec<String> {
