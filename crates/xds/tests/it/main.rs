@@ -4,6 +4,7 @@ mod conversation;
 mod delta;
 mod property;
 mod proxy;
+mod refusal;
 mod sotw;
 mod sotw_property;
 mod wire;
