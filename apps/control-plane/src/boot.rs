@@ -37,6 +37,8 @@ use crate::{
 /// How long open requests may take to finish when the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(15);
 
+/// An address in use, say, becomes free; what is really wrong need not be said often.
+const SECOND_TRY_AFTER: Duration = Duration::from_secs(30);
 /// How many proxies are let in at the same time when many come at once.
 const ADMITTED_AT_ONCE: usize = 16;
 /// How long a stream or a bootstrap may take to begin.
@@ -169,6 +171,7 @@ fn dp_context(
         admin_port: params.admin_port,
         readiness_port: params.readiness_port,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
+        second_try_after: SECOND_TRY_AFTER,
         instance_id,
         admission: Semaphore::new(ADMITTED_AT_ONCE),
         shutdown: shutdown.clone(),

@@ -38,6 +38,8 @@ pub struct Context {
     pub admin_port: u16,
     pub readiness_port: u16,
     pub deregistration_delay: Duration,
+    /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
+    pub second_try_after: Duration,
     pub instance_id: String,
     /// How many proxies may be let in at the same time.
     pub admission: Semaphore,

@@ -10,6 +10,7 @@ use axum::extract::{Request, State};
 use http::Response;
 use jiff::Timestamp;
 use resources::naming::{Kri, classify};
+use runtime::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -40,6 +41,8 @@ const MAX_MESSAGE: usize = 4 << 20;
 const TOKEN: &str = "authorization";
 /// How long a stream may stay silent before it has said whose it is.
 const INTRODUCTION: Duration = Duration::from_secs(30);
+/// How long at most until a proxy is sent again what it refuses.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
 pub async fn delta(State(context): State<Arc<Context>>, request: Request) -> Response<tonic::body::Body> {
     serve::<xds::delta::Stream>(context, request).await
@@ -65,6 +68,7 @@ trait Protocol: Send + Sync + 'static {
 
     fn on_request(&mut self, request: Self::Request) -> Vec<Action<Self::Response>>;
     fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<Self::Response>>;
+    fn retry(&mut self) -> Vec<Action<Self::Response>>;
     fn node(request: &Self::Request) -> Option<&Node>;
     fn identified_as(control_plane: &str) -> Self;
     fn status(&self) -> Vec<xds::Status>;
@@ -81,6 +85,9 @@ macro_rules! protocol {
             }
             fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<$response>> {
                 <$machine>::set_target(self, target)
+            }
+            fn retry(&mut self) -> Vec<Action<$response>> {
+                <$machine>::retry(self)
             }
             fn node(request: &$request) -> Option<&Node> {
                 request.node.as_ref()
@@ -171,6 +178,8 @@ async fn stream<P: Protocol>(
         token,
         context: context.clone(),
         unannounced: None,
+        second_try: None,
+        patience: Backoff::new(context.second_try_after, LONGEST_PATIENCE),
         secrets_as_of,
         secrets_changed,
     };
@@ -215,6 +224,9 @@ struct Session<'s, P: Protocol> {
     token: Option<String>,
     /// When to try again to tell others that the proxy listens.
     unannounced: Option<Instant>,
+    /// When to send again what the proxy refuses.
+    second_try: Option<Instant>,
+    patience: Backoff,
     secrets_as_of: u64,
     secrets_changed: watch::Receiver<SecretChanges>,
 }
@@ -238,6 +250,7 @@ impl<P: Protocol> Session<'_, P> {
                 }
                 () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => self.send_target().await?,
                 () = expiry(self.unannounced) => self.announce().await,
+                () = expiry(self.second_try) => self.try_again().await?,
             }
         }
     }
@@ -323,6 +336,23 @@ impl<P: Protocol> Session<'_, P> {
         }
     }
 
+    /// Sends once more what the proxy refuses: an address that was in use may be free by now.
+    async fn try_again(&mut self) -> Result<(), Status> {
+        self.second_try = None;
+        let actions = self.machine.retry();
+        self.perform(actions).await
+    }
+
+    /// Ends the tries once the proxy has all it should have.
+    fn stop_trying(&mut self) {
+        let has_all =
+            |status: &xds::Status| matches!(status.state(), xds::State::InSync | xds::State::NotRequested);
+        if self.machine.status().iter().all(has_all) {
+            self.second_try = None;
+            self.patience.reset();
+        }
+    }
+
     /// Lets the proxy's insight say where it stands, when that is news.
     fn report(&self) {
         let (before, now) = (self.registration.status(), Timestamp::now());
@@ -357,10 +387,16 @@ impl<P: Protocol> Session<'_, P> {
                     let gone = || Status::cancelled("the proxy is gone");
                     self.outgoing.send(Ok(response)).await.map_err(|_| gone())?;
                 }
-                Action::Acked { .. } => self.announce().await,
+                Action::Acked { .. } => {
+                    self.stop_trying();
+                    self.announce().await;
+                }
                 Action::Rejected { kind, names, message, .. } => {
                     let proxy = self.registration.proxy().key();
                     tracing::warn!(%proxy, ?kind, ?names, message, "the proxy rejected its configuration");
+                    if !names.is_empty() && self.second_try.is_none() {
+                        self.second_try = Some(Instant::now() + self.patience.next_delay());
+                    }
                 }
                 Action::Ignored { reason } => tracing::debug!(reason, "a discovery request without effect"),
                 Action::Close(error) => return Err(Status::invalid_argument(error.to_string())),

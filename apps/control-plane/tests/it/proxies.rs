@@ -48,6 +48,16 @@ impl Server {
         Server::on(tokens_required, deregistration_delay, |store| store).await
     }
 
+    /// A server that soon sends again what a proxy refuses.
+    pub async fn impatient() -> Server {
+        let mut server = Server::new(false, Duration::ZERO).await;
+        server.router = Router::new();
+        let context = Arc::get_mut(&mut server.context);
+        context.expect("nobody serves yet").second_try_after = Duration::from_millis(1);
+        server.router = dp_server::router(server.context.clone());
+        server
+    }
+
     /// A server that sees its store through something else.
     pub async fn on(
         tokens_required: bool,
@@ -71,6 +81,7 @@ impl Server {
             admin_port: 9901,
             readiness_port: 9902,
             deregistration_delay,
+            second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
             admission: Semaphore::new(1),
             shutdown: world.shutdown.clone(),

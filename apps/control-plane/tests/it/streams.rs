@@ -248,3 +248,17 @@ async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
     server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
     assert_eq!(bystander.response().await.0, Type::Endpoint);
 }
+
+#[tokio::test]
+async fn what_a_proxy_refuses_is_sent_again_until_it_takes_it() {
+    let server = Server::impatient().await;
+    server.world.put([dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
+    let mut stream = Stream::open(&server, None).await;
+    stream.ask(Type::Cluster, &[]).await;
+    let inbound = "localhost:80".to_owned();
+    let in_use = |name: &str| (name == inbound).then(|| format!("cluster(s) {inbound}: address in use"));
+    for _ in 0..3 {
+        assert_eq!(stream.judged(in_use).await, (Type::Cluster, vec![inbound.clone()]));
+    }
+    assert_eq!(stream.response().await, (Type::Cluster, vec![inbound]));
+}
