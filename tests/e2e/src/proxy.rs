@@ -19,7 +19,7 @@ use nix::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{ControlPlane, Profile, envoy, eventually, program};
+use crate::{ControlPlane, Profile, envoy, eventually, own_port, program};
 
 /// A loopback address no other part of this test run has.
 pub fn own_address() -> Ipv4Addr {
@@ -93,7 +93,7 @@ impl Proxy {
             .arg(work_dir.path())
             .args(["--concurrency", "1"])
             .env("ENVOY_BIN", envoy()?)
-            .env("KUMA_READINESS_PORT", "0")
+            .env("KUMA_READINESS_PORT", own_port()?.to_string())
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
