@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
-    mesh_service::{LabelSelector, Port},
+    mesh_service::{self, LabelSelector, Port},
     open_enum::OpenEnum,
     protocol::Protocol,
     service_status::{Address, Condition, HostnameGeneratorStatus, Vip},
@@ -77,6 +77,7 @@ impl Schema for MeshMultiZoneService {
                 found.add(path.field("appProtocol"), message);
             }
         }
+        mesh_service::check_names(&self.ports, &spec.field("ports"), found);
     }
 }
 

@@ -166,6 +166,23 @@ impl Port {
     }
 }
 
+/// Checks that no two ports have one section name, because they would have one KRI. Two ports without a
+/// name may have the same number, as in Kuma.
+pub(crate) fn check_names(ports: &[Port], path: &Path, found: &mut Violations) {
+    let parts = ports.iter().map(|port| (port.name.as_deref().unwrap_or_default(), port.port));
+    for (i, other) in section::clashes(parts) {
+        let (name, other_port) = (ports[i].section_name(), &ports[other]);
+        let is_named = other_port.name.as_deref().is_some_and(|name| !name.is_empty());
+        let why = if is_named { "" } else { ", which has no name and is called by its number" };
+        let port = other_port.port;
+        let message = format!(
+            "name {name:?} is already used by {}, port {port}{why}: both would have the same KRI",
+            path.index(other)
+        );
+        found.add(path.index(i).field("name"), message);
+    }
+}
+
 impl Schema for MeshService {
     type Status = MeshServiceStatus;
 
@@ -192,6 +209,7 @@ impl Schema for MeshService {
         for (i, port) in self.ports.iter().enumerate() {
             port.validate(&spec.field("ports").index(i), found);
         }
+        check_names(&self.ports, &spec.field("ports"), found);
         for (i, identity) in self.identities.iter().enumerate() {
             checks::known(&identity.type_, &spec.field("identities").index(i), "type", found);
         }
@@ -304,6 +322,44 @@ mod tests {
                 json!({"mesh": "default", "name": "all", "spec": {
                     "selector": {"meshService": {"matchLabels": {"app": "x"}}}, "ports": ports}}),
                 &[("spec.ports[1].name", &message)],
+            );
+        }
+    }
+
+    #[test]
+    fn ports_of_one_service_have_different_names() {
+        let by_name = r#"name "a" is already used by spec.ports[0], port 80: both would have the same KRI"#;
+        let by_number = |index: usize| {
+            format!(
+                "name \"8080\" is already used by spec.ports[{index}], port 8080, which has no name and is called by \
+                 its number: both would have the same KRI"
+            )
+        };
+        for (ports, expect) in [
+            (json!([{"port": 80, "name": "a"}, {"port": 81, "name": "a"}]), vec![(1, by_name.to_owned())]),
+            (
+                json!([{"port": 80, "name": "a"}, {"port": 80, "name": "a"}, {"port": 82, "name": "a"}]),
+                vec![(1, by_name.to_owned()), (2, by_name.to_owned())],
+            ),
+            (json!([{"port": 8080}, {"port": 9090, "name": "8080"}]), vec![(1, by_number(0))]),
+            (json!([{"port": 9090, "name": "8080"}, {"port": 8080}]), vec![(0, by_number(1))]),
+            (json!([{"port": 80, "name": "a"}, {"port": 80, "name": "b"}]), vec![]),
+            (json!([{"port": 8080, "name": "8080"}, {"port": 8081}]), vec![]),
+            // Kuma accepts two ports with one number.
+            (json!([{"port": 80, "appProtocol": "http"}, {"port": 80, "appProtocol": "tcp"}]), vec![]),
+        ] {
+            let expect: Vec<(String, String)> = expect
+                .into_iter()
+                .map(|(index, message): (usize, String)| (format!("spec.ports[{index}].name"), message))
+                .collect();
+            let expect: Vec<(&str, &str)> =
+                expect.iter().map(|(field, message)| (field.as_str(), message.as_str())).collect();
+            violations(json!({"ports": ports}), &expect);
+            check(
+                Kind::MeshMultiZoneService,
+                json!({"mesh": "default", "name": "all", "spec": {
+                    "selector": {"meshService": {"matchLabels": {"app": "x"}}}, "ports": ports}}),
+                &expect,
             );
         }
     }

@@ -3,7 +3,11 @@
 //! Checked by the prose of the naming document. Its regular expression refuses names of one letter
 //! and accepts ports up to 99999, against that prose.
 
-use std::{fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    str::FromStr,
+};
 
 use super::Error;
 
@@ -68,6 +72,30 @@ pub fn violation(section: &str) -> Option<&'static str> {
 /// What is wrong with the name a user gave a port, and what is allowed instead.
 pub fn complaint(section: &str) -> Option<String> {
     violation(section).map(|reason| format!("{section:?} is not a section name: {reason}; {ALLOWED}"))
+}
+
+/// Which of the parts of one resource, each with its name and its port, have a name that is another's
+/// section name already, and whose: both would have one KRI.
+///
+/// Only a given name can be wrong. Parts without a name that share their port are not told here: Kuma
+/// accepts them.
+pub fn clashes<'a>(parts: impl IntoIterator<Item = (&'a str, u32)>) -> BTreeMap<usize, usize> {
+    let (mut by_port, mut named) = (HashMap::new(), Vec::new());
+    for (i, (name, port)) in parts.into_iter().enumerate() {
+        if name.is_empty() {
+            by_port.entry(port.to_string()).or_insert(i);
+        } else {
+            named.push((i, name));
+        }
+    }
+    let (mut by_name, mut clashes) = (HashMap::new(), BTreeMap::new());
+    for (i, name) in named {
+        let other = by_port.get(name).copied().unwrap_or_else(|| *by_name.entry(name).or_insert(i));
+        if other != i {
+            clashes.insert(i, other);
+        }
+    }
+    clashes
 }
 
 fn numeric_violation(section: &str) -> Option<&'static str> {

@@ -199,22 +199,25 @@ fn check_backend_kind(kind: &str, path: &Path, found: &mut Violations) {
 
 /// Inbounds and listeners are checked together because both are sections and must not share a name.
 fn check_sections(networking: &Networking, path: &Path, found: &mut Violations) {
-    let mut names = HashSet::new();
+    let inbounds = networking.inbound.iter().map(|inbound| (inbound.name.as_str(), inbound.port));
+    let listeners = networking.listeners.iter().map(|listener| (listener.name.as_str(), listener.port));
+    let clashes = section::clashes(inbounds.chain(listeners));
     for (i, inbound) in networking.inbound.iter().enumerate() {
         let path = path.field("inbound").index(i).field("name");
-        check_section_name(&inbound.name, &mut names, &path, found);
+        check_section_name(&inbound.name, clashes.contains_key(&i), &path, found);
     }
     let mut sockets = HashSet::new();
     for (i, listener) in networking.listeners.iter().enumerate() {
         let path = path.field("listeners").index(i);
-        check_section_name(&listener.name, &mut names, &path.field("name"), found);
+        let is_taken = clashes.contains_key(&(networking.inbound.len() + i));
+        check_section_name(&listener.name, is_taken, &path.field("name"), found);
         check_listener(listener, &path, found);
         let socket = (listener.address.as_str(), listener.port);
         found.require(sockets.insert(socket), &path, "address and port must be unique among listeners");
     }
 }
 
-fn check_section_name<'a>(name: &'a str, names: &mut HashSet<&'a str>, path: &Path, found: &mut Violations) {
+fn check_section_name(name: &str, is_taken: bool, path: &Path, found: &mut Violations) {
     // Without a name the section is the port, which is checked where it is given.
     if name.is_empty() {
         return;
@@ -223,7 +226,7 @@ fn check_section_name<'a>(name: &'a str, names: &mut HashSet<&'a str>, path: &Pa
         found.add(path, complaint);
     }
     let message = format!("name {name:?} is already used by another inbound or listener");
-    found.require(names.insert(name), path, message);
+    found.require(!is_taken, path, message);
 }
 
 fn check_listener(listener: &Listener, path: &Path, found: &mut Violations) {

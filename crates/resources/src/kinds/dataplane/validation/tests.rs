@@ -280,6 +280,27 @@ fn sections_and_sockets_are_unique() {
 }
 
 #[test]
+fn a_name_is_not_the_port_another_section_is_called_by() {
+    #[track_caller]
+    fn taken(inbound: Value, listeners: Value, expect: &[&str]) {
+        let message = "name \"8080\" is already used by another inbound or listener";
+        let expect: Vec<(&str, &str)> = expect.iter().map(|field| (*field, message)).collect();
+        rejected(json!({ "inbound": inbound, "listeners": listeners }), &expect);
+    }
+    let (unnamed, named) = (json!({ "port": 8080 }), json!({ "port": 9090, "name": "8080" }));
+    taken(json!([unnamed, named]), json!([]), &["networking.inbound[1].name"]);
+    taken(json!([named, unnamed]), json!([]), &["networking.inbound[0].name"]);
+    let elsewhere = json!({ "port": 8080, "name": "8080", "address": "10.0.0.9" });
+    taken(json!([unnamed, elsewhere]), json!([]), &["networking.inbound[1].name"]);
+    let ingress = |name: &str, port: u32| json!({ "type": "ZoneIngress", "address": "10.0.0.1", "port": port, "name": name });
+    taken(json!([named]), json!([ingress("", 8080)]), &["networking.inbound[0].name"]);
+    taken(json!([unnamed]), json!([ingress("8080", 1)]), &["networking.listeners[0].name"]);
+    // Its own port is nobody else's, and inbounds without names may share one.
+    taken(json!([{ "port": 8080, "name": "8080" }, { "port": 9090 }]), json!([]), &[]);
+    taken(json!([unnamed, { "port": 8080, "address": "10.0.0.9" }]), json!([]), &[]);
+}
+
+#[test]
 fn names_of_inbounds_and_listeners_are_section_names() {
     let longest = "a".repeat(63);
     let ok = ["", "1", "80", "65535", "a", "http", "http2", "a.b", "backend-kumahq.com", longest.as_str()];
