@@ -72,7 +72,13 @@ fn claims(dataplanes: &[Arc<Resource>]) -> BTreeMap<&str, Vec<Claim<'_>>> {
         for inbound in inbounds {
             let service = inbound.tags.get(labels::SERVICE).map_or("", String::as_str);
             if dns::is_rfc1035_label(service) {
-                by_service.entry(service).or_default().push(port_of(inbound));
+                let ports = by_service.entry(service).or_default();
+                let port = port_of(inbound);
+                // Inbounds at two addresses may share their port. Of those the first is the one that is
+                // configured, and two ports with one name would have one KRI.
+                if !ports.iter().any(|other| other.name == port.name) {
+                    ports.push(port);
+                }
             }
         }
         for (service, ports) in by_service {

@@ -169,6 +169,31 @@ fn a_service_tag_becomes_a_mesh_service() {
 }
 
 #[test]
+fn ports_of_a_service_have_different_names() {
+    let tags = json!({ "kuma.io/service": "backend" });
+    for (inbounds, expect) in [
+        (
+            json!([{ "port": 80, "tags": tags }, { "port": 80, "address": "10.0.0.2", "tags": tags }]),
+            &[("80", 80)][..],
+        ),
+        // Stored before names were compared with ports.
+        (json!([{ "port": 80, "tags": tags }, { "port": 81, "name": "80", "tags": tags }]), &[("80", 80)]),
+        (
+            json!([{ "port": 80, "name": "a", "tags": tags }, { "port": 80, "address": "10.0.0.2", "tags": tags }]),
+            &[("a", 80), ("80", 80)],
+        ),
+    ] {
+        let mut world = World::of(mesh(""), [dataplane("dp", "10.0.0.1", inbounds)]);
+        let desired = world.settle();
+        assert_eq!(desired.conflicts, []);
+        let spec = world.spec("backend");
+        let ports: Vec<_> =
+            spec.ports.iter().map(|port| (port.name.as_deref().unwrap(), port.port)).collect();
+        assert_eq!(ports, expect);
+    }
+}
+
+#[test]
 fn tags_that_are_no_names_make_no_services() {
     let names = ["backend_kuma-demo_svc_80", "1st", "Web", "a.b", ""];
     let dataplanes = names.iter().enumerate().map(|(i, name)| serving(&format!("dp-{i}"), "10.0.0.1", name));
