@@ -8,6 +8,8 @@ use proptest::{prelude::*, sample};
 use serde_json::json;
 
 const CX: &str = "upstream_cx_total";
+/// A port of a service that has a dotted name.
+const PORT: &str = "kri_msvc_default_east__web_backend-kumahq.com";
 
 fn meaning(kri: &str, role: Role) -> Meaning {
     Meaning { kri: (!kri.is_empty()).then(|| kri.parse().unwrap()), role }
@@ -40,6 +42,8 @@ fn names_end_where_the_longest_known_one_does() {
     let web = "kri_dp_default___web_x";
     let known = known(&[
         ("self_backend-kumahq.com", web, Role::Inbound),
+        (PORT, PORT, Role::Outbound),
+        ("kri_msvc_default_east__web_backend", "kri_msvc_default_east__web_backend", Role::Outbound),
         ("self_a", web, Role::Inbound),
         ("self_a.b", web, Role::Inbound),
         ("localhost_8080", web, Role::Inbound),
@@ -52,6 +56,26 @@ fn names_end_where_the_longest_known_one_does() {
         (
             "cluster.self_backend-kumahq.com.upstream_cx_total: 1",
             ("self_backend-kumahq.com", "self", "cluster", CX),
+        ),
+        (
+            "cluster.kri_msvc_default_east__web_backend-kumahq.com.upstream_cx_total: 1",
+            (PORT, "kri", "cluster", CX),
+        ),
+        (
+            "http.kri_msvc_default_east__web_backend-kumahq.com.downstream_rq_2xx: 1",
+            (PORT, "kri", "http", "downstream_rq_2xx"),
+        ),
+        (
+            "listener.kri_msvc_default_east__web_backend-kumahq.com.worker_0.downstream_cx_total: 1",
+            (PORT, "kri", "listener", "worker_0.downstream_cx_total"),
+        ),
+        (
+            "tcp.kri_msvc_default_east__web_backend-kumahq.com.downstream_cx_total: 1",
+            (PORT, "kri", "tcp", "downstream_cx_total"),
+        ),
+        (
+            "cluster.kri_msvc_default_east__web_backend.upstream_cx_total: 1",
+            ("kri_msvc_default_east__web_backend", "kri", "cluster", CX),
         ),
         ("cluster.self_a.upstream_cx_total: 1", ("self_a", "self", "cluster", CX)),
         ("cluster.self_a.b.upstream_cx_total: 1", ("self_a.b", "self", "cluster", CX)),
@@ -94,6 +118,11 @@ fn objects_nobody_planned_are_told_too() {
     let nobody = BTreeMap::new();
     for (text, expected) in [
         // Envoy shows where a name ends by a statistic that every cluster has.
+        (
+            "cluster.kri_msvc_default_east__web_backend-kumahq.com.membership_total: 1\n\
+             cluster.kri_msvc_default_east__web_backend-kumahq.com.upstream_cx_total: 2",
+            &[(PORT, "kri", "cluster", "membership_total"), (PORT, "kri", "cluster", CX)][..],
+        ),
         (
             "cluster.self_x.y.membership_total: 1\ncluster.self_x.y.upstream_cx_total: 2",
             &[("self_x.y", "self", "cluster", "membership_total"), ("self_x.y", "self", "cluster", CX)][..],
