@@ -1,7 +1,8 @@
 //! The examples in the documents are run, and print what the documents say.
 //!
 //! A `console` block holds commands (`$ …`) and what they print; `…` stands for any text within a
-//! line, and a line of nothing but `…` for any lines.
+//! line, and a line of nothing but `…` for any lines. A command that prints a line with `error:` at its
+//! beginning fails, every other one succeeds.
 
 use std::{
     fs,
@@ -42,6 +43,12 @@ fn examples(text: &str) -> Vec<Example> {
         }
     }
     found
+}
+
+impl Example {
+    fn fails(&self) -> bool {
+        self.expected.iter().any(|line| line.starts_with("error:"))
+    }
 }
 
 /// Whether the lines printed are the lines expected.
@@ -96,12 +103,13 @@ fn check_document(path: &Path) {
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines: Vec<&str> = printed.lines().collect();
         assert!(
-            matches(&example.expected, &lines),
-            "{}:{}: $ {}\nexpected:\n{}\nprinted:\n{printed}",
+            matches(&example.expected, &lines) && output.status.success() != example.fails(),
+            "{}:{}: $ {}\nexpected:\n{}\nprinted, with {}:\n{printed}",
             path.display(),
             example.line,
             example.command,
-            example.expected.join("\n")
+            example.expected.join("\n"),
+            output.status
         );
     }
 }
