@@ -62,6 +62,14 @@ const TABLE: &[Case] = &[
         legacy: ["outbound:[::1]:{7}", "[__1]_{7}", "default_plain__default_msvc_8080", "default_plain__default_msvc_8080",
                  "kri_msvc_default_default__plain_8080", "default_plain__default_msvc_8080", "http default_plain__default_msvc_8080", NOTHING],
         unified: &["kri_msvc_default_default__plain_8080"] },
+    Case { what: "outbound to a port with a dotted name of a MeshService",
+        legacy: ["outbound:{a}:10007", "{a}_10007", "default_shop__default_msvc_8082", "default_shop__default_msvc_8082",
+                 "kri_msvc_default_default__shop_backend-kumahq.com", "default_shop__default_msvc_8082", "http default_shop__default_msvc_8082", NOTHING],
+        unified: &["kri_msvc_default_default__shop_backend-kumahq.com"] },
+    Case { what: "outbound to a TCP port with a dotted name of a MeshService",
+        legacy: ["outbound:{a}:10008", "{a}_10008", "default_shop__default_msvc_8083", "default_shop__default_msvc_8083",
+                 NOTHING, NOTHING, "tcp default_shop__default_msvc_8083", NOTHING],
+        unified: &["kri_msvc_default_default__shop_wire-kumahq.com"] },
     Case { what: "outbound to a TCP port of a MeshService",
         legacy: ["outbound:{a}:10003", "{a}_10003", "default_ledger__default_msvc_8080", "default_ledger__default_msvc_8080",
                  NOTHING, NOTHING, "tcp default_ledger__default_msvc_8080", NOTHING],
@@ -88,21 +96,21 @@ const TABLE: &[Case] = &[
         unified: &["system_envoy_admin", "system_probe_readiness"] },
 ];
 
-/// Passthrough of [`redirected`]; `{6}` is the port of inbound, `{7}` of outbound redirection.
+/// Passthrough of [`redirected`], whose clients must prove who they are; `{6}` is the port of inbound, `{7}` of outbound redirection.
 #[rustfmt::skip]
 const PASSTHROUGH: &[Case] = &[
     Case { what: "inbound passthrough, IPv4",
-        legacy: ["inbound:passthrough:ipv4", "0.0.0.0_{6}", "inbound:passthrough:ipv4", "inbound_passthrough_ipv4",
+        legacy: ["inbound:passthrough:ipv4", "0.0.0.0_{6}", "self_transparentproxy_no_destination_inbound", "self_transparentproxy_no_destination_inbound",
                  NOTHING, NOTHING, "tcp inbound_passthrough_ipv4", NOTHING],
-        unified: &["self_passthrough_ipv4_inbound"] },
+        unified: &["self_passthrough_ipv4_inbound", "self_transparentproxy_no_destination_inbound"] },
     Case { what: "outbound passthrough, IPv4",
         legacy: ["outbound:passthrough:ipv4", "0.0.0.0_{7}", "outbound:passthrough:ipv4", "outbound_passthrough_ipv4",
                  NOTHING, NOTHING, "tcp outbound_passthrough_ipv4", NOTHING],
         unified: &["self_passthrough_ipv4_outbound"] },
     Case { what: "inbound passthrough, IPv6",
-        legacy: ["inbound:passthrough:ipv6", "[__]_{6}", "inbound:passthrough:ipv6", "inbound_passthrough_ipv6",
+        legacy: ["inbound:passthrough:ipv6", "[__]_{6}", "self_transparentproxy_no_destination_inbound", "self_transparentproxy_no_destination_inbound",
                  NOTHING, NOTHING, "tcp inbound_passthrough_ipv6", NOTHING],
-        unified: &["self_passthrough_ipv6_inbound"] },
+        unified: &["self_passthrough_ipv6_inbound", "self_transparentproxy_no_destination_inbound"] },
     Case { what: "outbound passthrough, IPv6",
         legacy: ["outbound:passthrough:ipv6", "[__]_{7}", "outbound:passthrough:ipv6", "outbound_passthrough_ipv6",
                  NOTHING, NOTHING, "tcp outbound_passthrough_ipv6", NOTHING],
@@ -186,10 +194,28 @@ fn subject(address: Ipv4Addr, workload: Ipv4Addr, [six, seven]: [u16; 2]) -> Val
     own = with_outbound(own, address, 10005, by_tags("peer"));
     let peers = json!({"backendRef": {"kind": "MeshMultiZoneService", "name": "peers", "port": 8080}});
     own = with_outbound(own, address, 10006, peers);
+    for (port, target) in [(10007, 8082), (10008, 8083)] {
+        let shop = json!({"backendRef": {"kind": "MeshService", "name": "shop", "port": target}});
+        own = with_outbound(own, address, port, shop);
+    }
     let mut six = json!({"address": "::1", "port": seven});
     six["backendRef"] = by_reference("plain")["backendRef"].clone();
     own["networking"]["outbound"].as_array_mut().unwrap().push(six);
     own
+}
+
+/// A Dataplane whose service has ports with dotted names, served by the first workload and by the queue.
+fn shop(workload: Ipv4Addr) -> Value {
+    let mut shop = dataplane("shop-1", "shop", own_address(), "http", (workload, 9001).into());
+    let inbounds = [(8082, "backend-kumahq.com", 9001, "http"), (8083, "wire-kumahq.com", 9005, "tcp")];
+    let inbound = |(port, name, service_port, protocol)| {
+        json!({
+            "port": port, "name": name, "servicePort": service_port, "serviceAddress": workload.to_string(),
+            "tags": {"kuma.io/service": "shop", "kuma.io/protocol": protocol}
+        })
+    };
+    shop["networking"]["inbound"] = inbounds.map(inbound).into_iter().collect();
+    shop
 }
 
 /// The mesh around the subject: its workloads, those it calls, and somebody who calls it.
@@ -200,7 +226,7 @@ struct Scene {
     subject: Value,
     _apps: Vec<Service>,
     _peers: Vec<(Service, Proxy, Ipv4Addr)>,
-    _plain: Proxy,
+    _others: Vec<Proxy>,
     _caller: Proxy,
     caller: Ipv4Addr,
 }
@@ -220,6 +246,7 @@ impl Scene {
         let mut plain = dataplane("plain-1", "plain", own_address(), "http", (workload, 9002).into());
         plain["networking"]["inbound"][0].as_object_mut().unwrap().remove("name");
         let plain = world.proxy(&plain);
+        let others = vec![plain, world.proxy(&shop(workload))];
         let outside = json!({"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": {
             "match": {"type": "HostnameGenerator", "port": 9010, "protocol": "http"},
             "endpoints": [{"address": workload.to_string(), "port": 9007}]}});
@@ -241,7 +268,7 @@ impl Scene {
             ports,
             _apps: apps,
             _peers: peers,
-            _plain: plain,
+            _others: others,
             _caller: caller_proxy,
             caller,
         }
@@ -266,10 +293,13 @@ impl Scene {
             http((self.caller, port).into(), name);
         }
         tcp(self.caller, 10005, "queue");
-        for (port, name) in [(10001, "peer-1"), (10004, "outside"), (10005, "peer-1"), (10006, "peer-1")] {
+        for (port, name) in
+            [(10001, "peer-1"), (10004, "outside"), (10005, "peer-1"), (10006, "peer-1"), (10007, "main")]
+        {
             http((self.address, port).into(), name);
         }
         tcp(self.address, 10003, "ledger-1");
+        tcp(self.address, 10008, "queue");
         http(format!("[::1]:{}", self.ports[1]).parse().unwrap(), "numeric");
     }
 }
@@ -376,6 +406,9 @@ fn passthrough_is_named_by_version_and_direction() {
         }
         let is_passthrough = |row: &&Row| row.listener.contains("passthrough");
         assert_eq!(live.rows.iter().filter(is_passthrough).count(), rows.len(), "{:#?}", live.rows);
+        let heard = call_tcp(Ipv4Addr::LOCALHOST, ports[0], "hello").unwrap_or_default();
+        let refused = "cluster.self_transparentproxy_no_destination_inbound.upstream_cx_none_healthy";
+        assert_eq!((heard.as_str(), Live::of(&proxy).stats.get(refused)), ("", Some(&1)), "{mode:?}");
     }
 }
 
