@@ -1,11 +1,20 @@
 //! Who may call whom, enforced by real Envoys and counted under the names of either scheme.
 
-use std::{io, net::Ipv4Addr};
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use e2e::{
     Setup, eventually,
     proxy::{Proxy, own_address},
-    service::{Service, call, call_tcp, dataplane},
+    service::{Service, call, dataplane},
 };
 use serde_json::{Value, json};
 
@@ -51,6 +60,38 @@ impl Server {
     }
 }
 
+/// An application that sends lines back, and how many it was sent.
+struct Line(Arc<AtomicUsize>);
+
+impl Line {
+    fn start(address: Ipv4Addr, port: u16) -> Line {
+        let listener = TcpListener::bind((address, port)).unwrap();
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = heard.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let count = count.clone();
+                thread::spawn(move || answer(stream, &count));
+            }
+        });
+        Line(heard)
+    }
+
+    fn heard(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+fn answer(stream: TcpStream, heard: &AtomicUsize) {
+    let (mut stream, mut line) = (BufReader::new(stream), String::new());
+    while stream.read_line(&mut line).is_ok_and(|length| length > 0) {
+        heard.fetch_add(1, Ordering::SeqCst);
+        // Whoever hangs up early asks again.
+        let _ = stream.get_mut().write_all(line.as_bytes());
+        line.clear();
+    }
+}
+
 /// What a client may do with both ports of a server, and what is counted for one call each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
@@ -63,17 +104,16 @@ struct Scene {
     world: World,
     servers: [Server; 2],
     clients: Vec<(&'static str, Proxy, Ipv4Addr)>,
-    _apps: [Service; 2],
+    line: Line,
+    _web: Service,
 }
 
 impl Scene {
     fn set() -> Scene {
         let world = World::start(Setup::default());
         let apps = own_address();
-        let started = [
-            Service::start("web", "http", (apps, 9001).into()).unwrap(),
-            Service::start("line", "tcp", (apps, 9002).into()).unwrap(),
-        ];
+        let web = Service::start("web", "http", (apps, 9001).into()).unwrap();
+        let line = Line::start(apps, 9002);
         let servers =
             [Server::start(&world, "older", apps, &[]), Server::start(&world, "newer", apps, &[UNIFIED])];
         let target = |service: &str, port: u16| json!({"backendRef": {"kind": "MeshService", "name": service, "port": port}});
@@ -88,7 +128,7 @@ impl Scene {
             (name, proxy, address)
         };
         let clients = ["friend", "foe", "shady"].map(start).into();
-        let scene = Scene { world, servers, clients, _apps: started };
+        let scene = Scene { world, servers, clients, line, _web: web };
         // Everybody may call everybody, so that what is refused afterwards is refused by permissions.
         scene.become_as(&[
             ("friend", Verdict::Allowed),
@@ -106,16 +146,26 @@ impl Scene {
         call(address, if server == 0 { 10001 } else { 10003 }).ok().map(|answer| answer.status)
     }
 
-    /// Whether a line comes back, or the connection is cut instead; neither when it is merely silent.
+    /// Whether a line comes back, or the connection is cut before a single byte does; neither when it is
+    /// merely silent, and neither when something else comes back.
+    ///
+    /// The server's Envoy cuts the connection between the proxies. What the application behind the client's
+    /// proxy sees of that is either a reset or an end without an answer (Envoy closes with FIN what it has
+    /// nothing left to send to), so both are refusals. That nothing was passed on is told by the server's
+    /// application, see [`Scene::counted`].
     fn line_passes(address: Ipv4Addr, server: usize) -> Option<bool> {
-        let line = call_tcp(address, if server == 0 { 10002 } else { 10004 }, "hello");
-        match line {
-            Ok(line) => Some(line.contains("hello")),
-            Err(error) => {
-                let kind = error.downcast_ref::<io::Error>()?.kind();
-                (kind == io::ErrorKind::ConnectionReset).then_some(false)
-            }
+        let mut stream = TcpStream::connect((address, if server == 0 { 10002 } else { 10004 })).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        writeln!(stream, "hello").ok()?;
+        let mut stream = BufReader::new(stream);
+        match stream.fill_buf() {
+            Ok([]) => return Some(false),
+            Ok(_) => {}
+            Err(error) => return (error.kind() == io::ErrorKind::ConnectionReset).then_some(false),
         }
+        let mut line = String::new();
+        stream.read_line(&mut line).ok()?;
+        (line == "hello\n").then_some(true)
     }
 
     /// Waits until the verdicts hold, then makes one call each and looks at what was counted.
@@ -139,13 +189,14 @@ impl Scene {
         }
     }
 
-    /// What one call of each kind is counted as, if both count the same.
+    /// What one call of each kind is counted as, if both count the same and the application heard of it
+    /// exactly when it was let in.
     fn counted(&self, address: Ipv4Addr, index: usize) -> Option<Verdict> {
         let server = &self.servers[index];
-        let before = server.counts();
+        let (before, heard) = (server.counts(), self.line.heard());
         Scene::http_status(address, index)?;
         Scene::line_passes(address, index)?;
-        let after = server.counts();
+        let (after, heard) = (server.counts(), self.line.heard() - heard);
         let [http, tcp] = [0, 1].map(|port: usize| {
             let grown: Vec<u64> = (0..4).map(|count| after[port][count] - before[port][count]).collect();
             match grown[..] {
@@ -155,7 +206,8 @@ impl Scene {
                 _ => None,
             }
         });
-        http.filter(|http| Some(*http) == tcp)
+        let passed_on = usize::from(tcp != Some(Verdict::Denied));
+        http.filter(|http| Some(*http) == tcp && heard == passed_on)
     }
 }
 
