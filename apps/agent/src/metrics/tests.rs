@@ -3,6 +3,7 @@ use resources::kinds::dataplane::Dataplane;
 use super::{legacy::Listening, *};
 
 const DOTTED: &str = "self_backend-kumahq.com";
+const DOTTED_PORT: &str = "kri_msvc_default_east__web_backend-kumahq.com";
 
 fn known(clusters: &[&str]) -> KnownNames {
     let stats = |before: &str, after: &str| {
@@ -38,6 +39,27 @@ fn names_with_dots_come_out_whole() {
         &[DOTTED],
         r#"envoy_http_com_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq"} 1"#,
         r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq.com"} 1"#,
+    );
+    // The same for a port of a service.
+    check(
+        &[DOTTED_PORT, "kri_msvc_default_east__web_http"],
+        r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq"} 2"#,
+        r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq.com"} 2"#,
+    );
+    check(
+        &[DOTTED_PORT],
+        r#"envoy_http_com_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
+    );
+    check(
+        &[DOTTED_PORT],
+        r#"envoy_tcp_com_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_tcp_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
+    );
+    check(
+        &[DOTTED_PORT],
+        r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq.com",envoy_worker_id="0"} 1"#,
     );
     check(
         &["self_tcp.com-a.org", "self_tcp.com"],
@@ -139,7 +161,10 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     let dataplane: Dataplane = serde_json::from_value(serde_json::json!({"networking": {
         "address": "10.0.0.1",
         "inbound": [{"port": 80, "servicePort": 8080, "name": "http"}],
-        "outbound": [{"address": "10.9.0.1", "port": 81, "backendRef": {"kind": "MeshService", "name": "b", "port": 90}}],
+        "outbound": [
+            {"address": "10.9.0.1", "port": 81, "backendRef": {"kind": "MeshService", "name": "b", "port": 90}},
+            {"address": "10.9.0.1", "port": 82, "backendRef": {"kind": "MeshService", "name": "web", "port": 91}},
+        ],
     }}))
     .unwrap();
     let named = "kri_msvc_default_east_ns_b_web";
@@ -148,15 +173,18 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
             {"name": "self_http", "local_address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}},
             {"name": "system_x", "local_address": {"pipe": {"path": "/x"}}},
             {"name": "kri_msvc_default_east_ns_b_web", "local_address": {"socket_address": {"address": "10.9.0.1", "port_value": 81}}},
+            {"name": "kri_msvc_default_east__web_backend-kumahq.com", "local_address": {"socket_address": {"address": "10.9.0.1", "port_value": 82}}},
             {"name": "self_passthrough_ipv6_inbound", "local_address": {"socket_address": {"address": "::", "port_value": 15010}}}
         ]}"#,
     );
     let names = [
         "self_http",
         named,
+        DOTTED_PORT,
         "kri_extsvc_default_east__pay_443",
         "kri_msvc_default_east_ns_c_web",
         "self_passthrough_ipv6_inbound",
+        "self_transparentproxy_no_destination_inbound",
         "system_envoy_admin",
         "web",
     ];
@@ -176,6 +204,8 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     check(names::PERMISSIONS_TCP, "self_http", Some("inbound_10_0_0_1_80"));
     check(names::CLUSTER, named, Some("default_b_ns_east_msvc_90"));
     check(names::LISTENER, named, Some("10.9.0.1_81"));
+    check(names::CLUSTER, DOTTED_PORT, Some("default_web__east_msvc_91"));
+    check(names::LISTENER, DOTTED_PORT, Some("10.9.0.1_82"));
     check(names::CLUSTER, "kri_extsvc_default_east__pay_443", Some("default_pay__east_extsvc_443"));
     check(names::CLUSTER, "self_passthrough_ipv6_inbound", Some("inbound_passthrough_ipv6"));
     check(names::LISTENER, "self_passthrough_ipv6_inbound", Some("[__]_15010"));
@@ -183,6 +213,7 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     // The number behind a named port is not in the KRI, and no outbound tells it.
     check(names::CLUSTER, "kri_msvc_default_east_ns_c_web", None);
     check(names::CLUSTER, "web", None);
+    check(names::CLUSTER, "self_transparentproxy_no_destination_inbound", None);
     // Nobody but its definition knows where the workload listens.
     let undefined = LegacyNames::derive(&known(&names), &listening, None);
     let inbound = r#"m{envoy_cluster_name="self_http"} 1"#;
