@@ -35,7 +35,8 @@ fn application() -> SocketAddr {
     address
 }
 
-/// A proxy with two inbounds for HTTP and two for TCP, one of each with a dotted name, and one outbound.
+/// A proxy with two inbounds for HTTP and two for TCP, one of each with a dotted name, and outbounds to a port with a
+/// plain and to one with a dotted name.
 fn server(name: &str, address: Ipv4Addr, apps: Ipv4Addr) -> Value {
     let mut own = dataplane(name, name, address, "http", (apps, 9001).into());
     for (inbound, port, service_port, protocol) in [
@@ -49,11 +50,16 @@ fn server(name: &str, address: Ipv4Addr, apps: Ipv4Addr) -> Value {
         });
         own["networking"]["inbound"].as_array_mut().unwrap().push(inbound);
     }
-    with_outbound(own, address, 10001, by_reference("peer"))
+    with_outbound(
+        with_outbound(own, address, 10001, by_reference("peer")),
+        address,
+        10002,
+        by_reference("shop"),
+    )
 }
 
 /// Series every proxy has after one call to each port. `{main}`, `{dotted}`, `{line}` and `{wire}` are the inbounds,
-/// `{peer}` is the outbound; `@` asks for the name of a listener, `~` for that of permissions.
+/// `{peer}` and `{shop}` the outbounds; `@` asks for the name of a listener, `~` for that of permissions.
 const SERIES: &[&str] = &[
     r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="{main}"}"#,
     r#"envoy_cluster_upstream_rq_total{envoy_cluster_name="{main}"}"#,
@@ -62,6 +68,10 @@ const SERIES: &[&str] = &[
     r#"envoy_cluster_upstream_rq_time_count{envoy_cluster_name="{dotted}"}"#,
     r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="{line}"}"#,
     r#"envoy_cluster_upstream_rq_total{envoy_cluster_name="{peer}"}"#,
+    r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="{shop}"}"#,
+    r#"envoy_cluster_upstream_rq_time_count{envoy_cluster_name="{shop}"}"#,
+    r#"envoy_http_downstream_rq_xx{envoy_http_conn_manager_prefix="{shop}",envoy_response_code_class="2"}"#,
+    r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{shop}",worker=""}"#,
     r#"envoy_http_downstream_rq_xx{envoy_http_conn_manager_prefix="{main}",envoy_response_code_class="2"}"#,
     r#"envoy_http_downstream_rq_xx{envoy_http_conn_manager_prefix="{dotted}",envoy_response_code_class="2"}"#,
     r#"envoy_http_downstream_rq_xx{envoy_http_conn_manager_prefix="{peer}",envoy_response_code_class="2"}"#,
@@ -95,6 +105,7 @@ fn older(series: &str, address: Ipv4Addr) -> String {
         ("{line}", "localhost_9003", 8082),
         ("{wire}", "localhost_9004", 8083),
         ("{peer}", "default_peer__default_msvc_8080", 10001),
+        ("{shop}", "default_shop__default_msvc_8080", 10002),
     ] {
         series = series.replace(&format!("@{name}"), &format!("{address}_{port}"));
         series = series.replace(&format!("~{name}"), &format!("{inbound}_{port}"));
@@ -110,6 +121,7 @@ fn unified(series: &str) -> String {
         ("{line}", "self_line"),
         ("{wire}", "self_wire-kumahq.com"),
         ("{peer}", "kri_msvc_default_default__peer_main"),
+        ("{shop}", "kri_msvc_default_default__shop_backend-kumahq.com"),
     ]
     .iter()
     .fold(series.replace(['@', '~'], ""), |series, (name, called)| series.replace(name, called))
@@ -142,7 +154,7 @@ impl Scraped {
         Scraped { name, proxy, address, metrics }
     }
 
-    /// One call to every inbound and through the outbound.
+    /// One call to every inbound and through every outbound.
     fn serve_and_call(&self, world: &World) {
         let name = self.name;
         let target = |service: String, port: u16| json!({"backendRef": {"kind": "MeshService", "name": service, "port": port}});
@@ -156,6 +168,7 @@ impl Scraped {
             eventually("a line to come back", answered).unwrap();
         }
         assert_eq!(answered_by(self.address, 10001), "peer-1");
+        assert_eq!(answered_by(self.address, 10002), "dotted");
     }
 
     /// What the proxy has that could have been meant, or else what happened to it.
@@ -182,6 +195,9 @@ fn prometheus_finds_every_series_of_proxies_with_older_with_unified_and_with_bot
         Service::start("wire", "tcp", (apps, 9004).into()).unwrap(),
     ];
     let _peer = world.service("peer-1", "peer", "http");
+    let mut shop = dataplane("shop-1", "shop", own_address(), "http", (apps, 9002).into());
+    shop["networking"]["inbound"][0]["name"] = json!("backend-kumahq.com");
+    let _shop = world.proxy(&shop);
     let bridge = ("KUMA_DATAPLANE_RUNTIME_METRICS_LEGACY_NAMES_ENABLED", "true");
     let start = |name, further: &[(&str, &str)]| Scraped::start(&world, name, apps, orders, further);
     let scraped = [start("older", &[]), start("newer", &[UNIFIED]), start("both", &[UNIFIED, bridge])];
