@@ -23,7 +23,7 @@ use xds::Type;
 use crate::{
     part::{
         AdminCluster, ExternalCluster, InboundCluster, MeshCluster, Part, PassthroughCluster,
-        ReadinessCluster,
+        ReadinessCluster, RefusalCluster,
     },
     proto::{address, any, duration, from_ads, ip_address, pipe, socket_address, u32_value},
     tls,
@@ -125,6 +125,25 @@ impl Part for PassthroughCluster<'_> {
         if *direction == Direction::Inbound {
             made.upstream_bind_config = Some(loopback_source(address.is_ipv6()));
         }
+        made.encode_to_vec()
+    }
+}
+
+impl Part for RefusalCluster<'_> {
+    const TYPE: Type = Type::Cluster;
+    const SHAPE: &'static str = "refusal cluster";
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    /// It has no endpoints and never gets any.
+    fn encode(&self) -> Vec<u8> {
+        let mut made = plain(self.name, self.stats, SYSTEM_CONNECT, DiscoveryType::Static);
+        made.load_assignment = Some(endpoint::ClusterLoadAssignment {
+            cluster_name: self.name.to_owned(),
+            ..Default::default()
+        });
         made.encode_to_vec()
     }
 }

@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use plan::ProxyPlan;
+use resources::naming::Direction;
 use topology::Endpoints;
 use xds::{Encoded, Target, Type};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -22,6 +23,7 @@ use crate::{
     part::{
         AdminCluster, AdminListener, EndpointsOf, ExternalCluster, InboundCluster, InboundListener,
         MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
+        RefusalCluster,
     },
     secret,
 };
@@ -68,6 +70,8 @@ impl Encoder {
             self.put(&mut target, &PassthroughListener(passthrough));
             if passthrough.allowed {
                 self.put(&mut target, &PassthroughCluster(passthrough));
+            } else if passthrough.direction == Direction::Inbound {
+                self.put(&mut target, &RefusalCluster::of(&passthrough.names));
             }
         }
         if let Some(admin) = &plan.admin {

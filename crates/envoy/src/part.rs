@@ -7,7 +7,7 @@ use std::{hash::Hash, net::IpAddr, time::Duration};
 
 use plan::{
     Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    Routing, SecretNames,
+    PassthroughNames, Routing, SecretNames,
 };
 use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
@@ -93,6 +93,14 @@ pub(crate) struct PassthroughListener<'a>(pub &'a Passthrough);
 #[derive(Hash)]
 pub(crate) struct PassthroughCluster<'a>(pub &'a Passthrough);
 
+/// The cluster where redirected traffic ends. Listeners of both IP versions lead there, so it does not
+/// depend on one of them.
+#[derive(Hash)]
+pub(crate) struct RefusalCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+}
+
 #[derive(Hash)]
 pub(crate) struct AdminListener<'a>(pub &'a Admin);
 
@@ -110,6 +118,12 @@ pub(crate) struct ReadinessCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
     pub port: u16,
+}
+
+impl<'a> RefusalCluster<'a> {
+    pub(crate) fn of(names: &'a PassthroughNames) -> RefusalCluster<'a> {
+        RefusalCluster { name: &names.cluster, stats: names.cluster_stats.as_deref() }
+    }
 }
 
 impl<'a> AdminCluster<'a> {

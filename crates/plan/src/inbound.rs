@@ -106,7 +106,7 @@ fn one(
     })
 }
 
-fn server_tls(context: &Context<'_>) -> ServerTls {
+pub(crate) fn server_tls(context: &Context<'_>) -> ServerTls {
     match context.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
         None => ServerTls::Off,
         Some(MtlsMode::Strict) => ServerTls::Strict,

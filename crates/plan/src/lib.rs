@@ -62,6 +62,8 @@ pub struct ProxyTraits {
     /// `feature-unified-proxy-resources-and-stats-naming` or its later spelling.
     pub unified_naming: bool,
     pub reuse_port: bool,
+    /// Redirected traffic is only for the ports of inbounds, once clients must prove who they are.
+    pub strict_inbound_ports: bool,
     pub ipv6: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
@@ -161,14 +163,14 @@ pub struct Outbound {
     pub request_headers: Duration,
 }
 
-/// Let traffic through that is not for the mesh (transparent proxying).
+/// Let traffic through that is not for the mesh (transparent proxying), or end it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Passthrough {
     pub names: PassthroughNames,
     pub address: IpAddr,
     pub port: u16,
     pub direction: Direction,
-    /// Whether the mesh lets traffic out; when not, it is accepted and ends here.
+    /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
     pub reuse_port: bool,
 }

@@ -7,7 +7,7 @@ use resources::{
     naming::{Direction, IpVersion},
 };
 
-use crate::{Admin, AdminTarget, Context, Passthrough, ip_of, port_of};
+use crate::{Admin, AdminTarget, Context, Passthrough, ServerTls, inbound::server_tls, ip_of, port_of};
 
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
@@ -25,21 +25,35 @@ pub(crate) fn passthrough(context: &Context<'_>, problems: &mut Vec<String>) -> 
         v6.then_some((IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
     ];
     let lets_out = context.mesh.is_none_or(Mesh::passthrough);
+    let lets_in = lets_in(context);
     let mut planned = Vec::new();
     for (direction, port) in directions {
         let Some(port) = port_of(port, "transparentProxying", problems) else { continue };
         for (version, address) in versions.into_iter().flatten() {
+            let (names, allowed) = match direction {
+                Direction::Inbound if !lets_in => (context.names.refusal(version), false),
+                Direction::Inbound => (context.names.passthrough(version, direction), true),
+                Direction::Outbound => (context.names.passthrough(version, direction), lets_out),
+            };
             planned.push(Passthrough {
-                names: context.names.passthrough(version, direction),
+                names,
                 address,
                 port,
                 direction,
-                allowed: direction == Direction::Inbound || lets_out,
+                allowed,
                 reuse_port: context.traits.reuse_port,
             });
         }
     }
     planned
+}
+
+/// Whether redirected traffic reaches ports without an inbound, where nobody is asked for a certificate or
+/// a permission. While clients need no certificate it does, and so it does for a gateway, which takes
+/// clients of its own.
+fn lets_in(context: &Context<'_>) -> bool {
+    let asks_everybody = context.traits.strict_inbound_ports && server_tls(context) == ServerTls::Strict;
+    !asks_everybody || context.networking.gateway.is_some()
 }
 
 pub(crate) fn admin(context: &Context<'_>, problems: &mut Vec<String>) -> Option<Admin> {

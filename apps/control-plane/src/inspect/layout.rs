@@ -92,7 +92,7 @@ fn passthrough(passthrough: &Passthrough) -> LayoutPassthrough {
         ip_version: if address.is_ipv6() { "ipv6" } else { "ipv4" },
         port: (*port).into(),
         allowed: *allowed,
-        proxy_resource_name: names.cluster.clone(),
+        proxy_resource_name: names.listener.clone(),
         proxy_resources: parts.shown(),
     }
 }

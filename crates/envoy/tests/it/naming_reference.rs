@@ -100,9 +100,9 @@ const OBJECTS: &[(&str, &str)] = &[
     ("242.0.0.1:443", "A MeshExternalService, TCP"),
     ("127.0.0.1:10001", "A service by its tag: `{ port: 10001, tags: { kuma.io/service: backend } }`"),
     ("127.0.0.1:10002", "A part of a service by tags: `tags: { kuma.io/service: backend, version: v1 }`"),
-    ("0.0.0.0:15006", "Passthrough, inbound, IPv4"),
+    ("0.0.0.0:15006", "Passthrough, inbound, IPv4, with `--strict-inbound-ports=false`"),
     ("0.0.0.0:15001", "Passthrough, outbound, IPv4"),
-    ("[::]:15006", "Passthrough, inbound, IPv6"),
+    ("[::]:15006", "Passthrough, inbound, IPv6, with `--strict-inbound-ports=false`"),
     ("[::]:15001", "Passthrough, outbound, IPv6"),
     ("127.77.0.2:9901", "Envoy's admin interface, for the control plane"),
 ];

@@ -111,8 +111,9 @@ fn assert_nothing_is_lost(text: &str, summary: &Summary) {
 #[test]
 fn with_unified_names_every_object_has_one_name() {
     let backend = "kri_msvc_default_east__backend";
+    let strict = ProxyTraits { strict_inbound_ports: true, ..unified("web") };
     assert_eq!(
-        counted(&unified("web"), ClusterNames::UNIFIED),
+        counted(&strict, ClusterNames::UNIFIED),
         [
             format!("kri {backend}_9000 = {backend}_9000: cluster listener tcp"),
             format!("kri {backend}_http = {backend}_http: cluster http listener"),
@@ -126,10 +127,12 @@ fn with_unified_names_every_object_has_one_name() {
                 "self self_backend-kumahq.com = {DATAPLANE}backend-kumahq.com: cluster http listener rbac"
             ),
             format!("self self_http = {DATAPLANE}http: cluster http listener rbac"),
-            "self self_passthrough_ipv4_inbound: cluster listener tcp".to_owned(),
+            "self self_passthrough_ipv4_inbound: listener tcp".to_owned(),
             "self self_passthrough_ipv4_outbound: cluster listener tcp".to_owned(),
-            "self self_passthrough_ipv6_inbound: cluster listener tcp".to_owned(),
+            "self self_passthrough_ipv6_inbound: listener tcp".to_owned(),
             "self self_passthrough_ipv6_outbound: cluster listener tcp".to_owned(),
+            // Listeners of both IP versions lead there.
+            "self self_transparentproxy_no_destination_inbound: cluster".to_owned(),
             "system system_access_log_sink: cluster".to_owned(),
             "system system_ads: cluster".to_owned(),
             "system system_envoy_admin: cluster http listener".to_owned(),

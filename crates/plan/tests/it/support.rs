@@ -81,6 +81,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         name: name.into(),
         unified_naming: false,
         reuse_port: true,
+        strict_inbound_ports: false,
         ipv6: true,
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),

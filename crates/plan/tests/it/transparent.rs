@@ -1,6 +1,8 @@
 //! Transparent proxying: traffic that is redirected to the proxy without the application knowing.
 
-use crate::support::{BACKEND, PLAIN, plan, traits, web};
+use plan::ProxyTraits;
+
+use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web};
 
 const OTHER: &str = r#"
 type: MeshService
@@ -75,7 +77,7 @@ fn redirected_inbounds_do_not_bind_and_reach_the_application_from_an_address_of_
 
 #[track_caller]
 fn check_passthrough(mesh: &str, transparent: &str, ipv6: bool, expected: &[(&str, bool)]) {
-    let plan = plan(&[mesh, &web(transparent)], &plan::ProxyTraits { ipv6, ..traits("web") });
+    let plan = plan(&[mesh, &web(transparent)], &ProxyTraits { ipv6, ..traits("web") });
     let found: Vec<_> =
         plan.passthrough.iter().map(|p| (format!("{}:{}", p.address, p.port), p.allowed)).collect();
     let expected: Vec<_> = expected.iter().map(|&(address, allowed)| (address.to_owned(), allowed)).collect();
@@ -100,4 +102,46 @@ fn what_is_not_for_the_mesh_is_let_through_unless_the_mesh_forbids_it() {
         &[("0.0.0.0:15001", false), ("0.0.0.0:15006", true)],
     );
     check_passthrough(PLAIN, "inbound: [{ port: 80 }]", true, &[]);
+}
+
+/// Whether each of both inbound directions goes on, and where it leads.
+#[track_caller]
+fn check_refusal(mesh: &str, networking: &str, traits: &ProxyTraits, refused: bool) {
+    let plan = plan(&[mesh, &web(&format!("transparentProxying: {{}}\n{networking}"))], traits);
+    for (index, version) in [(2, "ipv4"), (3, "ipv6")] {
+        let passthrough = &plan.passthrough[index];
+        let name = if traits.unified_naming {
+            format!("self_passthrough_{version}_inbound")
+        } else {
+            format!("inbound:passthrough:{version}")
+        };
+        let in_stats = name.replace(':', "_");
+        let (cluster, cluster_in_stats) = if refused {
+            let refusal = "self_transparentproxy_no_destination_inbound".to_owned();
+            (refusal.clone(), Some(refusal))
+        } else {
+            (name.clone(), Some(in_stats.clone()).filter(|stats| *stats != name))
+        };
+        let names = &passthrough.names;
+        assert_eq!(passthrough.allowed, !refused, "{networking}");
+        assert_eq!((&names.listener, &names.filter_stats), (&name, &in_stats), "{networking}");
+        assert_eq!((&names.cluster, &names.cluster_stats), (&cluster, &cluster_in_stats), "{networking}");
+    }
+    assert!(plan.passthrough[..2].iter().all(|outbound| outbound.allowed));
+}
+
+#[test]
+fn redirected_traffic_to_a_port_without_an_inbound_ends_when_every_client_needs_a_certificate() {
+    let inbound = "inbound: [{ port: 80, tags: { kuma.io/service: web } }]";
+    let gateway = "gateway: { tags: { kuma.io/service: gateway } }";
+    let permissive = SECURED.replace("type: builtin", "type: builtin, mode: PERMISSIVE");
+    for traits in [traits("web"), unified("web")] {
+        let strict = ProxyTraits { strict_inbound_ports: true, ..traits.clone() };
+        check_refusal(SECURED, inbound, &strict, true);
+        check_refusal(SECURED, inbound, &traits, false);
+        check_refusal(&permissive, inbound, &strict, false);
+        check_refusal(PLAIN, inbound, &strict, false);
+        // Clients of a gateway come from outside of the mesh.
+        check_refusal(SECURED, gateway, &strict, false);
+    }
 }

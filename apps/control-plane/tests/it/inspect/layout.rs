@@ -134,8 +134,8 @@ fn check_item(item: &Value, config: &Value) {
     let address = &listener["address"]["socketAddress"];
     let by_address = format!("{}_{}", text(&address["address"]), address["portValue"]);
     let in_stats = listener["statPrefix"].as_str().map_or_else(
-        || match by_address.split_once("::") {
-            Some(_) => format!("[{}", by_address.replace("::1_", "__1]_")),
+        || match by_address.rsplit_once('_').filter(|(address, _)| address.contains(':')) {
+            Some((address, port)) => format!("[{}]_{port}", address.replace(':', "_")),
             None => by_address.clone(),
         },
         str::to_owned,
@@ -144,7 +144,6 @@ fn check_item(item: &Value, config: &Value) {
     let cluster = &of_type(config, "Cluster")[text(&names["cluster"])];
     assert!(cluster.is_object(), "no cluster for {item:#}");
     assert_eq!(stats["cluster"], *cluster.get("altStatName").unwrap_or(&cluster["name"]), "{item:#}");
-    assert_eq!(item["proxyResourceName"], names["cluster"]);
     let is_http = names.get("routeConfiguration").is_some();
     let filter = if is_http { "v3.HttpConnectionManager" } else { "v3.TcpProxy" };
     assert_eq!(all(listener, filter, "/statPrefix"), [text(&stats["filter"])], "{item:#}");
@@ -167,6 +166,21 @@ fn check_item(item: &Value, config: &Value) {
             (None, 0)
         );
     }
+}
+
+/// What is there for a resource is called like its cluster.
+fn check_named_item(item: &Value, config: &Value) {
+    check_item(item, config);
+    assert_eq!(item["proxyResourceName"], item["proxyResources"]["cluster"]);
+}
+
+/// Passthrough is called like its listener, which leads to its cluster and nowhere else.
+fn check_passthrough(item: &Value, config: &Value) {
+    check_item(item, config);
+    let names = &item["proxyResources"];
+    assert_eq!(item["proxyResourceName"], names["listener"]);
+    let listener = &of_type(config, "Listener")[names["listener"].as_str().unwrap()];
+    assert_eq!(all(listener, "v3.TcpProxy", "/cluster"), [names["cluster"].as_str().unwrap()], "{item:#}");
 }
 
 fn items(layout: &Value) -> impl Iterator<Item = &Value> {
@@ -220,7 +234,7 @@ async fn with_unified_naming_everything_has_the_name_of_the_layout() {
         ]
     );
     for item in items(&layout) {
-        check_item(item, &config);
+        check_named_item(item, &config);
         let mut names = Vec::new();
         texts(&item["proxyResources"], &mut names);
         if item["kri"] != "" {
@@ -247,7 +261,7 @@ async fn with_older_names_the_layout_tells_what_each_part_is_called() {
     for mode in ["STRICT", ""] {
         inspected.world.put(everything().into_iter().chain([exclusive(mode)])).await;
         let (layout, config) = both(&inspected, traits("default", "web")).await;
-        items(&layout).for_each(|item| check_item(item, &config));
+        items(&layout).for_each(|item| check_named_item(item, &config));
         let inbound = &layout["inbounds"][4];
         let mut stats =
             json!({ "listener": "127.0.0.2_83", "cluster": "localhost_9083", "filter": "localhost_9083" });
@@ -290,7 +304,7 @@ async fn what_has_no_routes_has_no_names_of_routes() {
     inspected.world.put([of_mesh(Kind::MeshTCPRoute, "spread", spec)]).await;
     let (layout, config) = both(&inspected, unified()).await;
     assert_eq!(named(&layout), [&inbounds[..], &["80"]].concat());
-    items(&layout).for_each(|item| check_item(item, &config));
+    items(&layout).for_each(|item| check_named_item(item, &config));
 }
 
 #[tokio::test]
@@ -328,17 +342,46 @@ async fn passthrough_is_listed_with_its_names() {
         let names: Vec<&str> = passthrough.iter().map(|p| p["proxyResourceName"].as_str().unwrap()).collect();
         assert_eq!(names, expect);
         for item in passthrough {
-            let names = &item["proxyResources"];
-            assert!(
-                of_type(&config, "Listener")[names["listener"].as_str().unwrap()].is_object(),
-                "{item:#}"
-            );
-            assert!(of_type(&config, "Cluster")[names["cluster"].as_str().unwrap()].is_object(), "{item:#}");
+            check_passthrough(item, &config);
+            assert_eq!(item["proxyResourceName"], item["proxyResources"]["cluster"]);
+            assert_eq!(item["allowed"], true);
         }
         assert_eq!(
             (&passthrough[0]["direction"], &passthrough[0]["port"]),
             (&json!("outbound"), &json!(15001))
         );
+    }
+}
+
+#[tokio::test]
+async fn refused_passthrough_is_listed_with_the_cluster_where_it_ends() {
+    let inspected = Inspected::new().await;
+    let networking = json!({
+        "address": "127.0.0.2",
+        "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web" } }],
+        "transparentProxying": { "redirectPortInbound": 15006, "redirectPortOutbound": 15001 },
+    });
+    let web = of_mesh(Kind::Dataplane, "web", json!({ "networking": networking }));
+    inspected.world.put([exclusive("STRICT"), web]).await;
+    for (unified_naming, listeners) in [
+        (true, ["self_passthrough_ipv4_inbound", "self_passthrough_ipv6_inbound"]),
+        (false, ["inbound:passthrough:ipv4", "inbound:passthrough:ipv6"]),
+    ] {
+        let traits = ProxyTraits {
+            unified_naming,
+            ipv6: true,
+            strict_inbound_ports: true,
+            ..traits("default", "web")
+        };
+        let (layout, config) = both(&inspected, traits).await;
+        let inbound: Vec<_> = layout["passthrough"].as_array().unwrap()[2..].iter().collect();
+        for (item, listener) in inbound.into_iter().zip(listeners) {
+            check_passthrough(item, &config);
+            assert_eq!((&item["allowed"], &item["proxyResourceName"]), (&json!(false), &json!(listener)));
+            let names = &item["proxyResources"];
+            assert_eq!(names["listener"], listener);
+            assert_eq!(names["cluster"], "self_transparentproxy_no_destination_inbound");
+        }
     }
 }
 
