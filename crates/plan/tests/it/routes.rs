@@ -135,6 +135,30 @@ fn a_route_has_the_name_of_the_policy_that_has_the_last_word() {
 }
 
 #[test]
+fn a_route_is_named_by_the_entry_of_the_policy_it_comes_from() {
+    let entry = |section: &str, path: &str| {
+        let target = format!("{{ kind: MeshService, name: {section} }}");
+        let rule = format!("{{ matches: [{{ path: {{ type: Exact, value: {path} }} }}], {TO_NEXT} }}");
+        format!("{{ targetRef: {target}, rules: [{rule}] }}")
+    };
+    let entries = [entry("next", "/elsewhere"), entry("backend, sectionName: http", "/here")].join(", ");
+    let policy = format!(
+        "type: MeshHTTPRoute\nmesh: default\nname: r\nlabels: {{ kuma.io/zone: east }}\nspec: {{ to: [{entries}] }}"
+    );
+    for (traits, name) in [
+        (unified("web"), "kri_mhttpr_default_east__r_rule_1"),
+        (traits("web"), "kri_mhttpr_default_east__r_"),
+    ] {
+        let plan = planned(&[&policy], &traits);
+        let route = &requests(&plan, 0)[0];
+        assert_eq!(
+            (route.matched.path.as_ref().unwrap().value.as_str(), route.name.as_str()),
+            ("/here", name)
+        );
+    }
+}
+
+#[test]
 fn traffic_is_split_by_weight_over_backends_that_become_part_of_the_plan() {
     let policy = http_route(
         "split",
