@@ -156,6 +156,9 @@ async fn what_concerns_no_proxy_wakes_and_encodes_nothing() {
     let counts =
         resource(Key::global(Kind::MeshInsight, "default"), &[], json!({ "dataplanes": { "total": 7 } }));
     busy.nobody_notices("counts", counts).await;
+    let services = json!({ "services": { "backend": { "status": "online", "dataplanes": { "total": 1 } } } });
+    let key = Key::new(Kind::ServiceInsight, "default", "all-services-default");
+    busy.nobody_notices("counts of services", resource(key, &[], services)).await;
 
     let secret = || json!({ "data": "c2VjcmV0" });
     let key = Key::new(Kind::Secret, "default", "some-secret");

@@ -95,6 +95,22 @@ fn writes_that_say_nothing_to_proxies_concern_nobody() {
 }
 
 #[test]
+fn counts_of_a_mesh_and_of_its_services_change_nothing_a_proxy_could_see() {
+    let mut state = large();
+    let before = state.mesh("default").unwrap().clone();
+    let services = json!({ "services": { "s-7": { "status": "online", "dataplanes": { "total": 1 } } } });
+    for counts in [
+        resource(Kind::MeshInsight, "default", &[], json!({ "dataplanes": { "total": 201 } })),
+        resource(Kind::ServiceInsight, "all-services-default", &[], services),
+    ] {
+        for change in [present(counts.clone()), gone(&counts)] {
+            assert_eq!(effect(&mut state, change), (Vec::new(), 0));
+            assert!(Arc::ptr_eq(&before, state.mesh("default").unwrap()));
+        }
+    }
+}
+
+#[test]
 fn an_address_or_label_of_a_service_concerns_that_destination() {
     let vip = with_status(service("s-7"), json!({ "vips": [{ "ip": "241.0.0.1" }] }));
     check(vip, &["destination kri_msvc_default___s-7_80"], 1);
