@@ -95,7 +95,7 @@ pub struct Proxy {
     /// Mesh of the proxy; read from the definition when one is given [otherwise: default]
     #[arg(long, value_name = "MESH", env = "KUMA_DATAPLANE_MESH")]
     mesh: Option<String>,
-    /// What the proxy is for
+    /// What the proxy is for; the control plane refuses ingress and egress for now
     #[arg(long, value_name = "TYPE", env = "KUMA_DATAPLANE_PROXY_TYPE", default_value = "dataplane")]
     pub proxy_type: ProxyType,
     /// File with the definition of the proxy, YAML or JSON; `-` is standard input
@@ -148,10 +148,10 @@ pub struct Envoy {
         default_value_t = 0
     )]
     pub max_memory_bytes: u64,
-    /// Certificate for the listener that serves metrics, PEM
+    /// Certificate for the listener that serves metrics, PEM; accepted, has no effect yet
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_CERT_PATH")]
     pub metrics_cert_path: Option<PathBuf>,
-    /// Key of that certificate, PEM
+    /// Key of that certificate, PEM; accepted, has no effect yet
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_KEY_PATH")]
     pub metrics_key_path: Option<PathBuf>,
 }
@@ -159,7 +159,7 @@ pub struct Envoy {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What the control plane is asked for")]
 pub struct Features {
-    /// Bind outbounds to the address of the proxy as well
+    /// Bind outbounds to loopback addresses instead of redirecting traffic; accepted, has no effect yet
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", value_parser = boolean,
           default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub bind_outbounds: bool,
@@ -185,7 +185,7 @@ pub struct Features {
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_IPV6_ENABLED", value_parser = boolean,
           default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub ipv6_enabled: bool,
-    /// Accept traffic on the ports of inbounds only
+    /// Refuse redirected traffic to ports without an inbound, once mTLS is STRICT
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_STRICT_INBOUND_PORTS_ENABLED",
           value_parser = boolean, default_value = "true", default_missing_value = "true",
           num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
