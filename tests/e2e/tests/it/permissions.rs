@@ -61,6 +61,9 @@ impl Server {
 }
 
 /// An application that sends lines back, and how many it was sent.
+///
+/// Lines are what counts: Envoy connects to the application before a client has said anything, and decides
+/// about the client when it does.
 struct Line(Arc<AtomicUsize>);
 
 impl Line {
@@ -149,10 +152,10 @@ impl Scene {
     /// Whether a line comes back, or the connection is cut before a single byte does; neither when it is
     /// merely silent, and neither when something else comes back.
     ///
-    /// The server's Envoy cuts the connection between the proxies. What the application behind the client's
-    /// proxy sees of that is either a reset or an end without an answer (Envoy closes with FIN what it has
-    /// nothing left to send to), so both are refusals. That nothing was passed on is told by the server's
-    /// application, see [`Scene::counted`].
+    /// The server's Envoy cuts the connection between the proxies. As Envoy has read everything by then, it
+    /// closes with FIN, and so does the client's proxy towards its application: that sees the end of the
+    /// stream instead of an answer. A reset in the strict sense is the same refusal. That nothing was passed
+    /// on is told by the server's application, see [`Scene::counted`].
     fn line_passes(address: Ipv4Addr, server: usize) -> Option<bool> {
         let mut stream = TcpStream::connect((address, if server == 0 { 10002 } else { 10004 })).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
