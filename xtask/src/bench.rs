@@ -1,5 +1,7 @@
 //! Benchmarks. Speed is measured here, as numbers and ratios, and never asserted by a test.
 
+mod permissions;
+
 use std::process::Command;
 
 use crate::{envoy, prerequisites, run};
@@ -10,6 +12,8 @@ pub enum What {
     Store,
     /// How fast traffic follows a change, through a real Envoy.
     Endpoints,
+    /// Resolving permissions of ever more rules.
+    Permissions,
 }
 
 pub fn run(what: What) -> anyhow::Result<()> {
@@ -24,6 +28,10 @@ pub fn run(what: What) -> anyhow::Result<()> {
             let envoy = envoy::install()?;
             build(&["kuma-cp", "kuma-dp", "kuma-demo", "e2e"])?;
             run::step("through Envoy", measure("bench-endpoints").env("ENVOY_BIN", envoy))
+        }
+        What::Permissions => {
+            run::step("permissions", run::cargo().args(["bench", "--locked", "--package", "policy"]))?;
+            permissions::write_page(&run::root())
         }
     }
 }

@@ -30,9 +30,16 @@ pub fn all() -> anyhow::Result<()> {
 
 /// Each crate's tests compare the committed file with what the code says; `UPDATE=1` writes it.
 pub fn generate() -> anyhow::Result<()> {
+    // The page of names is written from what a running Envoy says.
+    let envoy = envoy::install()?;
     let packages = ["api", "envoy", "kuma-cp", "kuma-dp", "kumactl"].map(|name| ["--package", name]);
     run::step(
         "generated files",
-        run::cargo().arg("test").args(packages.as_flattened()).args(["--", "up_to_date"]).env("UPDATE", "1"),
+        run::cargo()
+            .arg("test")
+            .args(packages.as_flattened())
+            .args(["--", "up_to_date"])
+            .env("UPDATE", "1")
+            .env("ENVOY_BIN", envoy),
     )
 }
