@@ -24,74 +24,78 @@ fn envoy(text: &str) -> Texts {
     Texts { envoy: text.to_owned(), ..Texts::default() }
 }
 
+#[track_caller]
+fn comes_out(names: &[&str], text: &str, expect: &str) {
+    assert_eq!(merge(&envoy(text), &known(names), None), format!("{expect}\n"), "{names:?} {text}");
+}
+
 #[test]
 fn names_with_dots_come_out_whole() {
-    #[track_caller]
-    fn check(names: &[&str], text: &str, expect: &str) {
-        assert_eq!(merge(&envoy(text), &known(names), None), format!("{expect}\n"), "{names:?} {text}");
-    }
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="self_backend-kumahq"} 2"#,
         r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="self_backend-kumahq.com"} 2"#,
     );
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_http_com_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq"} 1"#,
         r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="self_backend-kumahq.com"} 1"#,
     );
-    // The same for a port of a service.
-    check(
-        &[DOTTED_PORT, "kri_msvc_default_east__web_http"],
-        r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq"} 2"#,
-        r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq.com"} 2"#,
-    );
-    check(
-        &[DOTTED_PORT],
-        r#"envoy_http_com_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
-        r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
-    );
-    check(
-        &[DOTTED_PORT],
-        r#"envoy_tcp_com_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
-        r#"envoy_tcp_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
-    );
-    check(
-        &[DOTTED_PORT],
-        r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq"} 1"#,
-        r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq.com",envoy_worker_id="0"} 1"#,
-    );
-    check(
+    comes_out(
         &["self_tcp.com-a.org", "self_tcp.com"],
         r#"envoy_tcp_com_a_org_downstream_cx_total{envoy_tcp_prefix="self_tcp"} 1"#,
         r#"envoy_tcp_downstream_cx_total{envoy_tcp_prefix="self_tcp.com-a.org"} 1"#,
     );
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_listener_com_http_com_downstream_rq_completed{envoy_http_conn_manager_prefix="self_backend-kumahq",envoy_listener_address="self_backend-kumahq"} 1"#,
         r#"envoy_listener_http_downstream_rq_completed{envoy_http_conn_manager_prefix="self_backend-kumahq.com",envoy_listener_address="self_backend-kumahq.com"} 1"#,
     );
     // The number of a worker becomes the label it is for names without dots.
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="self_backend-kumahq"} 1"#,
         r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="self_backend-kumahq.com",envoy_worker_id="0"} 1"#,
     );
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_rbac_self_backend_kumahq_com_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq"} 1"#,
         r#"envoy_rbac_allowed{listener="http.self_backend-kumahq.com",envoy_http_conn_manager_prefix="self_backend-kumahq.com",envoy_rbac_http_prefix="self_backend-kumahq.com"} 1"#,
     );
-    check(
+    comes_out(
         &[DOTTED],
         r#"envoy_rbac_denied{listener="self_backend-kumahq.com"} 1"#,
         r#"envoy_rbac_denied{listener="self_backend-kumahq.com",envoy_rbac_prefix="self_backend-kumahq.com"} 1"#,
     );
     // What is not known is not guessed, and addresses are whole already.
     let unknown = r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="self_other"} 2"#;
-    check(&[DOTTED], unknown, unknown);
+    comes_out(&[DOTTED], unknown, unknown);
     let address = r#"envoy_listener_downstream_cx_total{envoy_listener_address="127.0.0.1_80"} 2"#;
-    check(&["127.0.0.1_80"], address, address);
+    comes_out(&["127.0.0.1_80"], address, address);
+}
+
+#[test]
+fn dotted_ports_of_services_come_out_whole() {
+    comes_out(
+        &[DOTTED_PORT, "kri_msvc_default_east__web_http"],
+        r#"envoy_cluster_com_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq"} 2"#,
+        r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="kri_msvc_default_east__web_backend-kumahq.com"} 2"#,
+    );
+    comes_out(
+        &[DOTTED_PORT],
+        r#"envoy_http_com_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
+    );
+    comes_out(
+        &[DOTTED_PORT],
+        r#"envoy_tcp_com_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_tcp_downstream_cx_total{envoy_tcp_prefix="kri_msvc_default_east__web_backend-kumahq.com"} 1"#,
+    );
+    comes_out(
+        &[DOTTED_PORT],
+        r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq"} 1"#,
+        r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq.com",envoy_worker_id="0"} 1"#,
+    );
 }
 
 #[test]
