@@ -14,7 +14,8 @@ pub fn write_page(root: &Path) -> anyhow::Result<()> {
     let mut page = String::from(
         "# Benchmarks of permissions\n\n\
          Written by `cargo xtask bench permissions`. One inbound, one MeshTrafficPermission with so many `from` \
-         entries; medians by criterion. Linear means that the time per entry stays the same.\n\n\
+         entries; medians by criterion. The number of steps is linear, which a test of `policy` counts; what \
+         the time per entry grows by is the processor waiting for memory.\n\n\
          | entries | to resolve | per entry | to decide about one client | per entry |\n|---|---|---|---|---|\n",
     );
     for entries in ENTRIES {
