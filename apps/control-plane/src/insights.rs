@@ -18,8 +18,10 @@ pub mod writer;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use resources::{Key, Labels, Resource, Spec};
 use runtime::Shutdown;
-use store::{Error, Store};
+use store::{Error, Snapshot, Store, Write};
 
 pub use connection::Connection;
 pub use predecessor::close_connections;
@@ -33,4 +35,26 @@ pub async fn start(store: Arc<dyn Store>, alone: bool, shutdown: &Shutdown) -> R
     }
     resync::start(store, shutdown);
     Ok(())
+}
+
+/// The write after which the insight says `spec`; `None` when it does already. It ends with its `owner`.
+fn write(snapshot: &Snapshot, key: &Key, owner: &Key, spec: Spec) -> Option<Write> {
+    let now = Timestamp::now();
+    match snapshot.get(key) {
+        Some(stored) if stored.spec == spec => None,
+        Some(stored) => {
+            let resource = Resource { spec, modified: now, ..Resource::clone(stored) };
+            Some(Write::Update { resource, expected: stored.version })
+        }
+        None => Some(Write::Create(Resource {
+            key: key.clone(),
+            labels: Labels::new(),
+            created: now,
+            modified: now,
+            version: 0,
+            owner: Some(owner.clone()),
+            spec,
+            status: None,
+        })),
+    }
 }

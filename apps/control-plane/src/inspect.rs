@@ -134,7 +134,7 @@ impl Inspect for Proxies {
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
-        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        let traits = self.last_known(&snapshot, proxy);
         let said = self.admin(proxy, AdminView::Stats { format: Format::Text, used_only }).await?;
         let proxy = proxy.clone();
         self.computed(move || {
@@ -152,7 +152,7 @@ impl Inspect for Proxies {
 
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
-        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        let traits = self.last_known(&snapshot, proxy);
         let proxy = proxy.clone();
         self.computed(move || {
             let missing = || InspectError::Missing(proxy.clone());
@@ -166,7 +166,7 @@ impl Inspect for Proxies {
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
-        let traits = self.traits(proxy).unwrap_or_else(|| last_known(&snapshot, proxy));
+        let traits = self.last_known(&snapshot, proxy);
         self.in_effect(mesh, proxy, move |mesh, effective, dataplane| {
             let services = &rules::services_by_tags(mesh, &traits);
             Ok(rules::Rules { snapshot: &snapshot, mesh, dataplane, effective, services }.list())
@@ -208,14 +208,6 @@ impl Inspect for Proxies {
         self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
             .await
     }
-}
-
-/// What a proxy that is not connected here said when it last was; or what most proxies are like.
-fn last_known(snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
-    let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
-    let metadata = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>()).map(|i| &i.metadata);
-    let said = metadata.and_then(|metadata| serde_json::to_value(metadata).ok()).unwrap_or_default();
-    proxy::traits(&proxy.mesh, &proxy.name, &said)
 }
 
 impl Proxies {
@@ -275,6 +267,16 @@ impl Proxies {
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         self.push.newest(&proxy.mesh, &proxy.name).map(|watcher| watcher.traits.clone())
+    }
+
+    /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+    fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
+        self.traits(proxy).unwrap_or_else(|| {
+            let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
+            let insight = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
+            let said = insight.and_then(|insight| serde_json::to_value(&insight.metadata).ok());
+            proxy::traits(&proxy.mesh, &proxy.name, &said.unwrap_or_default())
+        })
     }
 
     fn endpoint(&self, snapshot: &Snapshot, proxy: &Key) -> Result<Endpoint, InspectError> {

@@ -10,13 +10,12 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, Scope, Spec, kinds::service_insight};
+use resources::{Key, Kind, Scope, Spec, kinds::service_insight};
 use runtime::Shutdown;
 use store::{Dirty, Error, Snapshot, Store, Write};
 use tokio::time::Instant;
 
-use super::counts;
+use super::{counts, write};
 
 /// How long to leave a mesh alone after it was counted.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -117,33 +116,12 @@ async fn settle(store: &dyn Store, mesh: &str) -> Option<Duration> {
 /// What to write so that the insights of a mesh say what there is.
 fn outdated(snapshot: &Snapshot, mesh: &str) -> Vec<Write> {
     let Some((of_mesh, of_services)) = counts::of_mesh(snapshot, mesh) else { return Vec::new() };
+    let owner = Key::global(Kind::Mesh, mesh);
     let services = Key::new(Kind::ServiceInsight, mesh, &service_insight::resource_name(mesh));
     [(Key::global(Kind::MeshInsight, mesh), Spec::from(of_mesh)), (services, Spec::from(of_services))]
         .into_iter()
-        .filter_map(|(key, spec)| write(snapshot, mesh, key, spec))
+        .filter_map(|(key, spec)| write(snapshot, &key, &owner, spec))
         .collect()
-}
-
-fn write(snapshot: &Snapshot, mesh: &str, key: Key, spec: Spec) -> Option<Write> {
-    let now = Timestamp::now();
-    match snapshot.get(&key) {
-        Some(stored) if stored.spec == spec => None,
-        Some(stored) => {
-            let resource = Resource { spec, modified: now, ..Resource::clone(stored) };
-            Some(Write::Update { resource, expected: stored.version })
-        }
-        None => Some(Write::Create(Resource {
-            key,
-            labels: Labels::new(),
-            created: now,
-            modified: now,
-            version: 0,
-            // The counts end with what they count.
-            owner: Some(Key::global(Kind::Mesh, mesh)),
-            spec,
-            status: None,
-        })),
-    }
 }
 
 /// The meshes in which something is to be counted again. Counts do not count themselves.
@@ -169,6 +147,8 @@ async fn meshes_of(store: &dyn Store, dirty: Dirty) -> BTreeSet<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use resources::{Labels, Resource};
     use serde_json::json;
     use store::Memory;
 

@@ -10,13 +10,15 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
-use resources::{Key, Labels, Resource, Spec, kinds::dataplane_insight::DataplaneInsight};
+use resources::{Key, Spec, kinds::dataplane_insight::DataplaneInsight};
 use runtime::Shutdown;
 use store::{Error, Snapshot, Store, Write};
 use tokio::{sync::Notify, time::Instant};
 
-use super::connection::{Connection, Taken};
+use super::{
+    connection::{Connection, Taken},
+    write,
+};
 
 /// How many records are written in one batch.
 const BATCH: usize = 256;
@@ -229,28 +231,10 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
         let taken = connection.describe(if left_alone { &mut aside } else { insight });
         batch.taken.push((connection.clone(), if left_alone { taken.not_recorded() } else { taken }));
     }
-    let now = Timestamp::now();
-    for (key, (dataplane, insight)) in records {
-        let Some(insight) = insight else { continue };
-        let spec = Spec::from(insight);
-        match snapshot.get(key) {
-            Some(stored) if stored.spec == spec => {}
-            Some(stored) => batch.writes.push(Write::Update {
-                resource: Resource { spec, modified: now, ..Resource::clone(stored) },
-                expected: stored.version,
-            }),
-            None => batch.writes.push(Write::Create(Resource {
-                key: key.clone(),
-                labels: Labels::new(),
-                created: now,
-                modified: now,
-                version: 0,
-                owner: Some(dataplane.clone()),
-                spec,
-                status: None,
-            })),
-        }
-    }
+    let written = records
+        .into_iter()
+        .filter_map(|(key, (dataplane, insight))| write(snapshot, key, dataplane, Spec::from(insight?)));
+    batch.writes.extend(written);
     batch
 }
 

@@ -341,13 +341,8 @@ async fn nothing_is_missed_by_proxies_that_policies_start_and_cease_to_select() 
         let kind = [1, 14, 16, 19][usize::from(a)];
         let whom = (round % 11) as u8;
         let resource = built(kind, b, ([b, c, 0, a], whom));
-        let known = world.store.snapshot().unwrap().get(&resource.key).map(|old| old.version);
-        let write = match known {
-            Some(expected) => Stored::Update { resource, expected },
-            None => Stored::Create(resource),
-        };
         // Not waited for, so that some rounds are of several writes and others of one.
-        world.store.write(vec![write]).await.unwrap();
+        world.put_unheard([resource]).await;
     }
     world.push.caught_up().await;
     ending.begin();
@@ -374,12 +369,7 @@ async fn nothing_is_missed_by_proxies_that_connect_while_everything_changes() {
         let address = format!("127.0.5.{}", 1 + round / 2);
         // Not waited for: whoever computes now may see it or not, but must hear of it.
         let resource = dataplane("default", &format!("server-{}", round % 20), &address, server, &[]);
-        let known = world.store.snapshot().unwrap().get(&resource.key).map(|old| old.version);
-        let write = match known {
-            Some(expected) => Stored::Update { resource, expected },
-            None => Stored::Create(resource),
-        };
-        world.store.write(vec![write]).await.unwrap();
+        world.put_unheard([resource]).await;
     }
     world.push.caught_up().await;
     // Whoever still has something to do does that before it ends.

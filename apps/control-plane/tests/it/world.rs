@@ -120,13 +120,18 @@ impl World {
 
     /// Stores resources in one batch, whether they were there or not.
     pub async fn put(&self, resources: impl IntoIterator<Item = Resource>) {
+        self.put_unheard(resources).await;
+        self.push.caught_up().await;
+    }
+
+    /// As [`World::put`], without waiting until whom it concerns has heard of it.
+    pub async fn put_unheard(&self, resources: impl IntoIterator<Item = Resource>) {
         let stored = self.store.snapshot().unwrap();
         let write = |resource: Resource| match stored.get(&resource.key) {
             Some(old) => Write::Update { expected: old.version, resource },
             None => Write::Create(resource),
         };
         self.store.write(resources.into_iter().map(write).collect()).await.unwrap();
-        self.push.caught_up().await;
     }
 
     pub async fn delete(&self, kind: Kind, mesh: &str, name: &str) {
