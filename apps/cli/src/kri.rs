@@ -1,7 +1,7 @@
 //! `kri parse` and `kri build`.
 
 use clap::{Args, Subcommand};
-use resources::naming::{Kri, ShortName};
+use resources::naming::{Kri, KriFields, ShortName};
 use serde_json::{Value, json};
 
 use crate::{
@@ -80,14 +80,14 @@ impl Build {
         if self.name.is_empty() {
             return Err(Failure::invalid("the name must not be empty"));
         }
-        Ok(Kri {
+        Ok(Kri::from(KriFields {
             short,
             mesh: self.mesh.clone(),
             zone: self.zone.clone(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             section: self.section.clone(),
-        })
+        }))
     }
 }
 

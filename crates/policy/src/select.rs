@@ -13,7 +13,7 @@ use resources::{
         target_ref::{ProxyType, TargetRef, TargetRefKind as K},
     },
     labels,
-    naming::{Kri, ShortName},
+    naming::{Kri, KriFields, ShortName},
 };
 
 use crate::view::{self, Policy, Role};
@@ -253,14 +253,14 @@ impl<'a> Place<'a> {
 
     pub fn kri_of(&self, kind: Kind, reference: &TargetRef) -> Option<Kri> {
         let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        Some(Kri {
+        Some(Kri::from(KriFields {
             short: ShortName::of_kind(kind)?,
             mesh: self.mesh.to_owned(),
             zone: self.zone.to_owned(),
             namespace: namespace.unwrap_or(self.namespace).to_owned(),
             name: reference.name.clone().unwrap_or_default(),
             section: String::new(),
-        })
+        }))
     }
 }
 

@@ -23,7 +23,7 @@ pub mod sni;
 pub mod system;
 
 pub use classify::{Class, classify, classify_stat};
-pub use kri::{Kri, ShortName};
+pub use kri::{Fields as KriFields, Kri, ShortName};
 pub use legacy::LegacyName;
 pub use section::SectionName;
 pub use self_name::{Direction, IpVersion, SelfName};

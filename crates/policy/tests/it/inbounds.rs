@@ -65,7 +65,7 @@ fn each_match_is_a_rule_and_the_most_specific_come_first() {
     );
     let found: Vec<(Value, String)> = inbound::rules([&policy])
         .into_iter()
-        .map(|rule| (serde_json::to_value(rule.client).unwrap(), rule.origin.section))
+        .map(|rule| (serde_json::to_value(rule.client).unwrap(), rule.origin.section.clone()))
         .collect();
     let rule = |i: usize| format!("rule_{i}");
     assert_eq!(

@@ -7,7 +7,7 @@ use policy::{Destinations, PolicyView};
 use resources::{
     Key, Kind, Labels, Resource, Spec,
     kinds::dataplane::{Dataplane, Inbound},
-    naming::{Kri, ShortName, section},
+    naming::{Kri, KriFields, ShortName, section},
 };
 use serde_json::{Value, json};
 
@@ -86,14 +86,14 @@ impl Destinations for Known<'_> {
 
 /// A policy of a kind this control plane may not serve.
 pub fn foreign(kind: &str, name: &str, spec: &Value) -> PolicyView {
-    let kri = Kri {
+    let kri = Kri::from(KriFields {
         short: ShortName::of_type(kind).unwrap(),
         mesh: "default".to_owned(),
         zone: String::new(),
         namespace: String::new(),
         name: name.to_owned(),
         section: String::new(),
-    };
+    });
     PolicyView::read(kri, name, &Labels::new(), spec)
 }
 

@@ -3,7 +3,7 @@
 //! `kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>`; fields that do not apply stay empty.
 //! Only the section may contain `_` (`rule_0`), so the first six fields always read back unchanged.
 
-use std::{fmt, str::FromStr};
+use std::{cmp::Ordering, fmt, ops::Deref, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -94,11 +94,15 @@ impl fmt::Display for ShortName {
     }
 }
 
-/// The identifier of a resource, or of a section of it.
+/// The identifier of a resource, or of a section of it: cheap to clone, and to compare with its clones.
 ///
-/// The derived order is by field; where users see the order, sort by the rendered string.
+/// The order is by field; where users see the order, sort by the rendered string.
+#[derive(Debug, Clone, Eq, Hash)]
+pub struct Kri(Arc<Fields>);
+
+/// What a KRI consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kri {
+pub struct Fields {
     pub short: ShortName,
     pub mesh: String,
     pub zone: String,
@@ -112,14 +116,14 @@ impl Kri {
     pub fn of(resource: &Resource, section: &str) -> Option<Kri> {
         let short = ShortName::of_kind(resource.kind())?;
         let label = |name| resource.label(name).unwrap_or_default().to_owned();
-        Some(Kri {
+        Some(Kri::from(Fields {
             short,
             mesh: resource.mesh().to_owned(),
             zone: label(labels::ZONE),
             namespace: label(labels::K8S_NAMESPACE),
             name: resource.display_name().to_owned(),
             section: section.to_owned(),
-        })
+        }))
     }
 
     /// `None` for types this control plane does not serve.
@@ -134,7 +138,10 @@ impl Kri {
     /// The same resource with another section.
     #[must_use]
     pub fn with_section(&self, section: &str) -> Kri {
-        Kri { section: section.to_owned(), ..self.clone() }
+        if self.section == section {
+            return self.clone();
+        }
+        Kri::from(Fields { section: section.to_owned(), ..Fields::clone(self) })
     }
 
     /// The resource itself, without a section.
@@ -144,9 +151,41 @@ impl Kri {
     }
 }
 
+impl From<Fields> for Kri {
+    fn from(fields: Fields) -> Kri {
+        Kri(Arc::new(fields))
+    }
+}
+
+impl Deref for Kri {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+impl PartialEq for Kri {
+    fn eq(&self, other: &Kri) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Ord for Kri {
+    fn cmp(&self, other: &Kri) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for Kri {
+    fn partial_cmp(&self, other: &Kri) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl fmt::Display for Kri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Kri { short, mesh, zone, namespace, name, section } = self;
+        let Fields { short, mesh, zone, namespace, name, section } = &**self;
         write!(f, "kri_{short}_{mesh}_{zone}_{namespace}_{name}_{section}")
     }
 }
@@ -162,14 +201,14 @@ impl FromStr for Kri {
         if prefix != "kri" {
             return Err(Error::KriPrefix(text.to_owned()));
         }
-        Ok(Kri {
+        Ok(Kri::from(Fields {
             short: short.parse()?,
             mesh: mesh.to_owned(),
             zone: zone.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             section: section.to_owned(),
-        })
+        }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
-use super::{Direction, IpVersion, Kri, ShortName, is_hash, self_name::PASSTHROUGHS, system};
+use super::{Direction, IpVersion, Kri, KriFields, ShortName, is_hash, self_name::PASSTHROUGHS, system};
 use crate::labels;
 
 /// Old fixed names and the `system_…` names that replace them.
@@ -120,7 +120,7 @@ pub fn passthrough(ip: IpVersion, direction: Direction) -> String {
 
 /// The name of a destination's port; the KRI's section is not looked at.
 pub fn destination(kri: &Kri, port: u32) -> String {
-    let Kri { short, mesh, zone, namespace, name, .. } = kri;
+    let KriFields { short, mesh, zone, namespace, name, .. } = &**kri;
     format!("{mesh}_{name}_{namespace}_{zone}_{short}_{port}")
 }
 
@@ -203,12 +203,12 @@ fn parse_destination(name: &str) -> Option<Kri> {
     if !super::sni::is_destination(short) || mesh.is_empty() || display_name.is_empty() {
         return None;
     }
-    Some(Kri {
+    Some(Kri::from(KriFields {
         short,
         mesh: mesh.to_owned(),
         zone: zone.to_owned(),
         namespace: namespace.to_owned(),
         name: display_name.to_owned(),
         section: parse_port(port)?.to_string(),
-    })
+    }))
 }

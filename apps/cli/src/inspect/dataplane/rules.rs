@@ -3,7 +3,7 @@
 
 use resources::{
     labels,
-    naming::{Kri, ShortName},
+    naming::{Kri, KriFields, ShortName},
 };
 use serde_json::Value;
 
@@ -108,14 +108,14 @@ fn kri(meta: &Value, section: &str) -> String {
         name => name,
     };
     match ShortName::of_type(&text(&meta["type"])) {
-        Some(short) => Kri {
+        Some(short) => Kri::from(KriFields {
             short,
             mesh: text(&meta["mesh"]),
             zone: label(labels::ZONE),
             namespace: label(labels::K8S_NAMESPACE),
             name,
             section: section.to_owned(),
-        }
+        })
         .to_string(),
         None => format!("{} {name}", text(&meta["type"])),
     }

@@ -1,6 +1,6 @@
 use super::is_destination;
 use crate::naming::{
-    Error, Kri, ShortName,
+    Error, Kri, KriFields, ShortName,
     dns::{HOSTNAME_MAX, rfc1123_label_errors},
 };
 
@@ -71,14 +71,14 @@ pub fn to_kri(sni: &str) -> Result<Kri, Error> {
     if segments.iter().any(|segment| segment.is_empty()) {
         return Err(fail("a segment is empty".to_owned()));
     }
-    let kri = Kri {
+    let kri = Kri::from(KriFields {
         short,
         mesh: mesh.to_owned(),
         zone: zone.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         section: section.to_owned(),
-    };
+    });
     match violations(&kri) {
         reasons if reasons.is_empty() => Ok(kri),
         reasons => Err(fail(reasons.join(", "))),

@@ -1,7 +1,7 @@
 use proptest::{prelude::*, sample::select};
 use resources::{
     Kind,
-    naming::{Kri, ShortName, kri::SHORT_NAMES},
+    naming::{Kri, KriFields, ShortName, kri::SHORT_NAMES},
 };
 use serde_json::json;
 
@@ -132,7 +132,9 @@ pub fn any_kri() -> impl Strategy<Value = Kri> {
     let section = prop_oneof![Just(String::new()), LABEL, "rule_[0-9]{1,3}", "[a-z0-9_.-]{1,20}"];
     let short = select(ShortName::all().collect::<Vec<_>>());
     (short, field(), field(), field(), "[a-z0-9.-]{1,253}", section).prop_map(
-        |(short, mesh, zone, namespace, name, section)| Kri { short, mesh, zone, namespace, name, section },
+        |(short, mesh, zone, namespace, name, section)| {
+            Kri::from(KriFields { short, mesh, zone, namespace, name, section })
+        },
     )
 }
 

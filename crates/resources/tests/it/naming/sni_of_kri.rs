@@ -1,7 +1,7 @@
 use proptest::{prelude::*, sample::select};
 use resources::{
     Kind,
-    naming::{Kri, sni},
+    naming::{Kri, KriFields, sni},
 };
 use serde_json::json;
 
@@ -9,14 +9,14 @@ use super::{LABEL, assert_hostname, resource};
 
 /// `[mesh, zone, namespace, name, section]`
 fn kri(short: &str, [mesh, zone, namespace, name, section]: [&str; 5]) -> Kri {
-    Kri {
+    Kri::from(KriFields {
         short: short.parse().expect(short),
         mesh: mesh.to_owned(),
         zone: zone.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         section: section.to_owned(),
-    }
+    })
 }
 
 #[test]
