@@ -344,7 +344,7 @@ fn configuration(
     for kind in xds::Type::ALL {
         let mut resources = Map::new();
         for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
-            let shown = envoy::json::to_json(kind.url(), &resource.body);
+            let shown = envoy::json::to_json(kind.url(), &resource.body());
             let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
             resources.insert(resource.name.to_string(), shown);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use resources::{
     Kind, Labels, Resource, Spec,
-    kinds::target_ref::{Match, TargetRef},
+    kinds::target_ref::{Match, TargetRef, TargetRefKind},
     labels,
     naming::Kri,
 };
@@ -85,6 +85,12 @@ impl PolicyView {
             from_as_rules,
             kri,
         }
+    }
+
+    /// Whether the policy says something about MeshHTTPRoutes, or selects the proxies that one selects.
+    pub fn refers_to_routes(&self) -> bool {
+        let is_route = |reference: &TargetRef| reference.kind == TargetRefKind::MeshHttpRoute;
+        is_route(&self.top) || self.to.iter().any(|entry| is_route(&entry.target))
     }
 
     /// The identifier of the policy's entry with this index.

@@ -4,7 +4,7 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::Response;
@@ -22,6 +22,7 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 use tonic_prost::ProstCodec;
+use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
     message::{DeltaRequest, DeltaResponse, Node, Request as WorldRequest, Response as WorldResponse},
@@ -243,7 +244,7 @@ impl<P: Protocol> Session<'_, P> {
                     let actions = self.machine.on_request(request);
                     self.perform(actions).await?;
                 }
-                work = watcher.work() => self.push(&work).await?,
+                work = watcher.work() => self.push(work).await?,
                 changed = self.secrets_changed.changed() => {
                     if changed.is_err() { return Ok(()) }
                     self.on_secrets().await?;
@@ -267,27 +268,22 @@ impl<P: Protocol> Session<'_, P> {
         self.send_target().await
     }
 
-    async fn push(&mut self, work: &Work) -> Result<(), Status> {
-        if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
-            // Told once, not with every other change.
-            let before = self.current.as_ref().map_or(&[][..], |current| &current.plan.problems);
-            for problem in next.plan.problems.iter().filter(|problem| !before.contains(problem)) {
-                tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
-            }
-            self.current = Some(next);
-            match work {
-                // Certificates do not depend on who serves what.
-                Work::Endpoints(_) => self.hand_over().await?,
-                _ => self.send_target().await?,
-            }
+    async fn push(&mut self, work: Work) -> Result<(), Status> {
+        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else { return Ok(()) };
+        // Told once, not with every other change.
+        let before: Vec<&String> = self.current.iter().flat_map(Current::problems).collect();
+        for problem in next.problems().filter(|problem| !before.contains(problem)) {
+            tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
         }
-        Ok(())
+        let first = self.current.replace(next).is_none();
+        // Certificates do not depend on what the proxy calls.
+        if first || work == Work::Everything { self.send_target().await } else { self.hand_over().await }
     }
 
     /// Sees to the proxy's secrets and hands everything to the state machine.
     async fn send_target(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
-        if let Some(names) = &current.plan.secrets {
+        if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
             match self.context.issuer.issue(&self.context, proxy, names, self.issued.as_ref()).await {
                 Ok(issued) => {
@@ -315,7 +311,7 @@ impl<P: Protocol> Session<'_, P> {
     async fn hand_over(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
         let mut target = current.target.clone();
-        if let Some(issued) = self.issued.as_ref().filter(|_| current.plan.secrets.is_some()) {
+        if let Some(issued) = self.issued.as_ref().filter(|_| current.secrets.is_some()) {
             issued.add_to(&mut target);
         }
         let actions = self.machine.set_target(Arc::new(target));
@@ -325,7 +321,7 @@ impl<P: Protocol> Session<'_, P> {
     /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
     async fn announce(&mut self) {
         self.unannounced = None;
-        let needs_secrets = self.current.as_ref().is_none_or(|current| current.plan.secrets.is_some());
+        let needs_secrets = self.current.as_ref().is_none_or(|current| current.secrets.is_some());
         let settled = |kind: Type| {
             let status = self.machine.status().into_iter().find(|status| status.kind == kind);
             matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
@@ -366,11 +362,11 @@ impl<P: Protocol> Session<'_, P> {
     fn blame(&self, names: &[&str]) -> Vec<Option<Kri>> {
         let traits = &self.registration.proxy().traits;
         let mesh = self.context.push.mesh(&traits.mesh);
-        let dataplane = mesh.and_then(|mesh| Kri::of(mesh.dataplanes.get(&traits.name)?, ""));
-        let known = match (&self.current, &dataplane) {
-            (Some(current), Some(dataplane)) => plan::meanings(&current.plan, dataplane),
-            _ => BTreeMap::new(),
+        let meanings = |mesh: &MeshSnapshot| {
+            let dataplane = Kri::of(mesh.dataplanes.get(&traits.name)?, "")?;
+            Some(plan::meanings(&plan::for_proxy(mesh, traits).ok()?, &dataplane))
         };
+        let known = mesh.and_then(|mesh| meanings(&mesh)).unwrap_or_default();
         let of_name = |name: &&str| match known.get(*name) {
             Some(meaning) => meaning.kri.clone(),
             None => classify(name).kri().cloned(),

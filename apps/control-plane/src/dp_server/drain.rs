@@ -70,9 +70,7 @@ pub async fn answer(
 /// Of two with one name it is the older that leaves, and the younger is to be called.
 fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
     let key = proxy.key();
-    let connected = context.push.connected();
-    let own = connected.iter().filter(|it| *it.traits.mesh == *key.mesh && *it.traits.name == *key.name);
-    own.count() > 1
+    context.push.connections(&key.mesh, &key.name) > 1
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.

@@ -149,7 +149,7 @@ impl Registration {
     /// Forgets a proxy that has not come back, and takes its Dataplane away if it had brought it along.
     async fn leave(&self) {
         let key = self.proxy.key();
-        if self.context.push.is_connected(&key.mesh, &key.name) {
+        if self.context.push.connections(&key.mesh, &key.name) > 0 {
             return;
         }
         self.context.issuer.forget(&key);

@@ -117,7 +117,8 @@ impl Stream {
         let next = self.next().await;
         let Next::Response(response) = next else { panic!("{next:?}") };
         let kind = Type::by_url(&response.type_url).unwrap();
-        let names: Vec<String> = response.resources.into_iter().map(|resource| resource.name).collect();
+        let names: Vec<String> =
+            response.decoded().unwrap().into_iter().map(|resource| resource.name).collect();
         let complaint = names.iter().find_map(|name| wrong(name));
         let error_detail = complaint.map(|message| RpcStatus { code: 13, message });
         let answer = DeltaRequest {
