@@ -9,7 +9,7 @@
 //!   Registrar ──▶ Store::write ──▶ durable ──▶ Snapshot (swapped) ──▶ Changes (dirty keys)
 //! ```
 //!
-//! Invariants: whoever reads holds a snapshot, and no snapshot ever changes. No caller depends on
+//! Invariants: every reader holds a snapshot, and no snapshot ever changes. No caller depends on
 //! several resources being written together; see [`Store::write`] for what a caller may rely on.
 
 pub mod backup;
