@@ -174,16 +174,11 @@ impl Secrets {
 
 /// The store, with the roots of the mesh's builtin backends made if they were missing.
 async fn with_authorities(context: &Context, mesh: &str, now: Timestamp) -> anyhow::Result<Arc<Snapshot>> {
-    let store = context.registrar.store();
-    let snapshot = store.snapshot()?;
-    let missing = builtin::missing(&snapshot, mesh, now)?;
-    if missing.is_empty() {
-        return Ok(snapshot);
-    }
-    for key in context.registrar.ensure(missing).await? {
+    let missing = |snapshot: &Snapshot| builtin::missing(snapshot, mesh, now).map_err(anyhow::Error::from);
+    for key in context.registrar.ensure_with(missing).await? {
         tracing::info!(secret = %key, "made for the certificate authority of the mesh");
     }
-    Ok(store.snapshot()?)
+    Ok(context.registrar.store().snapshot()?)
 }
 
 fn backends(snapshot: &Snapshot, mesh: &str) -> Vec<String> {

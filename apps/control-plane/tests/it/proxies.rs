@@ -1,7 +1,14 @@
 //! What proxies ask before and while they run: a bootstrap, a place in the mesh, and leave to go.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -28,6 +35,7 @@ use resources::{
     },
 };
 use serde_json::{Value, json};
+use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
@@ -306,6 +314,41 @@ async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
     drop(connected);
     second.end();
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
+}
+
+/// A store without transactions that goes away in the middle of the first write of several resources.
+struct Halving {
+    store: Arc<dyn Store>,
+    failed: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Halving {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.store.snapshot()
+    }
+
+    async fn write(&self, mut batch: Vec<Write>) -> Result<Committed, Error> {
+        if batch.len() > 1 && !self.failed.swap(true, Ordering::Relaxed) {
+            self.store.write(vec![batch.remove(0)]).await?;
+            return Err(Error::Unavailable("it went away".to_owned()));
+        }
+        self.store.write(batch).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_dataplane_goes_also_when_the_store_fails_half_way() {
+    let halving = |store| Arc::new(Halving { store, failed: AtomicBool::new(false) }) as Arc<dyn Store>;
+    let server = Server::on(false, Duration::ZERO, halving).await;
+    server.register().await.end();
+    eventually("the Dataplane is gone", || server.ready().is_none()).await;
+    let snapshot = server.world.store.snapshot().unwrap();
+    assert_eq!(snapshot.count(Kind::DataplaneInsight, None), 0, "nothing of it is left");
 }
 
 #[tokio::test]

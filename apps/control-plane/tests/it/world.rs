@@ -35,7 +35,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
-        companions: Box::new(|_| Ok(Vec::new())),
+        companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     };
     Registrar::new(store, setup)
