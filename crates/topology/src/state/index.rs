@@ -36,7 +36,7 @@ enum Anchor {
     Label(String, String),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Selection {
     selector: Selector,
     anchor: Option<Anchor>,
@@ -44,7 +44,7 @@ struct Selection {
 }
 
 /// Selectors and the Dataplanes (or the MeshServices) they select: its candidates are of one kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Index {
     selections: BTreeMap<Subject, Selection>,
     subjects: BTreeMap<Anchor, BTreeSet<Subject>>,
