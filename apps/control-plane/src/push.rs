@@ -24,6 +24,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use plan::{AdminTls, ProxyPlan, ProxyTraits, effective::Concern};
 use resources::{Key, Kind};
 use runtime::Shutdown;
@@ -48,6 +49,8 @@ pub struct Push {
     watchers: Mutex<HashMap<u64, Arc<Watcher>>>,
     next_id: AtomicU64,
     turns: Semaphore,
+    /// Who signs the certificates of admin interfaces.
+    admin_authority: identity::admin::Stored,
     /// When secrets changed: tokens may have been revoked, authorities replaced.
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
@@ -231,6 +234,7 @@ impl Push {
             watchers: Mutex::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
+            admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
             seen: watch::Sender::default(),
@@ -431,8 +435,11 @@ impl Connected {
         let address = admin.address.to_string();
         let mut kept = lock(&self.watcher.admin_tls);
         if kept.as_ref().is_none_or(|(for_address, _)| *for_address != address) {
-            let made = self.push.store.snapshot().map_err(anyhow::Error::from);
-            *kept = match made.and_then(|snapshot| inspect::admin_tls(&snapshot, &key, &address)) {
+            let made = self.push.store.snapshot().map_err(anyhow::Error::from).and_then(|snapshot| {
+                let authority = self.push.admin_authority.load(&snapshot, Timestamp::now())?;
+                Ok(inspect::admin_tls(&authority, &key, &address)?)
+            });
+            *kept = match made {
                 Ok(tls) => Some((address, Arc::new(tls))),
                 Err(error) => {
                     let error = format!("{error:#}");
