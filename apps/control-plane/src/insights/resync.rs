@@ -1,8 +1,9 @@
 //! Keeps MeshInsights and ServiceInsights in line with what is stored.
 //!
-//! A mesh is counted when something in it changed, at once or else an interval after the last time, and
-//! written when the result is another one. Control planes on one store may all do it: they come to the
-//! same result, and who comes second finds nothing to write or its version outdated, and counts again.
+//! The counts of each mesh follow its changes. They are written when they are others, at once or else an
+//! interval after the last time: the services of a mesh are one document, which a thousand proxies that
+//! connect at once would otherwise write a thousand times. Control planes on one store may all do it: they
+//! come to the same result, and who comes second finds nothing to write or its version outdated.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,23 +11,35 @@ use std::{
     time::Duration,
 };
 
-use resources::{Key, Kind, Scope, Spec, kinds::service_insight};
+use resources::{
+    Key, Kind, Scope, Spec,
+    kinds::service_insight::{self, ServiceInsight},
+};
 use runtime::Shutdown;
 use store::{Dirty, Error, Snapshot, Store, Write};
 use tokio::time::Instant;
 
-use super::{counts, write};
+use super::{counts::Counts, write};
 
-/// How long to leave a mesh alone after it was counted.
+/// How long to leave the insights of a mesh alone after they were written.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long another control plane's write may take to arrive here.
-const ARRIVAL: Duration = Duration::from_millis(10);
+const ARRIVAL: Duration = Duration::from_millis(100);
 
-/// When to count which mesh.
+/// The counts of every mesh.
+#[derive(Default)]
+struct Meshes {
+    counts: HashMap<Arc<str>, Counts>,
+    schedule: Schedule,
+    /// The store could not be read, so that nothing is known of what changed since.
+    behind: bool,
+}
+
+/// When to write the insights of which mesh.
 #[derive(Default)]
 struct Schedule {
     due: BTreeMap<Arc<str>, Instant>,
-    /// When each mesh may be counted again.
+    /// When those of each mesh may be written again.
     rested: HashMap<Arc<str>, Instant>,
 }
 
@@ -43,17 +56,87 @@ pub fn start(store: Arc<dyn Store>, shutdown: &Shutdown) {
 
 async fn run(store: &dyn Store) {
     let mut changes = store.changes();
-    let mut schedule = Schedule::default();
-    schedule.add(meshes_of(store, Dirty::Everything).await);
+    let mut meshes = Meshes::default();
+    meshes.fold(store, Dirty::Everything);
     loop {
         tokio::select! {
             dirty = changes.next() => match dirty {
-                Some(dirty) => schedule.add(meshes_of(store, dirty).await),
+                Some(dirty) => meshes.fold(store, dirty),
                 None => return,
             },
-            mesh = schedule.next() => {
-                let again = settle(store, &mesh).await;
-                schedule.counted(mesh, again);
+            () = tokio::time::sleep(INTERVAL), if meshes.behind => meshes.fold(store, Dirty::Everything),
+            mesh = meshes.schedule.next() => {
+                let again = meshes.settle(store, &mesh).await;
+                meshes.schedule.written(mesh, again);
+            }
+        }
+    }
+}
+
+impl Meshes {
+    /// Counts what changed.
+    fn fold(&mut self, store: &dyn Store, dirty: Dirty) {
+        let Ok(snapshot) = store.snapshot() else {
+            self.behind = true;
+            return;
+        };
+        let changed = match dirty {
+            Dirty::Keys(keys) if !self.behind => {
+                keys.iter().filter_map(|key| self.apply(&snapshot, key)).collect()
+            }
+            // What is gone is not known, so every mesh is counted anew.
+            _ => {
+                let names = snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone());
+                let meshes: BTreeSet<Arc<str>> = names.collect();
+                let anew = |mesh: &Arc<str>| (mesh.clone(), Counts::read(&snapshot, mesh));
+                self.counts = meshes.iter().map(anew).collect();
+                meshes
+            }
+        };
+        self.behind = false;
+        self.schedule.add(changed);
+    }
+
+    /// Counts a changed resource; returns the mesh in which it counts. Counts do not count themselves.
+    fn apply(&mut self, snapshot: &Snapshot, key: &Key) -> Option<Arc<str>> {
+        let resource = snapshot.get(key);
+        let mesh = match key.kind {
+            Kind::ServiceInsight => return None,
+            Kind::Mesh if resource.is_none() => {
+                self.counts.remove(&key.name);
+                return None;
+            }
+            Kind::Mesh => {
+                self.counts.entry(key.name.clone()).or_insert_with(|| Counts::read(snapshot, &key.name));
+                &key.name
+            }
+            kind if kind.descriptor().scope == Scope::Mesh => &key.mesh,
+            _ => return None,
+        };
+        self.counts.get_mut(mesh)?.apply(key, resource.cloned());
+        Some(mesh.clone())
+    }
+
+    /// Writes what is different; says when to try again if that did not work.
+    async fn settle(&self, store: &dyn Store, mesh: &str) -> Option<Duration> {
+        let counts = self.counts.get(mesh)?;
+        let Ok(snapshot) = store.snapshot() else { return Some(INTERVAL) };
+        let batch = outdated(&snapshot, mesh, counts);
+        if batch.is_empty() {
+            return None;
+        }
+        match store.write(batch).await {
+            Ok(_) => None,
+            // Another one wrote in between, or the mesh is gone: that is on its way here.
+            Err(
+                Error::Conflict { .. }
+                | Error::AlreadyExists(_)
+                | Error::NotFound(_)
+                | Error::OwnerMissing { .. },
+            ) => Some(ARRIVAL),
+            Err(error) => {
+                tracing::warn!(mesh, %error, "the insights of a mesh could not be written; this is tried again");
+                Some(INTERVAL)
             }
         }
     }
@@ -79,7 +162,7 @@ impl Schedule {
         }
     }
 
-    fn counted(&mut self, mesh: Arc<str>, again: Option<Duration>) {
+    fn written(&mut self, mesh: Arc<str>, again: Option<Duration>) {
         let now = Instant::now();
         self.due.remove(&mesh);
         if let Some(pause) = again {
@@ -90,59 +173,17 @@ impl Schedule {
     }
 }
 
-/// Counts a mesh and writes what is different; says when to try again if that did not work.
-async fn settle(store: &dyn Store, mesh: &str) -> Option<Duration> {
-    let Ok(snapshot) = store.snapshot() else { return Some(INTERVAL) };
-    let batch = outdated(&snapshot, mesh);
-    if batch.is_empty() {
-        return None;
-    }
-    match store.write(batch).await {
-        Ok(_) => None,
-        // Somebody wrote in between, or the mesh is gone.
-        Err(
-            Error::Conflict { .. }
-            | Error::AlreadyExists(_)
-            | Error::NotFound(_)
-            | Error::OwnerMissing { .. },
-        ) => Some(ARRIVAL),
-        Err(error) => {
-            tracing::warn!(mesh, %error, "the insights of a mesh could not be written");
-            Some(INTERVAL)
-        }
-    }
-}
-
 /// What to write so that the insights of a mesh say what there is.
-fn outdated(snapshot: &Snapshot, mesh: &str) -> Vec<Write> {
-    let Some((of_mesh, of_services)) = counts::of_mesh(snapshot, mesh) else { return Vec::new() };
+fn outdated(snapshot: &Snapshot, mesh: &str, counts: &Counts) -> Vec<Write> {
     let owner = Key::global(Kind::Mesh, mesh);
-    let services = Key::new(Kind::ServiceInsight, mesh, &service_insight::resource_name(mesh));
-    [(Key::global(Kind::MeshInsight, mesh), Spec::from(of_mesh)), (services, Spec::from(of_services))]
-        .into_iter()
-        .filter_map(|(key, spec)| write(snapshot, &key, &owner, spec))
-        .collect()
-}
-
-/// The meshes in which something is to be counted again. Counts do not count themselves.
-async fn meshes_of(store: &dyn Store, dirty: Dirty) -> BTreeSet<Arc<str>> {
-    match dirty {
-        Dirty::Everything => loop {
-            if let Ok(snapshot) = store.snapshot() {
-                return snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
-            }
-            tokio::time::sleep(INTERVAL).await;
-        },
-        Dirty::Keys(keys) => keys
-            .into_iter()
-            .filter(|key| key.kind != Kind::ServiceInsight)
-            .filter_map(|key| match key.kind {
-                Kind::Mesh => Some(key.name),
-                kind if kind.descriptor().scope == Scope::Mesh => Some(key.mesh),
-                _ => None,
-            })
-            .collect(),
-    }
+    let of_mesh = Spec::from(counts.mesh(snapshot, mesh));
+    let of_mesh = write(snapshot, &Key::global(Kind::MeshInsight, mesh), &owner, of_mesh);
+    let key = Key::new(Kind::ServiceInsight, mesh, &service_insight::resource_name(mesh));
+    let stored = snapshot.get(&key).and_then(|stored| stored.spec.get::<ServiceInsight>());
+    // A large document, copied only to be written.
+    let of_services = (stored != Some(counts.services()))
+        .then(|| write(snapshot, &key, &owner, Spec::from(counts.services().clone())));
+    of_mesh.into_iter().chain(of_services.flatten()).collect()
 }
 
 #[cfg(test)]
@@ -168,43 +209,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counting_again_writes_only_what_is_different() {
+    async fn only_what_is_different_is_written() {
         let store = Memory::default();
         store.write(vec![stored(Key::global(Kind::Mesh, "default"), json!({}))]).await.unwrap();
         let revision = || store.snapshot().unwrap().revision();
+        let mut meshes = Meshes::default();
+        meshes.fold(&store, Dirty::Everything);
         for more in [None, Some(Kind::Dataplane)] {
             if let Some(kind) = more {
-                store.write(vec![stored(Key::new(kind, "default", "one"), json!({}))]).await.unwrap();
+                let key = Key::new(kind, "default", "one");
+                store.write(vec![stored(key.clone(), json!({}))]).await.unwrap();
+                meshes.fold(&store, Dirty::Keys([key].into()));
             }
             let before = revision();
-            assert_eq!(settle(&store, "default").await, None);
+            assert_eq!(meshes.settle(&store, "default").await, None);
             assert_eq!(revision(), before + 1, "both insights in one batch");
-            assert_eq!(settle(&store, "default").await, None);
+            assert_eq!(meshes.settle(&store, "default").await, None);
             assert_eq!(revision(), before + 1);
         }
-        assert_eq!(settle(&store, "no-such-mesh").await, None);
+        assert_eq!(meshes.settle(&store, "no-such-mesh").await, None);
     }
 
     #[test]
-    fn a_mesh_is_counted_at_once_and_then_at_most_once_in_an_interval() {
+    fn insights_are_written_at_once_and_then_at_most_once_in_an_interval() {
         let mesh: Arc<str> = "default".into();
         let mut schedule = Schedule::default();
         // However often it changes.
         schedule.add(BTreeSet::from([mesh.clone()]));
         schedule.add(BTreeSet::from([mesh.clone()]));
         assert!(schedule.due[&mesh] <= Instant::now());
-        let counted = Instant::now();
-        schedule.counted(mesh.clone(), None);
+        let written = Instant::now();
+        schedule.written(mesh.clone(), None);
         assert!(schedule.due.is_empty());
         schedule.add(BTreeSet::from([mesh.clone()]));
-        assert!(schedule.due[&mesh] >= counted + INTERVAL);
-        schedule.counted(mesh.clone(), Some(ARRIVAL));
+        assert!(schedule.due[&mesh] >= written + INTERVAL);
+        schedule.written(mesh.clone(), Some(ARRIVAL));
         assert!(schedule.due[&mesh] < Instant::now() + INTERVAL, "what did not work is tried again soon");
     }
 
     #[tokio::test]
     async fn counts_are_not_counted() {
         let store = Memory::default();
+        let meshes =
+            ["a", "b", "c", "d", "e", "f"].map(|mesh| stored(Key::global(Kind::Mesh, mesh), json!({})));
+        store.write(meshes.into()).await.unwrap();
+        let mut meshes = Meshes::default();
+        meshes.fold(&store, Dirty::Everything);
+        meshes.schedule = Schedule::default();
         let keys = [
             Key::global(Kind::MeshInsight, "a"),
             Key::new(Kind::ServiceInsight, "b", "all-services-b"),
@@ -212,8 +263,9 @@ mod tests {
             Key::new(Kind::DataplaneInsight, "d", "web"),
             Key::new(Kind::MeshTimeout, "e", "slow"),
             Key::global(Kind::Mesh, "f"),
+            Key::new(Kind::MeshTimeout, "no-such-mesh", "slow"),
         ];
-        let meshes = meshes_of(&store, Dirty::Keys(keys.into())).await;
-        assert_eq!(meshes.iter().map(|mesh| &**mesh).collect::<Vec<_>>(), ["d", "e", "f"]);
+        meshes.fold(&store, Dirty::Keys(keys.into()));
+        assert_eq!(meshes.schedule.due.keys().map(|mesh| &**mesh).collect::<Vec<_>>(), ["d", "e", "f"]);
     }
 }
