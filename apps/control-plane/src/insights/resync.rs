@@ -21,8 +21,11 @@ use tokio::time::Instant;
 
 use super::{counts::Counts, write};
 
-/// How long to leave the insights of a mesh alone after they were written.
+/// How long to leave the insights of a mesh alone after they were written, at least.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// And for each service: a large document is written less often, so that writing it stays a small part of
+/// the work however many services there are.
+const PER_SERVICE: Duration = Duration::from_millis(1);
 /// How long another control plane's write may take to arrive here.
 const ARRIVAL: Duration = Duration::from_millis(100);
 
@@ -67,7 +70,8 @@ async fn run(store: &dyn Store) {
             () = tokio::time::sleep(INTERVAL), if meshes.behind => meshes.fold(store, Dirty::Everything),
             mesh = meshes.schedule.next() => {
                 let again = meshes.settle(store, &mesh).await;
-                meshes.schedule.written(mesh, again);
+                let rest = meshes.rest(&mesh);
+                meshes.schedule.written(mesh, again, rest);
             }
         }
     }
@@ -117,6 +121,12 @@ impl Meshes {
         Some(mesh.clone())
     }
 
+    /// How long to leave the insights of a mesh alone.
+    fn rest(&self, mesh: &str) -> Duration {
+        let services = self.counts.get(mesh).map_or(0, |counts| counts.services().services.len());
+        INTERVAL.max(PER_SERVICE.saturating_mul(u32::try_from(services).unwrap_or(u32::MAX)))
+    }
+
     /// Writes what is different; says when to try again if that did not work.
     async fn settle(&self, store: &dyn Store, mesh: &str) -> Option<Duration> {
         let counts = self.counts.get(mesh)?;
@@ -162,14 +172,14 @@ impl Schedule {
         }
     }
 
-    fn written(&mut self, mesh: Arc<str>, again: Option<Duration>) {
+    fn written(&mut self, mesh: Arc<str>, again: Option<Duration>, rest: Duration) {
         let now = Instant::now();
         self.due.remove(&mesh);
         if let Some(pause) = again {
             self.due.insert(mesh.clone(), now + pause);
         }
         self.rested.retain(|_, at| *at > now);
-        self.rested.insert(mesh, now + INTERVAL);
+        self.rested.insert(mesh, now + rest);
     }
 }
 
@@ -239,12 +249,31 @@ mod tests {
         schedule.add(BTreeSet::from([mesh.clone()]));
         assert!(schedule.due[&mesh] <= Instant::now());
         let written = Instant::now();
-        schedule.written(mesh.clone(), None);
+        schedule.written(mesh.clone(), None, INTERVAL);
         assert!(schedule.due.is_empty());
         schedule.add(BTreeSet::from([mesh.clone()]));
         assert!(schedule.due[&mesh] >= written + INTERVAL);
-        schedule.written(mesh.clone(), Some(ARRIVAL));
+        schedule.written(mesh.clone(), Some(ARRIVAL), INTERVAL);
         assert!(schedule.due[&mesh] < Instant::now() + INTERVAL, "what did not work is tried again soon");
+    }
+
+    #[tokio::test]
+    async fn a_mesh_of_many_services_is_written_less_often() {
+        let rest_with = async |services: u32| {
+            let store = Memory::default();
+            let dataplane = |i: u32| {
+                let inbound = json!([{ "port": 80, "tags": { "kuma.io/service": format!("s-{i}") } }]);
+                let spec = json!({ "networking": { "address": "10.0.0.1", "inbound": inbound } });
+                stored(Key::new(Kind::Dataplane, "default", &format!("dp-{i}")), spec)
+            };
+            let mesh = stored(Key::global(Kind::Mesh, "default"), json!({}));
+            store.write((0..services).map(dataplane).chain([mesh]).collect()).await.unwrap();
+            let mut meshes = Meshes::default();
+            meshes.fold(&store, Dirty::Everything);
+            meshes.rest("default")
+        };
+        assert_eq!(rest_with(10).await, INTERVAL);
+        assert_eq!(rest_with(3000).await, Duration::from_secs(3));
     }
 
     #[tokio::test]
