@@ -5,20 +5,19 @@
 //! changes keep coming. Control planes on one store may all do it: who comes second finds its version
 //! outdated, and asks again when the other one's write has arrived.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Key, Kind};
+use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
-use store::{Dirty, Error, Registrar, Snapshot, Store, Write};
+use store::{Dirty, Error, Registrar, Store, Write};
 use tokio::time::Instant;
 use topology::services::{Desired, Generator, PortConflict, ServiceChange};
 
-use crate::config::Config;
+use crate::{
+    config::Config,
+    following::{Follow, Meshes},
+};
 
 /// The kinds of a mesh that services are made from.
 const SOURCES: [Kind; 5] = [
@@ -39,9 +38,7 @@ struct Services {
     store: Arc<dyn Store>,
     zone: String,
     grace_period: Duration,
-    meshes: BTreeMap<Arc<str>, Followed>,
-    /// The store could not be read, so that nothing is known of what changed since.
-    behind: bool,
+    meshes: Meshes<Followed>,
 }
 
 /// The services of a mesh, and when to look at them.
@@ -59,8 +56,7 @@ pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
         store: registrar.store().clone(),
         zone: config.multizone.zone.name.clone(),
         grace_period: config.mesh_service.deletion_grace_period.to_std().unwrap_or_default(),
-        meshes: BTreeMap::new(),
-        behind: false,
+        meshes: Meshes::default(),
     };
     let ending = shutdown.clone();
     shutdown.spawn(async move {
@@ -82,7 +78,7 @@ impl Services {
                     Some(dirty) => self.fold(dirty),
                     None => return,
                 },
-                () = tokio::time::sleep(PAUSE), if self.behind => self.fold(Dirty::Everything),
+                () = tokio::time::sleep(PAUSE), if self.meshes.behind() => self.fold(Dirty::Everything),
                 mesh = at(next) => self.settle(&mesh).await,
             }
         }
@@ -96,54 +92,21 @@ impl Services {
 
     /// Feeds what changed to the generators.
     fn fold(&mut self, dirty: Dirty) {
-        let Ok(snapshot) = self.store.snapshot() else {
-            self.behind = true;
-            return;
-        };
-        match dirty {
-            Dirty::Keys(keys) if !self.behind => {
-                for key in &keys {
-                    self.apply(&snapshot, key);
-                }
+        let (zone, grace_period) = (&self.zone, self.grace_period);
+        self.meshes.fold(self.store.as_ref(), dirty, |snapshot, mesh, before| {
+            let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
+            let mut generator = match before {
+                Some(followed) => followed.generator.anew(),
+                None => Generator::new(zone, grace_period),
+            };
+            let own = snapshot.get(&Key::global(Kind::Mesh, mesh));
+            for resource in
+                own.into_iter().chain(SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh)))
+            {
+                generator.apply(&resource.key, Some(resource.clone()));
             }
-            // What is gone is not known, so every mesh is read again.
-            _ => {
-                let known = self.meshes.keys().cloned();
-                let meshes: BTreeSet<Arc<str>> =
-                    snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).chain(known).collect();
-                meshes.iter().for_each(|mesh| self.read(&snapshot, mesh));
-            }
-        }
-        self.behind = false;
-    }
-
-    fn apply(&mut self, snapshot: &Snapshot, key: &Key) {
-        let resource = snapshot.get(key);
-        let mesh = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
-        if key.kind == Kind::Mesh && resource.is_none() {
-            // The addresses of a mesh go with it.
-            self.meshes.remove(mesh);
-        } else if let Some(followed) = self.meshes.get_mut(mesh) {
-            followed.generator.apply(key, resource.cloned());
-        } else if key.kind == Kind::Mesh {
-            self.read(snapshot, mesh);
-        }
-    }
-
-    /// Reads a whole mesh: one that is new here, or of which changes may have been missed.
-    fn read(&mut self, snapshot: &Snapshot, mesh: &Arc<str>) {
-        let before = self.meshes.remove(mesh);
-        let Some(resource) = snapshot.get(&Key::global(Kind::Mesh, mesh)) else { return };
-        let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
-        let mut generator = match before {
-            Some(followed) => followed.generator.anew(),
-            None => Generator::new(&self.zone, self.grace_period),
-        };
-        let sources = SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh));
-        for resource in std::iter::once(resource).chain(sources) {
-            generator.apply(&resource.key, Some(resource.clone()));
-        }
-        self.meshes.insert(mesh.clone(), Followed { generator, deadline: None, rested });
+            Followed { generator, deadline: None, rested }
+        });
     }
 
     /// Writes what a mesh needs. It stays due until the store has it: the write comes back as a change, and
@@ -171,6 +134,13 @@ impl Services {
             }
         };
         followed.rested = Instant::now() + pause;
+    }
+}
+
+impl Follow for Followed {
+    fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
+        self.generator.apply(key, resource.cloned());
+        self.generator.is_dirty()
     }
 }
 

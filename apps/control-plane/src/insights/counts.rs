@@ -80,18 +80,18 @@ impl Counts {
         let mut counts = Counts::default();
         for kind in [Kind::Dataplane, Kind::DataplaneInsight, Kind::MeshExternalService] {
             for resource in snapshot.in_mesh(kind, mesh) {
-                counts.apply(&resource.key, Some(resource.clone()));
+                counts.replace(&resource.key, Some(resource));
             }
         }
         counts
     }
 
     /// Takes in a resource of the mesh as it is now; `None` for one that is gone.
-    pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
+    pub fn replace(&mut self, key: &Key, resource: Option<&Arc<Resource>>) {
         match key.kind {
-            Kind::Dataplane | Kind::DataplaneInsight => self.replace_proxy(key, resource),
+            Kind::Dataplane | Kind::DataplaneInsight => self.replace_proxy(key, resource.cloned()),
             Kind::MeshExternalService => {
-                match resource {
+                match resource.cloned() {
                     Some(resource) => self.external.insert(key.name.clone(), resource),
                     None => self.external.remove(&key.name),
                 };

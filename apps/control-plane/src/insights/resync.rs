@@ -12,7 +12,7 @@ use std::{
 };
 
 use resources::{
-    Key, Kind, Scope, Spec,
+    Key, Kind, Resource, Spec,
     kinds::service_insight::{self, ServiceInsight},
 };
 use runtime::Shutdown;
@@ -20,6 +20,7 @@ use store::{Dirty, Error, Snapshot, Store, Write};
 use tokio::time::Instant;
 
 use super::{counts::Counts, write};
+use crate::following::{Follow, Meshes};
 
 /// How long to leave the insights of a mesh alone after they were written, at least.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,11 +32,9 @@ const ARRIVAL: Duration = Duration::from_millis(100);
 
 /// The counts of every mesh.
 #[derive(Default)]
-struct Meshes {
-    counts: HashMap<Arc<str>, Counts>,
+struct Insights {
+    counts: Meshes<Counts>,
     schedule: Schedule,
-    /// The store could not be read, so that nothing is known of what changed since.
-    behind: bool,
 }
 
 /// When to write the insights of which mesh.
@@ -59,66 +58,37 @@ pub fn start(store: Arc<dyn Store>, shutdown: &Shutdown) {
 
 async fn run(store: &dyn Store) {
     let mut changes = store.changes();
-    let mut meshes = Meshes::default();
-    meshes.fold(store, Dirty::Everything);
+    let mut insights = Insights::default();
+    insights.fold(store, Dirty::Everything);
     loop {
         tokio::select! {
             dirty = changes.next() => match dirty {
-                Some(dirty) => meshes.fold(store, dirty),
+                Some(dirty) => insights.fold(store, dirty),
                 None => return,
             },
-            () = tokio::time::sleep(INTERVAL), if meshes.behind => meshes.fold(store, Dirty::Everything),
-            mesh = meshes.schedule.next() => {
-                let again = meshes.settle(store, &mesh).await;
-                let rest = meshes.rest(&mesh);
-                meshes.schedule.written(mesh, again, rest);
+            () = tokio::time::sleep(INTERVAL), if insights.counts.behind() => insights.fold(store, Dirty::Everything),
+            mesh = insights.schedule.next() => {
+                let again = insights.settle(store, &mesh).await;
+                let rest = insights.rest(&mesh);
+                insights.schedule.written(mesh, again, rest);
             }
         }
     }
 }
 
-impl Meshes {
+impl Follow for Counts {
+    /// Everything in a mesh counts, except counts.
+    fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
+        self.replace(key, resource);
+        key.kind != Kind::ServiceInsight
+    }
+}
+
+impl Insights {
     /// Counts what changed.
     fn fold(&mut self, store: &dyn Store, dirty: Dirty) {
-        let Ok(snapshot) = store.snapshot() else {
-            self.behind = true;
-            return;
-        };
-        let changed = match dirty {
-            Dirty::Keys(keys) if !self.behind => {
-                keys.iter().filter_map(|key| self.apply(&snapshot, key)).collect()
-            }
-            // What is gone is not known, so every mesh is counted anew.
-            _ => {
-                let names = snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone());
-                let meshes: BTreeSet<Arc<str>> = names.collect();
-                let anew = |mesh: &Arc<str>| (mesh.clone(), Counts::read(&snapshot, mesh));
-                self.counts = meshes.iter().map(anew).collect();
-                meshes
-            }
-        };
-        self.behind = false;
+        let changed = self.counts.fold(store, dirty, |snapshot, mesh, _| Counts::read(snapshot, mesh));
         self.schedule.add(changed);
-    }
-
-    /// Counts a changed resource; returns the mesh in which it counts. Counts do not count themselves.
-    fn apply(&mut self, snapshot: &Snapshot, key: &Key) -> Option<Arc<str>> {
-        let resource = snapshot.get(key);
-        let mesh = match key.kind {
-            Kind::ServiceInsight => return None,
-            Kind::Mesh if resource.is_none() => {
-                self.counts.remove(&key.name);
-                return None;
-            }
-            Kind::Mesh => {
-                self.counts.entry(key.name.clone()).or_insert_with(|| Counts::read(snapshot, &key.name));
-                &key.name
-            }
-            kind if kind.descriptor().scope == Scope::Mesh => &key.mesh,
-            _ => return None,
-        };
-        self.counts.get_mut(mesh)?.apply(key, resource.cloned());
-        Some(mesh.clone())
     }
 
     /// How long to leave the insights of a mesh alone.
@@ -199,7 +169,7 @@ fn outdated(snapshot: &Snapshot, mesh: &str, counts: &Counts) -> Vec<Write> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use resources::{Labels, Resource};
+    use resources::Labels;
     use serde_json::json;
     use store::Memory;
 
@@ -223,21 +193,21 @@ mod tests {
         let store = Memory::default();
         store.write(vec![stored(Key::global(Kind::Mesh, "default"), json!({}))]).await.unwrap();
         let revision = || store.snapshot().unwrap().revision();
-        let mut meshes = Meshes::default();
-        meshes.fold(&store, Dirty::Everything);
+        let mut insights = Insights::default();
+        insights.fold(&store, Dirty::Everything);
         for more in [None, Some(Kind::Dataplane)] {
             if let Some(kind) = more {
                 let key = Key::new(kind, "default", "one");
                 store.write(vec![stored(key.clone(), json!({}))]).await.unwrap();
-                meshes.fold(&store, Dirty::Keys([key].into()));
+                insights.fold(&store, Dirty::Keys([key].into()));
             }
             let before = revision();
-            assert_eq!(meshes.settle(&store, "default").await, None);
+            assert_eq!(insights.settle(&store, "default").await, None);
             assert_eq!(revision(), before + 1, "both insights in one batch");
-            assert_eq!(meshes.settle(&store, "default").await, None);
+            assert_eq!(insights.settle(&store, "default").await, None);
             assert_eq!(revision(), before + 1);
         }
-        assert_eq!(meshes.settle(&store, "no-such-mesh").await, None);
+        assert_eq!(insights.settle(&store, "no-such-mesh").await, None);
     }
 
     #[test]
@@ -268,9 +238,9 @@ mod tests {
             };
             let mesh = stored(Key::global(Kind::Mesh, "default"), json!({}));
             store.write((0..services).map(dataplane).chain([mesh]).collect()).await.unwrap();
-            let mut meshes = Meshes::default();
-            meshes.fold(&store, Dirty::Everything);
-            meshes.rest("default")
+            let mut insights = Insights::default();
+            insights.fold(&store, Dirty::Everything);
+            insights.rest("default")
         };
         assert_eq!(rest_with(10).await, INTERVAL);
         assert_eq!(rest_with(3000).await, Duration::from_secs(3));
@@ -282,9 +252,9 @@ mod tests {
         let meshes =
             ["a", "b", "c", "d", "e", "f"].map(|mesh| stored(Key::global(Kind::Mesh, mesh), json!({})));
         store.write(meshes.into()).await.unwrap();
-        let mut meshes = Meshes::default();
-        meshes.fold(&store, Dirty::Everything);
-        meshes.schedule = Schedule::default();
+        let mut insights = Insights::default();
+        insights.fold(&store, Dirty::Everything);
+        insights.schedule = Schedule::default();
         let keys = [
             Key::global(Kind::MeshInsight, "a"),
             Key::new(Kind::ServiceInsight, "b", "all-services-b"),
@@ -294,7 +264,7 @@ mod tests {
             Key::global(Kind::Mesh, "f"),
             Key::new(Kind::MeshTimeout, "no-such-mesh", "slow"),
         ];
-        meshes.fold(&store, Dirty::Keys(keys.into()));
-        assert_eq!(meshes.schedule.due.keys().map(|mesh| &**mesh).collect::<Vec<_>>(), ["d", "e", "f"]);
+        insights.fold(&store, Dirty::Keys(keys.into()));
+        assert_eq!(insights.schedule.due.keys().map(|mesh| &**mesh).collect::<Vec<_>>(), ["d", "e", "f"]);
     }
 }

@@ -115,7 +115,7 @@ async fn a_service_without_dataplanes_goes_after_the_grace_period_whatever_happe
 }
 
 #[tokio::test]
-async fn a_burst_of_dataplanes_is_a_few_batches_and_the_first_comes_at_once() {
+async fn a_burst_of_dataplanes_is_a_few_batches() {
     let world = World::new();
     world.put([mesh("default", "")]).await;
     let _generator = generate(&world.store, "1h");

@@ -211,7 +211,7 @@ fn follow(history: &[Step]) {
             Some(built) => stored.insert(built.key.clone(), built.clone()),
             None => stored.remove(&built.key),
         };
-        counts.apply(&built.key, present);
+        counts.replace(&built.key, present.as_ref());
         let snapshot = Snapshot::load(1, stored.values().cloned());
         let anew = Counts::read(&snapshot, "default");
         assert_eq!(counts.services(), anew.services());
@@ -237,13 +237,13 @@ fn a_proxy_that_comes_online_counts_for_its_own_services_only() {
     let mut counts = Counts::default();
     for i in 0..1000 {
         let dataplane = dataplane(&format!("dp-{i}"), &[(&format!("s-{i}"), "Ready")]);
-        counts.apply(&dataplane.key, Some(dataplane.clone()));
+        counts.replace(&dataplane.key, Some(&dataplane));
     }
     let before = counts.visits();
     let insight = connected("dp-500", true, json!({}));
-    counts.apply(&insight.key, Some(insight.clone()));
+    counts.replace(&insight.key, Some(&insight));
     assert_eq!(counts.visits() - before, 1);
     assert_eq!(counts.services().services["s-500"].status, ServiceStatus::Online);
-    counts.apply(&insight.key, Some(insight.clone()));
+    counts.replace(&insight.key, Some(&insight));
     assert_eq!(counts.visits() - before, 1, "it says what it said before");
 }
