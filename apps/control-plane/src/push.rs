@@ -57,6 +57,8 @@ pub struct Push {
     classes: Classes,
     next_id: AtomicU64,
     turns: Semaphore,
+    /// Who signs the certificates of admin interfaces.
+    admin_authority: identity::admin::Stored,
     /// When secrets changed: tokens may have been revoked, authorities replaced.
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
@@ -111,6 +113,7 @@ impl Push {
             classes: Classes::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
+            admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
             seen: watch::Sender::default(),

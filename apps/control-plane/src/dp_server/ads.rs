@@ -164,8 +164,9 @@ async fn stream<P: Protocol>(
             context.admission.acquire().await.map_err(|_| Status::unavailable("shutting down"))?;
         let stored = snapshot(&context)?;
         proxy.authenticate(&context, &stored, token.as_deref())?;
-        Registration::begin(context.clone(), proxy.clone()).await?
+        Registration::begin(context.clone(), proxy).await?
     };
+    let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
     let mut session = Session::<P> {
@@ -285,7 +286,7 @@ impl<P: Protocol> Session<'_, P> {
         let Some(current) = &self.current else { return Ok(()) };
         if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
-            match self.context.issuer.issue(&self.context, proxy, names, self.issued.as_ref()).await {
+            match self.context.issuer.issue(&self.context, proxy, names).await {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {

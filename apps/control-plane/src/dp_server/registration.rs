@@ -40,8 +40,11 @@ pub struct Registration {
 
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
-    pub async fn begin(context: Arc<Context>, proxy: Proxy) -> Result<Registration, Status> {
-        let connection = Connection::begin(proxy.key(), &context.instance_id, &proxy.metadata);
+    pub async fn begin(context: Arc<Context>, mut proxy: Proxy) -> Result<Registration, Status> {
+        // From here on what the proxy told about itself is kept with its connection.
+        let metadata = proxy.metadata.take();
+        let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
+        drop(metadata);
         let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
         for _ in 0..ATTEMPTS {
             match registration.record().await {

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use jiff::Timestamp;
 use plan::{AdminTls, Applying, Calls, Class, Own, ProxyTraits, SecretNames};
 use resources::{Key, Kind, Resource};
 use tokio::sync::Notify;
@@ -202,8 +203,11 @@ impl Connected {
         let address = admin.address.to_string();
         let mut kept = lock(&self.watcher.admin_tls);
         if kept.as_ref().is_none_or(|(for_address, _)| *for_address != address) {
-            let made = self.push.store.snapshot().map_err(anyhow::Error::from);
-            *kept = match made.and_then(|snapshot| inspect::admin_tls(&snapshot, &key, &address)) {
+            let made = self.push.store.snapshot().map_err(anyhow::Error::from).and_then(|snapshot| {
+                let authority = self.push.admin_authority.load(&snapshot, Timestamp::now())?;
+                Ok(inspect::admin_tls(&authority, &key, &address)?)
+            });
+            *kept = match made {
                 Ok(tls) => Some((address, Arc::new(tls))),
                 Err(error) => {
                     let error = format!("{error:#}");

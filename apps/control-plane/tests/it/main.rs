@@ -12,6 +12,7 @@ mod proxies;
 mod push;
 mod rebuild;
 mod routes;
+mod secrets;
 mod services;
 mod streams;
 mod world;
