@@ -24,7 +24,7 @@ use tokio::{
 
 pub use self::{
     connection::Connection,
-    refusal::{Grpc, answer},
+    refusal::{Grpc, RETRY_AFTER_MS, answer},
     tally::{End, Tally},
 };
 use crate::{Backoff, Error, Shutdown};
@@ -119,6 +119,11 @@ impl Listener {
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Where the listener's connections are counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Counts the listener's connections there.

@@ -137,9 +137,14 @@ impl Tally {
         Tally(Arc::new(counts))
     }
 
+    /// Counts a request or stream that is turned away.
+    pub fn count(&self, reason: &'static str) {
+        self.0.rejected.get_or_create(&Labels { reason }).inc();
+    }
+
     /// Counts a request or stream that is turned away, and says so in the log.
     pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
-        self.0.rejected.get_or_create(&Labels { reason }).inc();
+        self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
             let (server, peer) = (&self.0.server, peer.map(tracing::field::display));
             tracing::warn!(server, peer, reason, unsaid, "turned away: {detail}");
