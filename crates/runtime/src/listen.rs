@@ -12,7 +12,7 @@ mod patience;
 mod refusal;
 mod tally;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::Router;
 use rustls::{ServerConfig, pki_types::CertificateDer};
@@ -141,6 +141,9 @@ impl Listener {
     }
 }
 
+/// A connection that is being served, to its end.
+type Http = Pin<Box<dyn Future<Output = (End, String)> + Send>>;
+
 /// What all connections of a listener share.
 struct Server {
     router: Router,
@@ -220,18 +223,27 @@ impl Server {
         };
         // In a box, because its state is large and over soon.
         let shaken = tokio::select! {
-            shaken = Box::pin(handshake::perform(self, tls, stream)) => shaken,
+            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr)) => shaken,
             () = self.shutdown.begun() => return (End::Shutdown, String::new()),
         };
         match shaken {
-            Ok(stream) => {
-                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
-                let peer = Peer { addr, tls: true, client_certificate };
-                connection::serve(self.clone(), stream, peer).await
-            }
+            Ok(http) => http.await,
             Err(ended) => ended,
         }
+    }
+
+    /// The TLS handshake; what comes after it is not begun yet.
+    async fn shake_hands(
+        self: Arc<Self>,
+        tls: Arc<ServerConfig>,
+        stream: TcpStream,
+        addr: SocketAddr,
+    ) -> Result<Http, (End, String)> {
+        let stream = handshake::perform(&self, tls, stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
+        let peer = Peer { addr, tls: true, client_certificate };
+        Ok(Box::pin(connection::serve(self, stream, peer)))
     }
 
     /// A server that tells everybody that this one is full.

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::Future,
     pin::Pin,
     sync::{
         Arc,
@@ -25,7 +26,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::{
-    End, Peer, Server,
+    End, Limits, Peer, Server,
     patience::{Patience, Patient},
     refusal::{self, Grpc},
 };
@@ -129,7 +130,10 @@ impl HttpBody for Answer {
 }
 
 /// Serves requests until the connection ends; says why it did.
-pub(super) async fn serve<S>(server: Arc<Server>, stream: S, peer: Peer) -> (End, String)
+///
+/// A connection of a proxy is idle nearly always and there are thousands, so its size counts. What is
+/// built here goes into one box; in an `async fn` every value that is moved on would keep its first place too.
+pub(super) fn serve<S>(server: Arc<Server>, stream: S, peer: Peer) -> impl Future<Output = (End, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -140,8 +144,30 @@ where
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         // Here and not in the future, which runs later: by then a deadline may have passed.
         used.0.patience.head_complete(request.version());
-        respond(server.clone(), request, peer.clone(), used.begin())
+        // In a box, because a stream that is answered by now has no use for its memory.
+        Box::pin(respond(server.clone(), request, peer.clone(), used.begin()))
     });
+    let builder = builder(&limits);
+    let http = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let mut http = Box::pin(http);
+    async move {
+        let (end, deadline) = tokio::select! {
+            // Requests that have arrived count, even if we were too busy to read them in time.
+            biased;
+            ended = http.as_mut() => return connection.verdict(ended),
+            end = connection.unused(limits.first_request, limits.idle) => (end, Some(FAREWELL)),
+            () = shutdown.begun() => (End::Shutdown, None),
+        };
+        http.as_mut().graceful_shutdown();
+        let _ended = match deadline {
+            Some(deadline) => tokio::time::timeout(deadline, http).await.unwrap_or(Ok(())),
+            None => http.await,
+        };
+        (end, String::new())
+    }
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // How long a head may take is Patient's business, and how long a pause may be that of `unused`.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
@@ -155,20 +181,7 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADERS);
-    let mut http = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let (end, deadline) = tokio::select! {
-        // Requests that have arrived count, even if we were too busy to read them in time.
-        biased;
-        ended = http.as_mut() => return connection.verdict(ended),
-        end = connection.unused(limits.first_request, limits.idle) => (end, Some(FAREWELL)),
-        () = shutdown.begun() => (End::Shutdown, None),
-    };
-    http.as_mut().graceful_shutdown();
-    let _ended = match deadline {
-        Some(deadline) => tokio::time::timeout(deadline, http).await.unwrap_or(Ok(())),
-        None => http.await,
-    };
-    (end, String::new())
+    builder
 }
 
 async fn respond(
