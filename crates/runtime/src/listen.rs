@@ -18,7 +18,7 @@ use axum::Router;
 use rustls::{ServerConfig, pki_types::CertificateDer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
@@ -83,6 +83,10 @@ pub fn handshakes_at_once() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
 
+/// Connections that wait for us in the kernel. What is over it is not refused but retried by the client's
+/// kernel after seconds; the system may allow less.
+const BACKLOG: u32 = 4096;
+
 /// How many clients over the limit are given an answer at a time. The others are disconnected.
 const TURNED_AWAY_AT_ONCE: usize = 16;
 /// How long the answer to a client over the limit may take, its handshake included.
@@ -112,7 +116,7 @@ impl Listener {
     /// Port 0 binds any free port; [`Listener::addr`] says which.
     pub async fn bind(addr: SocketAddr) -> Result<Listener, Error> {
         let failed = |source| Error::Bind { addr, source };
-        let socket = TcpListener::bind(addr).await.map_err(failed)?;
+        let socket = listen(addr).map_err(failed)?;
         let addr = socket.local_addr().map_err(failed)?;
         Ok(Listener { socket, addr, tally: Tally::default() })
     }
@@ -187,6 +191,15 @@ async fn accept(server: Arc<Server>, socket: TcpListener) {
             }
         }
     }
+}
+
+/// As [`TcpListener::bind`], with a longer queue.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    // A port is free again as soon as its listener is gone, whatever its last connections do.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// Detects peers that vanish without a word, at the cost of the kernel alone.

@@ -61,7 +61,7 @@ section! {
     /// How many proxies are served at a time, and how long they may take. These keys are not Kuma's.
     pub struct DpLimits {
         /// Connections at a time.
-        max_connections: u32 = 20_000, "maxConnections", "KUMA_DP_SERVER_LIMITS_MAX_CONNECTIONS";
+        max_connections: u32 = 16_384, "maxConnections", "KUMA_DP_SERVER_LIMITS_MAX_CONNECTIONS";
         /// TLS handshakes that are computed at a time; others wait in line. 0 means half of the processors, so
         /// that the rest serves proxies that are connected.
         max_handshakes: u32 = 0, "maxHandshakes", "KUMA_DP_SERVER_LIMITS_MAX_HANDSHAKES";

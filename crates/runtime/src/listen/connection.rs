@@ -163,7 +163,11 @@ where
             Some(deadline) => tokio::time::timeout(deadline, http).await.unwrap_or(Ok(())),
             None => http.await,
         };
-        (end, String::new())
+        let detail = match end {
+            End::NoRequest => format!("no request came within {:?}", limits.first_request),
+            _ => String::new(),
+        };
+        (end, detail)
     }
 }
 

@@ -84,9 +84,9 @@ impl End {
     fn weight(self) -> Weight {
         match self {
             End::Closed | End::Shutdown | End::Idle => Weight::Usual,
-            End::HandshakeAbandoned | End::Vanished | End::Reset => Weight::Odd,
-            End::NoRequest
-            | End::ConnectionLimit
+            // Browsers connect in advance, and health checks only connect.
+            End::NoRequest | End::HandshakeAbandoned | End::Vanished | End::Reset => Weight::Odd,
+            End::ConnectionLimit
             | End::HandshakeTimeout
             | End::HandshakeWait
             | End::HandshakeFailed

@@ -206,7 +206,7 @@ async fn a_connection_without_any_request_is_closed_and_counted() {
     let mut silent = client::tls(server.addr, &server.pair, None).await.unwrap();
     let read = tokio::time::timeout(SOON, silent.read_to_end(&mut Vec::new())).await;
     assert!(read.is_ok(), "it is closed");
-    server.told(r#"test_rejected_total{reason="no_request"} 1"#).await;
+    server.told(r#"test_connections_ended_total{reason="no_request"} 1"#).await;
     assert!(server.shutdown.finish(SOON).await);
 }
 
@@ -230,4 +230,25 @@ async fn expect(stream: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>, bytes
         let more = tokio::time::timeout(SOON, stream.read_buf(read)).await.expect("bytes in time").unwrap();
         assert_ne!(more, 0, "the connection was closed");
     }
+}
+
+#[tokio::test]
+async fn a_pause_that_is_too_long_and_a_broken_connection_are_told_apart() {
+    let server = Server::new(Limits { idle: SHORT, ..Limits::default() }).await;
+    let mut pausing = client::tls(server.addr, &server.pair, None).await.unwrap();
+    pausing.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(SOON, pausing.read_to_end(&mut answer)).await;
+    read.expect("it is closed").unwrap();
+    assert!(answer.ends_with(b"open=1"), "{answer:?}");
+    server.told(r#"test_connections_ended_total{reason="idle"} 1"#).await;
+
+    let server = Server::new(Limits::default()).await;
+    let mut breaking = client::tls(server.addr, &server.pair, None).await.unwrap();
+    breaking.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    expect(&mut breaking, &mut Vec::new(), b"open=1").await;
+    socket2::SockRef::from(breaking.get_ref().0).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(breaking);
+    server.told(r#"test_connections_ended_total{reason="reset"} 1"#).await;
+    server.told("test_connections 0").await;
 }
