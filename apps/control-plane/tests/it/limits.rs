@@ -195,3 +195,23 @@ async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_rea
     assert_eq!(open(&mut connect(&running, &directory).await).await.0, None);
     running.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through() {
+    let (running, directory) = control_plane(|_| {}).await;
+    let mut connection = connect(&running, &directory).await;
+    let (code, mut stream) = open(&mut connection).await;
+    assert_eq!(code, None);
+    let node = Node { id: "default.web".to_owned(), ..Node::default() };
+    let names = (0..10_000).map(|number| format!("a-cluster-with-a-long-name-{number}")).collect();
+    let request = DeltaRequest {
+        node: Some(node),
+        type_url: Type::Cluster.url().to_owned(),
+        resource_names_subscribe: names,
+        ..DeltaRequest::default()
+    };
+    stream.send(request).await;
+    ends(&mut stream, Code::Unauthenticated, "no dataplane token").await;
+    told(&running, r#"dp_server_rejected_total{reason="unauthenticated"} 1"#).await;
+    running.finish().await;
+}
