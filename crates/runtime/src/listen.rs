@@ -24,7 +24,7 @@ use tokio::{
 
 pub use self::{
     connection::Connection,
-    refusal::{Grpc, RETRY_AFTER_MS, answer},
+    refusal::RETRY_AFTER_MS,
     tally::{End, Tally},
 };
 use crate::{Backoff, Error, Shutdown};
@@ -78,7 +78,7 @@ impl Default for Limits {
     }
 }
 
-/// Half of the processors: when everybody comes at once, the other half serves those who are in.
+/// Half of the processors: when all clients come at once, the other half serves those that are in.
 pub fn handshakes_at_once() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
@@ -259,7 +259,7 @@ impl Server {
         Ok(Box::pin(connection::serve(self, stream, peer)))
     }
 
-    /// A server that tells everybody that this one is full.
+    /// A server that answers every request with the reason that this one is full.
     fn refusing(&self) -> Server {
         let limit = self.limits.connections;
         let full = move |request: axum::extract::Request| async move {
@@ -267,7 +267,7 @@ impl Server {
                 "this server has {limit} connections open, which is its limit; try again in {} s",
                 COME_BACK_AFTER.as_secs()
             );
-            refusal::answer(request.headers(), Grpc::ResourceExhausted, &why, COME_BACK_AFTER)
+            refusal::answer(request.headers(), refusal::Grpc::ResourceExhausted, &why, COME_BACK_AFTER)
         };
         Server {
             router: Router::new().fallback(full),
@@ -278,5 +278,24 @@ impl Server {
             tally: Tally::default(),
             shutdown: self.shutdown.clone(),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_notices_within_a_minute_that_a_peer_has_vanished() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let _client = TcpStream::connect(listener.addr()).await.unwrap();
+        let (stream, _) = listener.socket.accept().await.unwrap();
+        tune(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let idle = socket.tcp_keepalive_time().unwrap();
+        let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(idle + probes, Duration::from_secs(50));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
     }
 }

@@ -63,7 +63,7 @@ async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
     assert_eq!(count(&metrics, "first_message_size"), 1);
 
     let mut proxy = connected(&server, &token).await;
-    // More than a first one may have; the nonce is nobody's, so there is no answer.
+    // More than a first one may have; its nonce is unknown, so there is no answer.
     let (type_url, response_nonce) = (Type::Cluster.url().to_owned(), "x".repeat(1500));
     proxy.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
     proxy.send_bytes(&[0, 0, 0, 7, 209][..]).await;

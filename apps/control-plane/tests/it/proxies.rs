@@ -81,7 +81,7 @@ impl Server {
         server.router = Router::new();
         let tally = Tally::register(metrics, "dp_server");
         let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
-        Arc::get_mut(&mut server.context).expect("nobody serves yet").admission = admission;
+        Arc::get_mut(&mut server.context).expect("no request is served yet").admission = admission;
         server.router = dp_server::router(server.context.clone());
         server
     }

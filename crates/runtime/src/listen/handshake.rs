@@ -2,8 +2,8 @@
 //!
 //! What is scarce is the processor: the asymmetric part takes about a millisecond of it. A handshake
 //! therefore needs one of [`Limits::handshakes`](super::Limits) slots for that part, and waits in line
-//! for it. It has no slot while it waits for the client: a client that sends half a handshake keeps
-//! nobody waiting, and a distant one does not slow down the others.
+//! for it. It has no slot while it waits for the client: a client that sends half a handshake holds up
+//! no other, and a distant one does not slow down the rest.
 
 use std::{future::Future, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 

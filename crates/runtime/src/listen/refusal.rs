@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 /// The status of gRPC that says why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grpc {
+pub(super) enum Grpc {
     ResourceExhausted = 8,
     Unavailable = 14,
 }
@@ -16,7 +16,7 @@ pub enum Grpc {
 pub const RETRY_AFTER_MS: &str = "grpc-retry-pushback-ms";
 
 /// A gRPC client gets a status with a message, any other 503 and `Retry-After`.
-pub fn answer(request: &HeaderMap, code: Grpc, why: &str, retry_after: Duration) -> Response<Body> {
+pub(super) fn answer(request: &HeaderMap, code: Grpc, why: &str, retry_after: Duration) -> Response<Body> {
     Late { grpc: is_grpc(request) }.answer(code, why, retry_after)
 }
 
