@@ -30,6 +30,7 @@ use xds::{
 
 use super::{
     Context,
+    admission::{Caller, Messages},
     proxy::Proxy,
     registration::Registration,
     secrets::{Issued, PAUSE},
@@ -37,11 +38,7 @@ use super::{
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-/// Envoy's first request carries its whole list of extensions, which is long; nothing else is.
-const MAX_MESSAGE: usize = 4 << 20;
 const TOKEN: &str = "authorization";
-/// How long a stream may stay silent before it has said whose it is.
-const INTRODUCTION: Duration = Duration::from_secs(30);
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -57,9 +54,14 @@ pub async fn state_of_the_world(
 }
 
 async fn serve<P: Protocol>(context: Arc<Context>, request: Request) -> Response<tonic::body::Body> {
+    let (admission, caller) = (context.admission.clone(), Caller::of(&request));
+    if let Err(status) = admission.open(&caller) {
+        return status.into_http();
+    }
     let codec = ProstCodec::<P::Response, P::Request>::default();
-    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_MESSAGE);
-    grpc.streaming(Discovery::<P>(context, std::marker::PhantomData), request).await
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(admission.longest_message());
+    let request = request.map(|body| Messages::new(body, admission, caller.clone()));
+    grpc.streaming(Discovery::<P>(context, caller, std::marker::PhantomData), request).await
 }
 
 /// The two variants of the protocol, as far as moving bytes is concerned.
@@ -106,7 +108,7 @@ macro_rules! protocol {
 protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
 protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
 
-struct Discovery<P>(Arc<Context>, std::marker::PhantomData<P>);
+struct Discovery<P>(Arc<Context>, Caller, std::marker::PhantomData<P>);
 
 type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
 type Answer<R> = Result<tonic::Response<ReceiverStream<Result<R, Status>>>, Status>;
@@ -117,16 +119,16 @@ impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
     type Future = Pin<Box<dyn Future<Output = Answer<P::Response>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<P::Request>>) -> Self::Future {
-        let context = self.0.clone();
+        let (context, caller) = (self.0.clone(), self.1.clone());
         Box::pin(async move {
             let (metadata, _, incoming) = request.into_parts();
             // One response at a time: a proxy that does not read holds up nobody but itself.
             let (outgoing, responses) = mpsc::channel(1);
             let shutdown = context.shutdown.clone();
-            let ending = context.shutdown.clone();
+            let (ending, admission) = (context.shutdown.clone(), context.admission.clone());
             shutdown.spawn(async move {
-                if let Err(status) = stream::<P>(context, metadata, incoming, &outgoing).await {
-                    tracing::info!(reason = status.message(), "a discovery stream was refused or broke");
+                if let Err(status) = stream::<P>(context, &caller, metadata, incoming, &outgoing).await {
+                    admission.ended(&caller, &status);
                     tokio::select! {
                         // The proxy may be gone already.
                         _ = outgoing.send(Err(status)) => {}
@@ -142,15 +144,13 @@ impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
 /// The life of one stream, from the first request to its end.
 async fn stream<P: Protocol>(
     context: Arc<Context>,
+    caller: &Caller,
     metadata: MetadataMap,
     mut incoming: Streaming<P::Request>,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
-    let first = tokio::select! {
-        first = tokio::time::timeout(INTRODUCTION, incoming.message()) => first
-            .map_err(|_| Status::deadline_exceeded("no discovery request came"))??,
-        () = context.shutdown.begun() => return Ok(()),
-    };
+    let stranger = context.admission.stranger(caller).await?;
+    let first = context.admission.introduction(caller, incoming.message()).await?;
     let Some(first) = first else { return Ok(()) };
     let node = P::node(&first).cloned().unwrap_or_default();
     let proxy = Proxy::identify(&node.id, xds::identify::metadata(&node).to_json())?;
@@ -158,14 +158,14 @@ async fn stream<P: Protocol>(
     // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
     let secrets_changed = context.push.secrets_changed();
     let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
-    let registration = {
-        // A thousand proxies that come back at once are let in a few at a time; the others wait here.
-        let _admitted =
-            context.admission.acquire().await.map_err(|_| Status::unavailable("shutting down"))?;
+    let (registration, _named) = {
+        let _place = context.admission.registering(caller).await?;
         let stored = snapshot(&context)?;
         proxy.authenticate(&context, &stored, token.as_deref())?;
-        Registration::begin(context.clone(), proxy).await?
+        let named = context.admission.named(caller, proxy.key())?;
+        (Registration::begin(context.clone(), proxy).await?, named)
     };
+    drop(stranger);
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());

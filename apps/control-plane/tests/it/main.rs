@@ -7,6 +7,7 @@ mod command;
 mod config;
 mod insights;
 mod inspect;
+mod limits;
 mod multi_zone;
 mod proxies;
 mod push;

@@ -15,7 +15,12 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
-    dp_server::{self, Certificate, Context, proxy::Proxy, registration::Registration},
+    dp_server::{
+        self, Certificate, Context,
+        admission::{Admission, Limits},
+        proxy::Proxy,
+        registration::Registration,
+    },
     insights,
 };
 use http::{Request, StatusCode, header};
@@ -34,15 +39,27 @@ use resources::{
         dataplane_insight::DataplaneInsight,
     },
 };
+use runtime::{listen::Tally, metrics::Metrics};
 use serde_json::{Value, json};
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
-use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
 
 /// How long insights may wait for each other.
 const FLUSH: Duration = Duration::from_millis(50);
+
+/// Limits that do not get in the way. Proxies are registered one by one, which must not matter.
+pub const GENEROUS: Limits = Limits {
+    streams_per_connection: 100,
+    streams_per_proxy: 100,
+    unauthenticated: 100,
+    registered_at_once: 1,
+    wait: Duration::from_secs(60),
+    introduction: Duration::from_secs(60),
+    first_message: 1 << 20,
+    message: 4 << 20,
+};
 
 /// A server for proxies, without a port.
 pub struct Server {
@@ -62,6 +79,17 @@ impl Server {
         server.router = Router::new();
         let context = Arc::get_mut(&mut server.context);
         context.expect("nobody serves yet").second_try_after = Duration::from_millis(1);
+        server.router = dp_server::router(server.context.clone());
+        server
+    }
+
+    /// A server with other limits, which counts in `metrics`.
+    pub async fn limited(limits: Limits, metrics: &Metrics) -> Server {
+        let mut server = Server::new(true, Duration::from_secs(60)).await;
+        server.router = Router::new();
+        let tally = Tally::register(metrics, "dp_server");
+        let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
+        Arc::get_mut(&mut server.context).expect("no request is served yet").admission = admission;
         server.router = dp_server::router(server.context.clone());
         server
     }
@@ -91,7 +119,7 @@ impl Server {
             deregistration_delay,
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
-            admission: Semaphore::new(1),
+            admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
             shutdown: world.shutdown.clone(),
         });
         Server { world, router: dp_server::router(context.clone()), context }
