@@ -237,9 +237,9 @@ impl Bench {
         (row.workload, row.what) = (workload.to_owned(), what.to_owned());
         row.cpu_ms = milliseconds(after.cpu.saturating_sub(before.cpu)) / row.changes.max(1) as f64;
         (row.memory, row.peak) = (after.memory, after.peak);
-        for (end, count) in self.fleet.take_ends() {
-            row.notes.push(format!("{count} streams ended {end}"));
-        }
+        let ends = self.fleet.take_ends();
+        row.silent_ends = ends.silent;
+        row.notes.extend(ends.reasons.iter().map(|(end, count)| format!("{count} streams ended {end}")));
         self.say(&describe(row));
         self.scripts.push((self.rows.len(), script));
         self.rows.push(row.clone());

@@ -56,8 +56,7 @@ struct Shared {
     /// Nanoseconds after `born` when anything was received last.
     last_response: AtomicU64,
     connected: AtomicUsize,
-    ends: Mutex<BTreeMap<String, usize>>,
-    silent_ends: AtomicUsize,
+    ends: Mutex<Ends>,
     recording: Mutex<Option<Recording>>,
 }
 
@@ -65,6 +64,15 @@ struct Slot {
     envoy: Mutex<Envoy>,
     tally: Mutex<Tally>,
     slow: bool,
+}
+
+/// How streams ended.
+#[derive(Debug, Clone, Default)]
+pub struct Ends {
+    /// Each reason, and how often.
+    pub reasons: BTreeMap<String, usize>,
+    /// How many of these were none.
+    pub silent: usize,
 }
 
 /// The responses one proxy receives, as they are.
@@ -109,7 +117,6 @@ impl Fleet {
             last_response: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
             ends: Mutex::default(),
-            silent_ends: AtomicUsize::new(0),
             recording: Mutex::default(),
         };
         let tasks = (0..topology.size.proxies).map(|_| None).collect();
@@ -156,14 +163,9 @@ impl Fleet {
         self.shared.connected.load(Ordering::Relaxed)
     }
 
-    /// Why streams ended since the last time somebody asked, and how often.
-    pub fn take_ends(&self) -> BTreeMap<String, usize> {
+    /// How streams ended since the last time somebody asked.
+    pub fn take_ends(&self) -> Ends {
         std::mem::take(&mut lock(&self.shared.ends))
-    }
-
-    /// How many streams ever ended without a reason.
-    pub fn silent_ends(&self) -> usize {
-        self.shared.silent_ends.load(Ordering::Relaxed)
     }
 
     /// How many resources all proxies have together.
@@ -215,14 +217,15 @@ impl Drop for Fleet {
 
 impl Shared {
     fn ended(&self, end: &End) {
+        let mut ends = lock(&self.ends);
         let text = match end {
             End::Told(text) => format!("with a reason: {text}"),
             End::Silent(text) => {
-                self.silent_ends.fetch_add(1, Ordering::Relaxed);
+                ends.silent += 1;
                 format!("without a reason: {text}")
             }
             End::Unreachable(text) => format!("no connection: {text}"),
         };
-        *lock(&self.ends).entry(text).or_default() += 1;
+        *ends.reasons.entry(text).or_default() += 1;
     }
 }

@@ -1,6 +1,10 @@
 //! `meshbench`: measures a control plane with thousands of simulated proxies.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +14,8 @@ use scale::{
     envoy::Variant,
     fleet::Behaviour,
     floor,
+    plan::{self, Cell},
+    report,
     topology::{Calls, Size},
 };
 
@@ -31,10 +37,11 @@ enum Command {
 
 #[derive(Args)]
 struct Run {
-    /// PROXIESxSERVICES, or PROXIESxSERVICESdDEGREE; may be repeated.
-    #[arg(long = "cell", value_delimiter = ',', default_value = "100x100")]
+    /// PROXIESxSERVICES, or PROXIESxSERVICESdDEGREE; may be repeated. Without it, all that are planned.
+    #[arg(long = "cell", value_delimiter = ',')]
     cells: Vec<Size>,
-    #[arg(long = "workload", value_delimiter = ',', default_value = "W1,W2,W3")]
+    /// Without it, those that are planned for the cell, or W1, W2 and W3.
+    #[arg(long = "workload", value_delimiter = ',', ignore_case = true)]
     workloads: Vec<Workload>,
     /// The control plane's program; any that is configured as Kuma is.
     #[arg(long, default_value = "target/release/kuma-cp")]
@@ -75,6 +82,9 @@ struct Run {
     /// Where to write the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Where to write the page of the documentation, with a plot next to it.
+    #[arg(long)]
+    page: Option<PathBuf>,
 }
 
 #[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
@@ -113,23 +123,60 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 
 async fn measure(run: &Run) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for size in &run.cells {
-        let mut bench = Bench::start(*size, options(run)?).await?;
-        for workload in &run.workloads {
-            bench.run(*workload).await.with_context(|| format!("{size} {workload:?}"))?;
+    for Cell { size, workloads } in cells(run)? {
+        let mut bench = Bench::start(size, options(run, &workloads)?).await?;
+        for workload in workloads {
+            bench.run(workload).await.with_context(|| format!("{size} {workload:?}"))?;
         }
         rows.extend(bench.conclude(!run.no_floor).await?);
+        // A run that is interrupted leaves what it has measured.
+        report(run, &rows)?;
     }
     print(&rows);
+    Ok(())
+}
+
+/// Those that were asked for, or all that are planned.
+fn cells(run: &Run) -> anyhow::Result<Vec<Cell>> {
+    let mut cells = plan::cells()?;
+    if !run.cells.is_empty() {
+        let planned = |size: &Size| cells.iter().find(|cell| cell.size == *size).cloned();
+        let usual = |size: Size| Cell { size, workloads: vec![Workload::W1, Workload::W2, Workload::W3] };
+        cells = run.cells.iter().map(|size| planned(size).unwrap_or_else(|| usual(*size))).collect();
+    }
+    if !run.workloads.is_empty() {
+        cells.iter_mut().for_each(|cell| cell.workloads.clone_from(&run.workloads));
+    }
+    Ok(cells)
+}
+
+fn report(run: &Run, rows: &[Row]) -> anyhow::Result<()> {
     if let Some(path) = &run.json {
-        std::fs::write(path, serde_json::to_string_pretty(&rows)?)
-            .with_context(|| format!("writing {}", path.display()))?;
+        write(path, &serde_json::to_string_pretty(rows)?)?;
+    }
+    if let Some(path) = &run.page {
+        let plot = path.with_extension("svg");
+        let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        write(&plot, &report::plot::svg(rows)?)?;
+        write(path, &report::page::write(rows, &machine(), &name)?)?;
     }
     Ok(())
 }
 
-fn options(run: &Run) -> anyhow::Result<Options> {
-    let lasts = run.workloads.contains(&Workload::W8);
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Which processors, and how many.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    format!("{count} processors ({})", model.map_or("unknown", |(_, model)| model.trim()))
+}
+
+fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {
+    let lasts = workloads.contains(&Workload::W8);
     let store = run.store.clone().unwrap_or_else(|| if lasts { "sqlite" } else { "memory" }.to_owned());
     let variable = |text: &String| {
         let (name, value) =
@@ -155,25 +202,8 @@ fn options(run: &Run) -> anyhow::Result<Options> {
 
 #[allow(clippy::print_stdout, reason = "the result of the command")]
 fn print(rows: &[Row]) {
-    for row in rows {
-        let times = |times: Option<f64>| times.map_or("-".to_owned(), |times| format!("{times:.1}"));
-        println!(
-            "{:14} {:4} {:30} p50 {:8.1} p99 {:8.1} ms  cpu {:9.2} ms  x floor {:>6}  rss {:5.0} peak {:5.0} MiB  bytes {:11.0} x needed {:>5}  responses {:7.0} bystanders {:4} missed {}  {}",
-            row.cell,
-            row.workload,
-            row.what,
-            row.p50_ms,
-            row.p99_ms,
-            row.cpu_ms,
-            times(row.times_floor()),
-            row.memory as f64 / 1048576.0,
-            row.peak as f64 / 1048576.0,
-            row.bytes,
-            times(row.times_needed()),
-            row.responses,
-            row.bystanders,
-            row.missed,
-            row.notes.join("; ")
-        );
+    println!("{}", report::table(rows));
+    for row in rows.iter().filter(|row| !row.notes.is_empty()) {
+        println!("{} {} {}: {}", row.cell, row.workload, row.what, row.notes.join("; "));
     }
 }

@@ -26,12 +26,16 @@ pub struct Row {
     /// Of the server at the end, and at most meanwhile.
     pub memory: u64,
     pub peak: u64,
+    /// Of the server at the beginning, where growth is what matters.
+    pub memory_before: Option<u64>,
     pub responses: f64,
     pub bytes: f64,
     /// Bytes of the smallest responses that would have done.
     pub needed: f64,
     /// Proxies that received something although the change does not concern them, over all changes.
     pub bystanders: usize,
+    /// Streams that ended without a reason meanwhile.
+    pub silent_ends: usize,
     pub floor: Option<Floor>,
     pub notes: Vec<String>,
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     fleet::{Fleet, Marker},
-    topology::{self, MESH},
+    topology,
     wire::Kind,
 };
 
@@ -74,7 +74,8 @@ impl Bench {
         tokio::time::sleep(self.options.lasting).await;
         let mut sums = Sums::default();
         sums.add(&self.fleet, &self.only(&[]), start, |_| None);
-        let mut row = sums.row(1);
+        // Processor time is told per second.
+        let mut row = sums.row(usize::try_from(self.options.lasting.as_secs())?);
         self.finish(("W0", "nothing happens"), &mut row, before, Script::Push(0, Vec::new()))?;
         Ok(())
     }
@@ -131,7 +132,7 @@ impl Bench {
         self.connect().await?;
         let (service, callers) = self.topology.busy_service(0);
         let endpoints = Marker::any(Kind::Endpoint).named(&self.topology.service_name(service));
-        let has = |address: &str| endpoints.clone().with(format!("{address}").as_bytes());
+        let has = |address: &str| endpoints.clone().with(address.as_bytes());
         let (joined, address) = {
             let generation = self.next();
             self.extra(service, generation)
@@ -149,43 +150,58 @@ impl Bench {
         let gone = topology::address(self.generation, service);
         let leave = Change { write: Write::Delete(last), marker: endpoints.without(gone.as_bytes()) };
         self.changes(("W2", "an endpoint leaves"), &callers, SMALL, vec![leave]).await?;
-        self.burst(service, &callers).await
+        self.burst().await
     }
 
-    /// A hundred moves in a second, for a while; the last one must arrive.
-    async fn burst(&mut self, service: usize, callers: &[usize]) -> anyhow::Result<()> {
+    /// A hundred moves in a second, for a while; then one more, which must arrive everywhere.
+    async fn burst(&mut self) -> anyhow::Result<()> {
         const PAUSE: Duration = Duration::from_millis(10);
+        let moving: Vec<(usize, Vec<usize>)> =
+            (0..REPEATS).map(|nth| self.topology.busy_service(nth)).collect();
         let before = self.begin()?;
-        self.fleet.begin(None);
+        let started = self.fleet.begin(None);
         let mut clock = tokio::time::interval(PAUSE);
-        let (started, mut count) = (Instant::now(), 0);
+        let mut writes = tokio::task::JoinSet::new();
         while started.elapsed() < self.options.lasting {
             clock.tick().await;
             let generation = self.next();
-            Write::Put(self.extra(service, generation).0).send(&self.rest).await?;
-            count += 1;
+            let (moved, _) = self.extra(moving[generation % moving.len()].0, generation);
+            let rest = self.rest.clone();
+            writes.spawn(async move { Write::Put(moved).send(&rest).await });
+        }
+        let count = writes.len();
+        for written in writes.join_all().await {
+            written?;
         }
         let rate = count as f64 / started.elapsed().as_secs_f64();
+        let callers: Vec<usize> = moving.iter().flat_map(|(_, callers)| callers).copied().collect();
         let mut sums = Sums::default();
-        let concerned = self.only(callers);
-        sums.add(&self.fleet, &concerned, started, |_| None);
-        let generation = self.next();
-        let (moved, address) = self.extra(service, generation);
-        let marker = Marker::any(Kind::Endpoint).with(address.as_bytes());
-        let start = self.fleet.begin(Some(marker));
-        Write::Put(moved.clone()).send(&self.rest).await?;
-        self.settle(SMALL, |fleet: &Fleet| callers.iter().all(|proxy| fleet.tally(*proxy).marked.is_some()))
-            .await;
-        let mut last = Sums::default();
-        last.add(&self.fleet, &concerned, start, |tally| tally.marked);
-        let (mut row, burst) = (last.row(1), sums.row(count));
-        (row.changes, row.affected) = (count, callers.len());
+        sums.add(&self.fleet, &self.only(&callers), started, |_| None);
+        let mut row = self.last_of_burst(&moving[0]).await?;
+        let burst = sums.row(count);
+        (row.changes, row.affected) = (count, moving[0].1.len());
         (row.responses, row.bytes, row.needed) = (burst.responses, burst.bytes, burst.needed);
-        row.bystanders += burst.bystanders;
-        row.notes.push(format!("{rate:.0} changes a second; times are those of the last change"));
+        row.bystanders = burst.bystanders;
+        row.notes.push(format!("{rate:.0} changes a second; times are those of one more change after them"));
         self.finish(("W2", "a hundred a second"), &mut row, before, Script::Push(0, Vec::new()))?;
-        Write::Delete(moved).send(&self.rest).await?;
+        for (service, _) in moving {
+            let (extra, _) = self.extra(service, 0);
+            // Not each of them has moved when there are few services.
+            let _ = Write::Delete(extra).send(&self.rest).await;
+        }
         self.calm(SMALL).await
+    }
+
+    async fn last_of_burst(&mut self, (service, callers): &(usize, Vec<usize>)) -> anyhow::Result<Row> {
+        let generation = self.next();
+        let (moved, address) = self.extra(*service, generation);
+        let start = self.fleet.begin(Some(Marker::any(Kind::Endpoint).with(address.as_bytes())));
+        Write::Put(moved).send(&self.rest).await?;
+        let has = |fleet: &Fleet| callers.iter().all(|proxy| fleet.tally(*proxy).marked.is_some());
+        self.settle(SMALL, has).await;
+        let mut last = Sums::default();
+        last.add(&self.fleet, &self.only(callers), start, |tally| tally.marked);
+        Ok(last.row(1))
     }
 
     /// Changes of one policy: its timeout takes other values.
@@ -235,6 +251,7 @@ impl Bench {
         sums.add(&self.fleet, &self.everybody(), start, |tally| tally.last);
         let mut row = sums.row(count);
         (row.affected, row.p50_ms, row.p99_ms, row.max_ms) = (self.fleet.len(), 0.0, 0.0, 0.0);
+        row.memory_before = Some(before.memory);
         row.notes.push(format!("RSS before: {:.0} MiB", before.memory as f64 / f64::from(1 << 20)));
         self.finish(("W3", "a policy for all every second"), &mut row, before, Script::Push(0, Vec::new()))
     }
@@ -344,6 +361,8 @@ impl Bench {
         self.fleet.record(0);
         let start = self.fleet.begin(None);
         tokio::task::block_in_place(|| self.control_plane.restart())?;
+        // The end of the old process gives no reason; what ends from here on must.
+        self.fleet.take_ends();
         self.meter = crate::procfs::Meter::new(self.control_plane.pid());
         let everyone = self.everybody();
         let back =
@@ -363,7 +382,6 @@ impl Bench {
         let recorded = self.fleet.take_recording();
         let nothing = crate::procfs::Usage::default();
         self.finish(("W8", "the control plane restarts"), &mut row, nothing, Script::Cold(recorded))?;
-        self.say(&format!("mesh {MESH}: {} proxies are connected again", self.fleet.connected()));
         Ok(())
     }
 }
