@@ -187,6 +187,14 @@ impl Fleet {
         Instant::now()
     }
 
+    /// Looks for something else from now on, and counts on.
+    pub fn look_for(&self, marker: Marker) {
+        self.shared.marker.store(Arc::new(Some(marker)));
+        for slot in &self.shared.slots {
+            lock(&slot.tally).marked = None;
+        }
+    }
+
     pub fn tally(&self, proxy: usize) -> Tally {
         lock(&self.shared.slots[proxy].tally).clone()
     }

@@ -9,6 +9,7 @@ pub mod floor;
 pub mod plan;
 pub mod procfs;
 mod recording;
+pub mod remote;
 pub mod report;
 pub mod scan;
 mod texts;

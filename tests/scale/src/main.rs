@@ -1,6 +1,7 @@
 //! `meshbench`: measures a control plane with thousands of simulated proxies.
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -15,7 +16,7 @@ use scale::{
     fleet::Behaviour,
     floor,
     plan::{self, Cell},
-    report,
+    remote, report,
     topology::{Calls, Size},
 };
 
@@ -33,6 +34,17 @@ enum Command {
     /// Serve recorded bytes and nothing else; started by `run`.
     #[command(hide = true)]
     Floor { folder: PathBuf },
+    /// Run simulated proxies as standard input says; started by tests.
+    #[command(hide = true)]
+    Proxies {
+        #[arg(long)]
+        address: SocketAddr,
+        /// The certificate to trust.
+        #[arg(long)]
+        authority: PathBuf,
+        #[arg(long)]
+        cell: Size,
+    },
 }
 
 #[derive(Args)]
@@ -101,6 +113,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Floor { folder } => floor::run(&folder),
+        Command::Proxies { address, authority, cell } => remote::serve(address, &authority, cell),
         Command::Run(run) => {
             // One thread for all proxies, so that the server has the other processor.
             let runtime =
