@@ -5,7 +5,9 @@ pub mod row;
 pub mod workloads;
 
 use std::{
+    fs,
     ops::RangeInclusive,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -35,6 +37,8 @@ pub struct Options {
     pub lasting: Duration,
     /// How long a change may take to arrive before the row says that it did not.
     pub patience: Duration,
+    /// Where to put what the control plane has logged.
+    pub log: Option<PathBuf>,
 }
 
 /// Something written, and how a proxy that has it is recognised.
@@ -251,6 +255,10 @@ impl Bench {
         let everyone: Vec<usize> = (0..self.fleet.len()).collect();
         self.fleet.stop(everyone).await;
         let Bench { topology, options, fleet, control_plane, scripts, mut rows, .. } = self;
+        if let Some(path) = &options.log {
+            let writing = || format!("writing the control plane's log to {}", path.display());
+            fs::write(path, control_plane.log()).with_context(writing)?;
+        }
         drop((fleet, control_plane));
         if with_floor {
             floor::run(&topology, &options, scripts, &mut rows).await?;

@@ -61,6 +61,9 @@ struct Run {
     /// One more variable of its environment, as NAME=VALUE; may be repeated.
     #[arg(long = "cp-env")]
     cp_env: Vec<String>,
+    /// Where to put what the control plane of the last cell has logged.
+    #[arg(long)]
+    cp_log: Option<PathBuf>,
     /// memory, sqlite or postgres; without it, memory, or sqlite for what needs a store that lasts.
     #[arg(long)]
     store: Option<String>,
@@ -210,6 +213,7 @@ fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {
         seed: run.seed,
         lasting: Duration::from_secs(run.lasting),
         patience: Duration::from_secs(run.patience),
+        log: run.cp_log.clone(),
     })
 }
 
