@@ -29,7 +29,7 @@ use resources::{
         target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
-    naming::Kri,
+    naming::{Kri, SpiffeId, SpiffePrefix},
 };
 
 use crate::{order::Precedence, select::Selector, view};
@@ -61,8 +61,8 @@ pub enum ClientMatch {
     /// Every one of these tags is in the client's certificate (`kuma.io/service` among them, maybe). The
     /// value `*` stands for any value.
     Tags(BTreeMap<String, String>),
-    SpiffeExact(String),
-    SpiffePrefix(String),
+    SpiffeExact(SpiffeId),
+    SpiffePrefix(SpiffePrefix),
     /// The server name the client asked for; together with an identity when one is given.
     Sni {
         sni: String,

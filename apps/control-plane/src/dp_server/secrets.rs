@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use plan::SecretNames;
 use resources::{
     Key, Kind,
-    kinds::{dataplane::Dataplane, dataplane_insight::CertificateStatus, mesh::Mesh},
+    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
 };
 use store::Snapshot;
 use tokio::time::Instant;
@@ -102,8 +102,7 @@ impl Secrets {
         let backend = enabled_backend(&snapshot, mesh)?;
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
-        let dataplane = stored.spec.get::<Dataplane>().ok_or_else(|| anyhow::anyhow!("{key} has no spec"))?;
-        let uris = workload::names(mesh, dataplane)?;
+        let uris = workload::names(stored)?;
         let wanted = Wanted { proxy: &key, mesh, backend: &backend, names: &uris };
         let offer = {
             let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,6 +13,7 @@ use resources::{
         mesh::{CertificateAuthorityBackend, parse_lifetime},
         secret::{Secret, SecretBytes},
     },
+    naming::SpiffeId,
 };
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::Value;
@@ -73,7 +74,7 @@ pub fn create(
     name.push(DnType::OrganizationName, "Kuma");
     name.push(DnType::OrganizationalUnitName, "Mesh");
     name.push(DnType::CommonName, mesh);
-    let uri = signer::uri(&format!("spiffe://{mesh}")).map_err(refused)?;
+    let uri = signer::uri(SpiffeId::of_trust_domain(mesh).as_str()).map_err(refused)?;
     let root = root(name, vec![uri], size, lifetime, now).map_err(refused)?;
     let draft = |key, text: String| Draft::new(key, Secret { data: SecretBytes::new(text) }.into());
     Ok([

@@ -52,7 +52,7 @@ impl ClientTimeouts {
 fn specificity(client: &ClientMatch) -> (u8, usize, bool) {
     match client {
         ClientMatch::SpiffeExact(_) => (2, 0, false),
-        ClientMatch::SpiffePrefix(prefix) => (1, prefix.len(), false),
+        ClientMatch::SpiffePrefix(prefix) => (1, prefix.as_str().len(), false),
         ClientMatch::Sni { spiffe: Some(spiffe), .. } => {
             let (kind, length, _) = specificity(spiffe);
             (kind, length, true)
@@ -68,9 +68,9 @@ fn includes(wider: &ClientMatch, narrower: &ClientMatch) -> bool {
     let (sni, identity) = parts(narrower);
     let same_identity = match (wider, identity) {
         (None, _) => true,
-        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffeExact(id))) => id.starts_with(wider),
+        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffeExact(id))) => wider.matches(id),
         (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffePrefix(prefix))) => {
-            prefix.starts_with(wider)
+            wider.includes(prefix)
         }
         (Some(wider), identity) => Some(wider) == identity,
     };
