@@ -367,10 +367,6 @@ impl Kind {
         Kind::ALL.iter().copied().find(|k| k.name() == name)
     }
 
-    pub fn by_short(short: &str) -> Option<Kind> {
-        Kind::ALL.iter().copied().find(|k| k.descriptor().short == Some(short))
-    }
-
     /// By the REST collection, including its older spelling.
     pub fn by_path(path: &str) -> Option<Kind> {
         if path.is_empty() {
