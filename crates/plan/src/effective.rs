@@ -4,27 +4,66 @@
 //! proxy does. Policies are selected, ordered and merged once per proxy; an inbound or a destination then
 //! only looks up its part.
 //!
-//! [`KINDS`] is the one list of policies that do anything. Other kinds are stored and have no effect; of
-//! them only [`selected`] tells.
+//! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
+//! stored and have no effect; of them only [`selected`] tells.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
 use policy::{
-    Destinations, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRules, Selector, Shape,
+    Destinations, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRule, ResourceRules, Selector,
 };
 use resources::{
-    Kind, Labels, Resource,
+    Kind, Labels, PolicyTraits, Resource,
     kinds::{
         dataplane::Inbound,
         target_ref::{TargetRef, TargetRefKind},
     },
+    labels,
     naming::Kri,
+    policy::{self as row, Shape, Side},
 };
+use serde::de::DeserializeOwned;
 use topology::{Destination, DestinationId, MeshSnapshot, PolicyChange};
 
-/// The kinds of policies that have an effect, in the order in which they are applied.
-pub const KINDS: [Kind; 4] =
-    [Kind::MeshHTTPRoute, Kind::MeshTCPRoute, Kind::MeshTimeout, Kind::MeshTrafficPermission];
+/// The kinds of policies that have an effect, in the order of the table of kinds.
+pub const KINDS: [Kind; with_effect().1] = {
+    let (kinds, count) = with_effect();
+    let mut all = [Kind::Mesh; with_effect().1];
+    let mut at = 0;
+    while at < count {
+        all[at] = kinds[at];
+        at += 1;
+    }
+    all
+};
+
+/// The kinds with an effect in front, and how many they are.
+const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
+    let mut kinds = [Kind::Mesh; Kind::POLICIES.len()];
+    let (mut at, mut count) = (0, 0);
+    while at < kinds.len() {
+        if let Some(PolicyTraits { effect: Some(_), .. }) = Kind::POLICIES[at].descriptor().policy {
+            kinds[count] = Kind::POLICIES[at];
+            count += 1;
+        }
+        at += 1;
+    }
+    (kinds, count)
+}
+
+/// The policies that apply to a proxy or to a part of it, by kind in the order of [`KINDS`], lowest
+/// precedence first.
+pub type Applying = [Vec<Arc<Policy>>; KINDS.len()];
+
+/// The policies that apply to the proxy of a Dataplane.
+pub fn applying(snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
+    applying_with(&Routes::of(snapshot), snapshot, dataplane)
+}
+
+fn applying_with(routes: &Routes, snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
+    let selector = routes.selector();
+    KINDS.map(|kind| selector.for_proxy(snapshot.viewed(kind), dataplane).into_iter().cloned().collect())
+}
 
 /// The policies in effect for one proxy.
 #[derive(Debug)]
@@ -32,54 +71,105 @@ pub struct Effective<'a> {
     snapshot: &'a MeshSnapshot,
     dataplane: &'a Resource,
     routes: Routes,
-    kinds: [OfKind<'a>; KINDS.len()],
+    kinds: [OfKind; KINDS.len()],
 }
 
 /// The policies of one kind that apply, lowest precedence first.
-#[derive(Debug, Default)]
-struct OfKind<'a> {
-    policies: Vec<&'a Arc<Resource>>,
-    views: Vec<&'a PolicyView>,
+#[derive(Debug)]
+struct OfKind {
+    policies: Vec<Arc<Policy>>,
+    merge: Shape,
     outbound: ResourceRules,
 }
 
+/// What policies add up to for one destination: a conf, and where it came from. Proxies that are selected
+/// by the same policies share it.
+#[derive(Debug, Clone)]
+pub struct Found<C> {
+    pub conf: Arc<C>,
+    pub merged: Arc<Merged>,
+}
+
 impl<'a> Effective<'a> {
+    /// What is in effect for the proxy of a Dataplane.
     pub fn of(snapshot: &'a MeshSnapshot, dataplane: &'a Resource) -> Effective<'a> {
         let routes = Routes::of(snapshot);
-        let selector = routes.selector();
+        let applying = applying_with(&routes, snapshot, dataplane);
+        Effective::with_routes(snapshot, dataplane, routes, applying)
+    }
+
+    /// As [`Effective::of`], where it is known which policies apply.
+    pub fn from_policies(
+        snapshot: &'a MeshSnapshot,
+        dataplane: &'a Resource,
+        applying: Applying,
+    ) -> Effective<'a> {
+        Effective::with_routes(snapshot, dataplane, Routes::of(snapshot), applying)
+    }
+
+    fn with_routes(
+        snapshot: &'a MeshSnapshot,
+        dataplane: &'a Resource,
+        routes: Routes,
+        applying: Applying,
+    ) -> Effective<'a> {
         let known = Known { snapshot, routes: &routes };
-        let kinds = KINDS.map(|kind| {
-            let applying = selector.for_proxy(snapshot.viewed(kind), dataplane);
-            let (policies, views): (Vec<_>, Vec<_>) =
-                applying.into_iter().map(|policy| (&policy.resource, &policy.view)).unzip();
-            let outbound = policy::outbound::resolve(views.iter().copied(), &known, Shape::of(kind));
-            OfKind { policies, views, outbound }
+        let mut kinds = KINDS.into_iter();
+        let kinds = applying.map(|policies| {
+            let traits = kinds.next().and_then(|kind| kind.descriptor().policy);
+            let merge = traits.map(|traits| traits.merge).unwrap_or_default();
+            let outbound = match traits {
+                Some(traits) if traits.is_about(Side::Outbound) => {
+                    policy::outbound::resolve(policies.iter().map(|policy| &policy.view), &known, merge)
+                }
+                _ => ResourceRules::NONE,
+            };
+            OfKind { policies, merge, outbound }
         });
         Effective { snapshot, dataplane, routes, kinds }
     }
 
     /// The policies of a kind that apply to the proxy or to a part of it, lowest precedence first.
-    pub fn policies(&self, kind: Kind) -> &[&'a Arc<Resource>] {
+    pub fn policies(&self, kind: Kind) -> &[Arc<Policy>] {
         self.kind(kind).map_or(&[], |of_kind| &of_kind.policies)
     }
 
     /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
     /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
-        let Some(OfKind { policies, views, .. }) = self.kind(kind) else { return Vec::new() };
         let selector = self.routes.selector();
-        let applying = policies
-            .iter()
-            .zip(views)
-            .filter(|(policy, _)| selector.selects_inbound(policy, self.dataplane, inbound));
-        policy::inbound::rules(applying.map(|(_, view)| *view))
+        let policies = self.policies(kind).iter();
+        let applying =
+            policies.filter(|policy| selector.selects_inbound(&policy.resource, self.dataplane, inbound));
+        policy::inbound::rules(applying.map(|policy| &policy.view))
     }
 
     /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         self.snapshot.mtls.as_ref()?;
-        let policies = self.policies(Kind::MeshTrafficPermission).iter().copied();
+        let policies = self.policies(Kind::MeshTrafficPermission).iter().map(|policy| &policy.resource);
         Some(policy::permission::resolve(policies, self.dataplane, inbound, &self.routes.selector()))
+    }
+
+    /// What the policies of a kind say about a destination; `None` where they say nothing. The error says
+    /// which policies cannot be read.
+    pub fn conf<P: row::Policy>(&self, destination: &DestinationId) -> Result<Option<Found<P::To>>, String> {
+        match destination {
+            DestinationId::Port(kri) => first::<P>(self.outbound(P::KIND).for_destination(kri)),
+            DestinationId::Tags(tags) => {
+                let service = tags.get(labels::SERVICE).map_or("", String::as_str);
+                self.for_service(P::KIND, service).map(read).transpose()
+            }
+        }
+    }
+
+    /// As [`Effective::conf`], for requests that take a route to the destination.
+    pub fn conf_of_route<P: row::Policy>(
+        &self,
+        route: &Kri,
+        destination: &Kri,
+    ) -> Result<Option<Found<P::To>>, String> {
+        first::<P>(self.outbound(P::KIND).for_route(route, destination))
     }
 
     /// The confs of a kind for every destination that its policies name; look one up with
@@ -90,8 +180,16 @@ impl<'a> Effective<'a> {
     }
 
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
-    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Merged> {
-        policy::outbound::for_service(self.kind(kind)?.views.iter().copied(), service, Shape::of(kind))
+    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
+        let OfKind { policies, merge, .. } = self.kind(kind)?;
+        policy::outbound::for_service(policies.iter().map(|policy| &policy.view), service, *merge)
+    }
+
+    /// The conf of a kind for the proxy as a whole.
+    pub fn proxy(&self, kind: Kind) -> Option<Arc<Merged>> {
+        let OfKind { policies, merge, .. } = self.kind(kind)?;
+        let confs: Vec<_> = policies.iter().filter_map(|policy| policy.view.default.clone()).collect();
+        policy::conf::merged(&confs, *merge).first().cloned()
     }
 
     /// A MeshHTTPRoute of the mesh, which confs may be for.
@@ -99,9 +197,17 @@ impl<'a> Effective<'a> {
         self.routes.find(kri)
     }
 
-    fn kind(&self, kind: Kind) -> Option<&OfKind<'a>> {
+    fn kind(&self, kind: Kind) -> Option<&OfKind> {
         KINDS.iter().position(|known| *known == kind).and_then(|at| self.kinds.get(at))
     }
+}
+
+fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<Found<P::To>>, String> {
+    rule.and_then(|rule| rule.merged().first().cloned()).map(read).transpose()
+}
+
+fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Result<Found<C>, String> {
+    Ok(Found { conf: merged.typed()?, merged })
 }
 
 /// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them.

@@ -25,7 +25,8 @@ use resources::{
     Resource,
     kinds::{
         dataplane::Inbound,
-        mesh_traffic_permission::{Action, FromEntry, MeshTrafficPermission, RuleConf},
+        entry::Entry,
+        mesh_traffic_permission::{Action, Conf, MeshTrafficPermission, RuleConf},
         target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
@@ -180,7 +181,7 @@ fn rule(client: Option<ClientMatch>, effect: Effect, origin: Kri) -> Option<Rule
     Some(Rule { client, effect, origin })
 }
 
-fn effect(entry: &FromEntry) -> Effect {
+fn effect(entry: &Entry<Conf>) -> Effect {
     match entry.default.action {
         Some(Action::Allow) => Effect::Allow,
         Some(Action::AllowWithShadowDeny) => Effect::AllowWithShadowDeny,

@@ -2,11 +2,8 @@
 
 use std::{cmp::Reverse, collections::HashSet};
 
-use policy::{
-    ClientMatch, InboundRule,
-    merge::{self, Shape},
-};
-use resources::{duration::GoDuration, kinds::mesh_timeout::Conf};
+use policy::{ClientMatch, InboundRule, conf};
+use resources::{duration::GoDuration, kinds::mesh_timeout::Conf, policy::Shape};
 
 use super::RequestTimeouts;
 
@@ -31,10 +28,10 @@ impl ClientTimeouts {
         clients.sort_by_key(|client| Reverse(specificity(client)));
         let with = |client: &ClientMatch| {
             let about = told.iter().filter(|(wider, _)| includes(wider, client));
-            let merged =
-                merge::merge(about.map(|(_, rule)| (rule.origin.clone(), &rule.conf)), Shape::default());
-            let conf: Option<Conf> = merged.and_then(|merged| serde_json::from_value(merged.conf).ok());
-            let http = conf.and_then(|conf| conf.http).unwrap_or_default();
+            let confs: Vec<_> = about.map(|(_, rule)| rule.conf.clone()).collect();
+            let merged = conf::merged(&confs, Shape::default());
+            let conf = merged.first().and_then(|merged| merged.typed::<Conf>().ok());
+            let http = conf.and_then(|conf| conf.http.clone()).unwrap_or_default();
             let or = |given: Option<GoDuration>, other| given.and_then(GoDuration::to_std).unwrap_or(other);
             ClientTimeouts {
                 client: client.clone(),

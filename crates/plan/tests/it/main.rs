@@ -7,6 +7,7 @@ mod inbounds;
 mod known;
 mod names;
 mod outbounds;
+mod policies;
 mod routes;
 mod support;
 mod timeouts;
