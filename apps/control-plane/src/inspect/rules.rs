@@ -6,8 +6,8 @@ use std::{
 };
 
 use api::inspect::rules::{
-    ClientRule, FromRules, HttpMatch, InboundRef, InboundRule, InboundRules, KindRules, Meta, ResourceRule,
-    RuleList, RuleOrigin, TagMatcher,
+    ClientRule, FromRules, HttpMatch, InboundRef, InboundRule, InboundRules, KindRules, Meta, ProxyRule,
+    ResourceRule, RuleList, RuleOrigin, TagMatcher,
 };
 use plan::{
     ProxyTraits,
@@ -82,7 +82,10 @@ impl Rules<'_> {
         let rules = KindRules {
             from_rules,
             inbound_rules: self.inbound_rules(kind, &origins),
-            proxy_rule: None,
+            proxy_rule: self.effective.proxy(kind).map(|merged| ProxyRule {
+                conf: merged.conf.clone(),
+                origin: origins.policies(&merged.origins),
+            }),
             to_resource_rules: self.resource_rules(kind, &origins),
             to_rules: self.service_rules(kind, &origins),
             r#type: kind.name(),
@@ -90,6 +93,7 @@ impl Rules<'_> {
         };
         let silent = rules.from_rules.is_empty()
             && rules.inbound_rules.is_empty()
+            && rules.proxy_rule.is_none()
             && rules.to_resource_rules.is_empty()
             && rules.to_rules.is_empty()
             && rules.warnings.is_empty();
