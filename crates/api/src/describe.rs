@@ -36,9 +36,9 @@ pub fn policies(call: &Call) -> Response {
                 "singularDisplayName": descriptor.singular_display_name(),
                 "pluralDisplayName": descriptor.plural_display_name(),
                 "isExperimental": false,
-                "isTargetRefBased": selects.target_ref,
-                "isInbound": selects.from,
-                "isOutbound": selects.to,
+                "isTargetRefBased": selects.top.is_some(),
+                "isInbound": selects.from.is_some(),
+                "isOutbound": selects.to.is_some(),
             })
         })
         .collect();
@@ -66,11 +66,11 @@ fn resource_type(call: &Call, kind: Kind) -> Value {
     });
     if let Some(selects) = descriptor.policy {
         entry["policy"] = json!({
-            "isTargetRef": selects.target_ref,
-            "hasToTargetRef": selects.to,
-            "hasFromTargetRef": selects.from,
-            "hasRulesTargetRef": selects.rules,
-            "isFromAsRules": selects.from_as_rules,
+            "isTargetRef": selects.top.is_some(),
+            "hasToTargetRef": selects.to.is_some(),
+            "hasFromTargetRef": selects.from.is_some(),
+            "hasRulesTargetRef": selects.rules.is_some(),
+            "isFromAsRules": selects.rules.is_some_and(|rules| rules.from_counts),
         });
     }
     entry

@@ -129,7 +129,7 @@ fn add_kind(kind: Kind, path: &str, routes: &mut Vec<Route>) {
     routes.push(Route::get(&one, get));
     routes.push(Route::new(Method::PUT, &one, Operation::Put(kind)));
     routes.push(Route::new(Method::DELETE, &one, Operation::Delete(kind)));
-    if kind.descriptor().policy.is_some_and(|policy| policy.target_ref) {
+    if kind.descriptor().policy.is_some_and(|policy| policy.top.is_some()) {
         routes.push(Route::get(format!("{one}/_resources/dataplanes"), Operation::PolicyDataplanes(kind)));
     }
     if kind.descriptor().insight.is_some() {

@@ -50,9 +50,11 @@ pub(crate) fn remembered() -> listener::Filter {
 pub(crate) fn conditions(client: &ClientMatch) -> Vec<FilterStateMatcher> {
     match client {
         // A certificate may have several URIs, which are joined by commas.
-        ClientMatch::SpiffeExact(id) => vec![state(IDENTITY, regex(format!("(.*,)?{}(,.*)?", literal(id))))],
+        ClientMatch::SpiffeExact(id) => {
+            vec![state(IDENTITY, regex(format!("(.*,)?{}(,.*)?", literal(id.as_str()))))]
+        }
         ClientMatch::SpiffePrefix(prefix) => {
-            vec![state(IDENTITY, regex(format!("(.*,)?{}.*", literal(prefix))))]
+            vec![state(IDENTITY, regex(format!("(.*,)?{}.*", literal(prefix.as_str()))))]
         }
         ClientMatch::Sni { sni, spiffe } => {
             let asked = state(SERVER_NAME, MatchPattern::Exact(sni.clone()));

@@ -16,7 +16,10 @@ use plan::Share;
 use prost::{Message, Name};
 use tcp_proxy::tcp_proxy::ClusterSpecifier;
 
-use crate::proto::{any, bool_value, duration, u32_value};
+use crate::{
+    chain::{Chain, HttpSlot},
+    proto::{any, bool_value, duration, u32_value},
+};
 
 /// How long a stream may rest before a route has been found for it.
 const STREAM_IDLE: Duration = Duration::from_secs(3600);
@@ -29,8 +32,8 @@ const INTERNAL_V6: [(&str, u32); 2] = [("fd00::", 8), ("::1", 128)];
 pub(crate) struct HttpFilter {
     pub stats: String,
     pub routes: route::RouteConfiguration,
-    /// In front of all others.
-    pub first: Option<hcm::HttpFilter>,
+    /// What policies ask for; what every request passes is added to them.
+    pub filters: Chain<HttpSlot, hcm::HttpFilter>,
     pub grpc: bool,
     pub ipv6: bool,
     /// How long the headers of a request may take.
@@ -59,7 +62,11 @@ impl HttpFilter {
         });
         let mut manager = hcm::HttpConnectionManager {
             stat_prefix: self.stats,
-            http_filters: self.first.into_iter().chain(grpc).chain([router]).collect(),
+            http_filters: self
+                .filters
+                .with(HttpSlot::GrpcStats, grpc)
+                .with(HttpSlot::Router, [router])
+                .in_order(),
             internal_address_config: Some(InternalAddressConfig {
                 unix_sockets: false,
                 cidr_ranges: internal.collect(),

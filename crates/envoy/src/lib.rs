@@ -11,6 +11,7 @@
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
 pub mod bootstrap;
+mod chain;
 mod client;
 mod cluster;
 mod encoder;

@@ -16,6 +16,7 @@ use topology::Protocol;
 use xds::Type;
 
 use crate::{
+    chain::{Chain, HttpSlot, NetworkSlot},
     client,
     filter::{self, HttpFilter, Side},
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
@@ -121,17 +122,23 @@ impl InboundListener<'_> {
                 filter::http_filter("envoy.filters.http.rbac", &config)
             });
             let told_apart = secured && !clients.is_empty();
-            let remembered = told_apart.then(client::remembered);
-            return remembered.into_iter().chain([self.http(asked, told_apart)]).collect();
+            let filters = Chain::empty().with(HttpSlot::Permission, asked);
+            return Chain::empty()
+                .with(NetworkSlot::ClientState, told_apart.then(client::remembered))
+                .with(NetworkSlot::Handler, [self.http(filters, told_apart)])
+                .in_order();
         }
         let asked = permissions.map(|permissions| {
             let config = permission::network(self.mesh, permissions, &names.permission_stats);
             filter::filter("envoy.filters.network.rbac", &config)
         });
-        asked.into_iter().chain([self.tcp()]).collect()
+        Chain::empty()
+            .with(NetworkSlot::Permission, asked)
+            .with(NetworkSlot::Handler, [self.tcp()])
+            .in_order()
     }
 
-    fn http(&self, first: Option<hcm::HttpFilter>, told_apart: bool) -> listener::Filter {
+    fn http(&self, filters: Chain<HttpSlot, hcm::HttpFilter>, told_apart: bool) -> listener::Filter {
         let Inbound { names, timeouts, clients, protocol, ipv6, .. } = self.inbound;
         let clients = if told_apart { clients.as_slice() } else { &[] };
         let all = route::of_clients(&names.cluster, timeouts.request, clients);
@@ -140,7 +147,7 @@ impl InboundListener<'_> {
         HttpFilter {
             stats: names.filter_stats.clone(),
             routes,
-            first,
+            filters,
             grpc: *protocol == Protocol::Grpc,
             ipv6: *ipv6,
             request_headers: timeouts.request_headers,
@@ -171,7 +178,7 @@ impl Part for OutboundListener<'_> {
                 HttpFilter {
                     stats: names.filter_stats.clone(),
                     routes: route::configuration(&names.route_configuration, &names.virtual_host, routes),
-                    first: None,
+                    filters: Chain::empty(),
                     grpc: self.protocol == Protocol::Grpc,
                     ipv6: self.ipv6,
                     request_headers: self.request_headers,
@@ -266,7 +273,7 @@ impl AdminListener<'_> {
         let handled = HttpFilter {
             stats: names.filter_stats.clone(),
             routes: route::configuration(&names.listener, &names.listener, vec![route]),
-            first: None,
+            filters: Chain::empty(),
             grpc: false,
             ipv6: false,
             request_headers: Duration::ZERO,

@@ -29,7 +29,11 @@ use envoy_types::pb::{
 use policy::{ClientMatch, Effect, Permissions};
 use predicate::{PredicateList, SinglePredicate, single_predicate};
 use prost::{Message, Name};
-use resources::{kinds::tags::ANY_VALUE, labels};
+use resources::{
+    kinds::tags::ANY_VALUE,
+    labels,
+    naming::spiffe::{self, SpiffeId, SpiffePrefix},
+};
 
 use crate::proto::any;
 
@@ -99,8 +103,8 @@ fn predicate(mesh: &str, client: &ClientMatch) -> Option<Predicate> {
     match client {
         ClientMatch::Anyone => None,
         ClientMatch::Tags(tags) => all_of(tag_predicates(mesh, tags)),
-        ClientMatch::SpiffeExact(id) => Some(has_uri(id)),
-        ClientMatch::SpiffePrefix(prefix) => Some(has_uri_with_prefix(prefix)),
+        ClientMatch::SpiffeExact(id) => Some(has_uri(id.as_str())),
+        ClientMatch::SpiffePrefix(prefix) => Some(has_uri_with_prefix(prefix.as_str())),
         ClientMatch::Sni { sni, spiffe } => {
             let asked = single(
                 extension("envoy.matching.inputs.server_name", &ServerNameInput {}),
@@ -114,10 +118,10 @@ fn predicate(mesh: &str, client: &ClientMatch) -> Option<Predicate> {
 
 fn tag_predicates(mesh: &str, tags: &BTreeMap<String, String>) -> Vec<Predicate> {
     let of_tag = |(name, value): (&String, &String)| match (name.as_str(), value.as_str()) {
-        (labels::SERVICE, ANY_VALUE) => has_uri_with_prefix(&format!("spiffe://{mesh}/")),
-        (labels::SERVICE, service) => has_uri(&format!("spiffe://{mesh}/{service}")),
-        (name, ANY_VALUE) => has_uri_with_prefix(&format!("kuma://{name}/")),
-        (name, value) => has_uri(&format!("kuma://{name}/{value}")),
+        (labels::SERVICE, ANY_VALUE) => has_uri_with_prefix(SpiffePrefix::of_trust_domain(mesh).as_str()),
+        (labels::SERVICE, service) => has_uri(SpiffeId::of_service(mesh, service).as_str()),
+        (name, ANY_VALUE) => has_uri_with_prefix(&spiffe::tag_uri(name, "")),
+        (name, value) => has_uri(&spiffe::tag_uri(name, value)),
     };
     tags.iter().map(of_tag).collect()
 }

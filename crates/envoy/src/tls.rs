@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::{
 };
 use plan::{AdminTls, ExternalAuthorities, ExternalTls, San, SecretNames, TlsVersion};
 use prost::{Message, Name};
+use resources::naming::SpiffePrefix;
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
 
 use crate::proto::{any, bool_value, from_ads, inline};
@@ -46,7 +47,7 @@ pub(crate) fn of_mesh_client(
 }
 
 fn of_same_mesh(mesh: &str) -> tls::SubjectAltNameMatcher {
-    san(SanType::Uri, MatchPattern::Prefix(format!("spiffe://{mesh}/")))
+    san(SanType::Uri, MatchPattern::Prefix(SpiffePrefix::of_trust_domain(mesh).to_string()))
 }
 
 pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {

@@ -8,13 +8,13 @@
 mod issuer;
 pub mod rotation;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose};
 use resources::{
-    Key,
-    kinds::{dataplane::Dataplane, tags::Tags},
+    Key, Resource, labels,
+    naming::spiffe::{self, SpiffeId},
 };
 
 pub use issuer::{Failure, Issuer, Offer, Wanted};
@@ -26,8 +26,6 @@ use crate::{
         signer::{self, CLOCK_SKEW, Leaf},
     },
 };
-
-const SERVICE: &str = "kuma.io/service";
 
 /// A certificate of a proxy and its key.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,27 +61,23 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// What a proxy's certificate says: a SPIFFE id for each of its services, then a URI for each other
+/// What the certificate of a Dataplane says: a SPIFFE id for each of its services, then a URI for each other
 /// tag, each part sorted and without repetitions.
-pub fn names(mesh: &str, dataplane: &Dataplane) -> Result<Vec<String>, Error> {
-    let inbounds = dataplane.inbounds().iter().map(|inbound| &inbound.tags);
-    let gateway = dataplane.gateway().map(|gateway| &gateway.tags);
-    names_of_tags(mesh, inbounds.chain(gateway))
-}
-
-fn names_of_tags<'a>(mesh: &str, tags: impl Iterator<Item = &'a Tags>) -> Result<Vec<String>, Error> {
-    let (mut services, mut others) = (BTreeSet::new(), BTreeSet::new());
-    for (tag, value) in tags.flatten() {
-        if tag == SERVICE {
-            services.insert(format!("spiffe://{mesh}/{value}"));
-        } else {
-            others.insert(format!("kuma://{tag}/{value}"));
+pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
+    let services = SpiffeId::of_dataplane(dataplane);
+    if services.is_empty() {
+        return Err(Error::Names(format!(
+            "no inbound has the tag {}, and the Dataplane has no label {}; add one of them",
+            labels::SERVICE,
+            labels::WORKLOAD
+        )));
+    }
+    let mut names: Vec<String> = services.iter().map(SpiffeId::to_string).collect();
+    for (tag, values) in spiffe::tags_in_certificate(dataplane) {
+        if tag != labels::SERVICE {
+            names.extend(values.into_iter().map(|value| spiffe::tag_uri(tag, value)));
         }
     }
-    if services.is_empty() {
-        return Err(Error::Names(format!("no inbound has the tag {SERVICE}; add it to the Dataplane")));
-    }
-    let names: Vec<String> = services.into_iter().chain(others).collect();
     // What cannot be written into a certificate is the proxy's fault and not the authority's.
     names.iter().try_for_each(|name| signer::uri(name).map(drop)).map_err(Error::Names)?;
     Ok(names)

@@ -4,22 +4,47 @@
 //! proxy does. Policies are selected and ordered once per proxy ([`Applying`]); what they say about
 //! destinations is resolved when somebody asks, and an inbound or a destination then only looks up its part.
 //!
-//! [`KINDS`] is the one list of policies that do anything. Other kinds are stored and have no effect; of
-//! them only [`selected`] tells.
+//! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
+//! stored and have no effect; of them only [`selected`] tells.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{Destinations, InboundRule, Merged, Permissions, Policy, ResourceRules, Selector, Shape};
+use policy::{Destinations, InboundRule, Merged, Permissions, Policy, ResourceRule, ResourceRules, Selector};
 use resources::{
-    Kind, Labels, Resource,
+    Kind, Labels, PolicyTraits, Resource,
     kinds::{dataplane::Inbound, target_ref::TargetRefKind},
+    labels,
     naming::Kri,
+    policy::{self as row, Shape, Side},
 };
+use serde::de::DeserializeOwned;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
-/// The kinds of policies that have an effect, in the order in which they are applied.
-pub const KINDS: [Kind; 4] =
-    [Kind::MeshHTTPRoute, Kind::MeshTCPRoute, Kind::MeshTimeout, Kind::MeshTrafficPermission];
+/// The kinds of policies that have an effect, in the order of the table of kinds.
+pub const KINDS: [Kind; with_effect().1] = {
+    let (kinds, count) = with_effect();
+    let mut all = [Kind::Mesh; with_effect().1];
+    let mut at = 0;
+    while at < count {
+        all[at] = kinds[at];
+        at += 1;
+    }
+    all
+};
+
+/// The kinds with an effect in front, and how many they are.
+const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
+    let mut kinds = [Kind::Mesh; Kind::POLICIES.len()];
+    let (mut at, mut count) = (0, 0);
+    while at < kinds.len() {
+        if let Some(PolicyTraits { effect: Some(_), .. }) = Kind::POLICIES[at].descriptor().policy {
+            kinds[count] = Kind::POLICIES[at];
+            count += 1;
+        }
+        at += 1;
+    }
+    (kinds, count)
+}
 
 /// The policies that select one proxy, of the kinds that have an effect, lowest precedence first.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +75,9 @@ impl Applying {
     /// Those that say something about what the proxy calls.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
-        self.0.iter_mut().for_each(|of_kind| of_kind.retain(|policy| !policy.view.to.is_empty()));
+        let about =
+            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+        self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }
 
@@ -68,6 +95,14 @@ pub struct Effective<'a> {
     applying: Applying,
     routes: OnceCell<Routes>,
     outbound: [OnceCell<ResourceRules>; KINDS.len()],
+}
+
+/// What policies add up to for one destination: a conf, and where it came from. Proxies that are selected
+/// by the same policies share it.
+#[derive(Debug, Clone)]
+pub struct Found<C> {
+    pub conf: Arc<C>,
+    pub merged: Arc<Merged>,
 }
 
 impl<'a> Effective<'a> {
@@ -89,8 +124,8 @@ impl<'a> Effective<'a> {
     }
 
     /// The policies of a kind that apply to the proxy or to a part of it, lowest precedence first.
-    pub fn policies(&self, kind: Kind) -> Vec<&Arc<Resource>> {
-        self.applying.of_kind(kind).iter().map(|policy| &policy.resource).collect()
+    pub fn policies(&self, kind: Kind) -> &[Arc<Policy>] {
+        self.applying.of_kind(kind)
     }
 
     /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
@@ -98,7 +133,7 @@ impl<'a> Effective<'a> {
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
         let Some(dataplane) = self.dataplane else { return Vec::new() };
         let selector = self.selector(kind);
-        let policies = self.applying.of_kind(kind).iter();
+        let policies = self.policies(kind).iter();
         let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
         policy::inbound::rules(applying.map(|policy| &policy.view))
     }
@@ -107,8 +142,29 @@ impl<'a> Effective<'a> {
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         self.snapshot.mtls.as_ref()?;
         let kind = Kind::MeshTrafficPermission;
-        let policies = self.applying.of_kind(kind).iter().map(|policy| &policy.resource);
+        let policies = self.policies(kind).iter().map(|policy| &policy.resource);
         Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))
+    }
+
+    /// What the policies of a kind say about a destination; `None` where they say nothing. The error says
+    /// which policies cannot be read.
+    pub fn conf<P: row::Policy>(&self, destination: &DestinationId) -> Result<Option<Found<P::To>>, String> {
+        match destination {
+            DestinationId::Port(kri) => first::<P>(self.outbound(P::KIND).for_destination(kri)),
+            DestinationId::Tags(tags) => {
+                let service = tags.get(labels::SERVICE).map_or("", String::as_str);
+                self.for_service(P::KIND, service).map(read).transpose()
+            }
+        }
+    }
+
+    /// As [`Effective::conf`], for requests that take a route to the destination.
+    pub fn conf_of_route<P: row::Policy>(
+        &self,
+        route: &Kri,
+        destination: &Kri,
+    ) -> Result<Option<Found<P::To>>, String> {
+        first::<P>(self.outbound(P::KIND).for_route(route, destination))
     }
 
     /// The confs of a kind for every destination that its policies name; look one up with
@@ -116,17 +172,26 @@ impl<'a> Effective<'a> {
     pub fn outbound(&self, kind: Kind) -> &ResourceRules {
         static NONE: ResourceRules = ResourceRules::NONE;
         let Some(at) = KINDS.iter().position(|known| *known == kind) else { return &NONE };
-        self.outbound[at].get_or_init(|| {
-            let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
-            let known = Known { snapshot: self.snapshot, routes: self.routes() };
-            policy::outbound::resolve(views, &known, Shape::of(kind))
+        self.outbound[at].get_or_init(|| match kind.descriptor().policy {
+            Some(traits) if traits.is_about(Side::Outbound) => {
+                let views = self.policies(kind).iter().map(|policy| &policy.view);
+                let known = Known { snapshot: self.snapshot, routes: self.routes() };
+                policy::outbound::resolve(views, &known, traits.merge)
+            }
+            _ => ResourceRules::NONE,
         })
     }
 
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
-    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Merged> {
-        let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
-        policy::outbound::for_service(views, service, Shape::of(kind))
+    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
+        let views = self.policies(kind).iter().map(|policy| &policy.view);
+        policy::outbound::for_service(views, service, merge_of(kind)?)
+    }
+
+    /// The conf of a kind for the proxy as a whole.
+    pub fn proxy(&self, kind: Kind) -> Option<Arc<Merged>> {
+        let confs = self.policies(kind).iter().filter_map(|policy| policy.view.default.clone());
+        policy::conf::merged(&confs.collect::<Vec<_>>(), merge_of(kind)?).first().cloned()
     }
 
     /// A MeshHTTPRoute of the mesh, which confs may be for.
@@ -146,11 +211,24 @@ impl<'a> Effective<'a> {
     /// Knows the routes if a policy of the kind selects by one.
     fn selector(&self, kind: Kind) -> Selector<'_> {
         let by_route = |policy: &Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
-        match self.applying.of_kind(kind).iter().any(by_route) {
+        match self.policies(kind).iter().any(by_route) {
             true => self.routes().selector(),
             false => Selector::default(),
         }
     }
+}
+
+/// How confs of a kind merge; `None` for kinds without an effect.
+fn merge_of(kind: Kind) -> Option<Shape> {
+    kind.descriptor().policy.filter(|_| KINDS.contains(&kind)).map(|traits| traits.merge)
+}
+
+fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<Found<P::To>>, String> {
+    rule.and_then(|rule| rule.merged().first().cloned()).map(read).transpose()
+}
+
+fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Result<Found<C>, String> {
+    Ok(Found { conf: merged.typed()?, merged })
 }
 
 /// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them.

@@ -6,23 +6,20 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use policy::Merged;
 use resources::{
-    Kind,
     kinds::{
         mesh_http_route::{
-            self as http, Filter, FilterType, HeaderModifier, Match, PathMatch, PathMatchType,
+            self as http, Filter, FilterType, HeaderModifier, Match, MeshHTTPRoute, PathMatch, PathMatchType,
             RequestRedirect, UrlRewrite,
         },
-        mesh_tcp_route as tcp,
+        mesh_tcp_route::MeshTCPRoute,
         target_ref::BackendRef,
     },
     naming::Kri,
 };
-use serde::de::DeserializeOwned;
 use topology::{Destination, DestinationId, Protocol};
 
-use crate::{Context, OutboundNames, RequestTimeouts, backend::Backends};
+use crate::{Context, OutboundNames, RequestTimeouts, backend::Backends, effective::Found};
 
 /// A mirror's share of all requests is counted in millionths; so are percents, of which 100 are all.
 const PERCENTS_OF_ALL: i64 = 100;
@@ -98,19 +95,18 @@ pub(crate) fn plan(
     let DestinationId::Port(kri) = &destination.id else {
         return untouched(context, destination, names, itself);
     };
-    let rules = if requests { planner.rules(kri) } else { Vec::new() };
-    if rules.is_empty()
-        && let Some(shares) = planner.connections(kri)
-    {
-        let alone = vec![itself];
-        return Routing::Connections(if shares.is_empty() { alone } else { shares });
-    }
-    if rules.is_empty() {
-        return untouched(context, destination, names, itself);
-    }
+    let found = if requests { planner.requests(&destination.id) } else { None };
+    let Some(Found { conf, merged }) = found.filter(|found| !found.conf.rules.is_empty()) else {
+        return match planner.connections(&destination.id) {
+            Some(shares) if shares.is_empty() => Routing::Connections(vec![itself]),
+            Some(shares) => Routing::Connections(shares),
+            None => untouched(context, destination, names, itself),
+        };
+    };
     let default = default_route(context, destination, names, itself.clone());
+    let rules = conf.rules.iter().zip(&merged.rules);
     let mut routes: Vec<Route> =
-        rules.into_iter().flat_map(|(origin, rule)| planner.routes(kri, &origin, &rule, &itself)).collect();
+        rules.flat_map(|(rule, origin)| planner.routes(kri, origin, rule, &itself)).collect();
     // Asked of the routes, not of the rules: one that is left out takes nothing.
     if routes.iter().all(|route| route.matched != default.matched) {
         routes.push(default);
@@ -160,36 +156,21 @@ struct Planner<'c, 'b, 'a> {
 }
 
 impl Planner<'_, '_, '_> {
-    /// The rules for requests to a destination, each with its origin, from the highest precedence to the
-    /// lowest.
-    fn rules(&mut self, destination: &Kri) -> Vec<(Kri, http::Rule)> {
-        let context = self.context;
-        let found = context.effective.outbound(Kind::MeshHTTPRoute).for_destination(destination);
-        let Some(merged) = found.and_then(|rule| rule.merged().first()) else { return Vec::new() };
-        let Some(entry) = self.read::<http::ToEntry>(merged) else { return Vec::new() };
-        let origin = |at: usize| merged.origin_of(&format!("/rules/{at}/matches")).cloned();
-        let rules = entry.rules.into_iter().enumerate();
-        rules.filter_map(|(at, rule)| Some((origin(at)?, rule))).collect()
+    /// The rules for requests to a destination, from the highest precedence to the lowest.
+    fn requests(&mut self, destination: &DestinationId) -> Option<Found<http::ToEntry>> {
+        self.read(self.context.effective.conf::<MeshHTTPRoute>(destination))
     }
 
     /// How connections to a destination are spread; `None` where no MeshTCPRoute is about it.
-    fn connections(&mut self, destination: &Kri) -> Option<Vec<Share>> {
-        let context = self.context;
-        let found = context.effective.outbound(Kind::MeshTCPRoute).for_destination(destination);
-        let merged = found.and_then(|rule| rule.merged().first())?;
-        let entry = self.read::<tcp::ToEntry>(merged)?;
-        let backends = entry.rules.into_iter().next().and_then(|rule| rule.default.backend_refs);
-        let origin = merged.origin_of("/rules").or(merged.origins.last())?;
-        Some(self.shares(origin, &backends.unwrap_or_default()))
+    fn connections(&mut self, destination: &DestinationId) -> Option<Vec<Share>> {
+        let Found { conf, merged } = self.read(self.context.effective.conf::<MeshTCPRoute>(destination))?;
+        let first = conf.rules.iter().zip(&merged.rules).next();
+        let backends = first.and_then(|(rule, origin)| Some((origin, rule.default.backend_refs.as_ref()?)));
+        Some(backends.map(|(origin, backends)| self.shares(origin, backends)).unwrap_or_default())
     }
 
-    fn read<T: DeserializeOwned>(&mut self, merged: &Merged) -> Option<T> {
-        let read = serde_json::from_value(merged.conf.clone());
-        read.map_err(|error| {
-            let origins: Vec<String> = merged.origins.iter().map(Kri::to_string).collect();
-            self.problems.push(format!("{}: cannot be read: {error}", origins.join(", ")));
-        })
-        .ok()
+    fn read<C>(&mut self, found: Result<Option<Found<C>>, String>) -> Option<Found<C>> {
+        found.map_err(|problem| self.problems.push(problem)).ok().flatten()
     }
 
     /// One route per match of a rule.

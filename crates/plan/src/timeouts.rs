@@ -2,14 +2,17 @@
 
 mod clients;
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use policy::{InboundRule, Merged, ResourceRule, ResourceRules};
-use resources::{Kind, duration::GoDuration, kinds::mesh_timeout::Conf, labels, naming::Kri};
-use serde_json::Value;
+use policy::{InboundRule, Merged};
+use resources::{
+    duration::GoDuration,
+    kinds::mesh_timeout::{Conf, MeshTimeout},
+    naming::Kri,
+};
 use topology::{DestinationId, Protocol};
 
-use crate::Effective;
+use crate::{Effective, effective::Found};
 
 pub use clients::ClientTimeouts;
 
@@ -79,15 +82,15 @@ impl Timeouts {
         }
     }
 
-    /// From a merged conf. Confs were typed before they were merged, so one always reads back.
-    fn read(conf: &Value) -> Timeouts {
-        serde_json::from_value(conf.clone()).map_or_else(|_| Timeouts::default(), |conf| Timeouts::of(&conf))
+    /// Confs were typed before they were merged, so one always reads back.
+    fn read(merged: &Merged) -> Timeouts {
+        merged.typed::<Conf>().map_or_else(|_| Timeouts::default(), |conf| Timeouts::of(&conf))
     }
 
     /// What holds for clients of an inbound that no rule tells apart.
     pub(crate) fn of_inbound(rules: &[InboundRule], protocol: Protocol) -> Timeouts {
         let mut timeouts = match policy::inbound::fold_unconditional(rules) {
-            Some(Merged { conf, .. }) => Timeouts::read(&conf),
+            Some(merged) => Timeouts::read(&merged),
             None if rules.is_empty() => Timeouts::default(),
             // Whoever only speaks of certain clients leaves the others alone.
             None => Timeouts::UNLIMITED,
@@ -102,42 +105,26 @@ impl Timeouts {
     }
 }
 
-/// The timeouts of everything the proxy calls, each read once.
+/// The timeouts of everything the proxy calls.
 pub(crate) struct OutboundTimeouts<'a> {
     effective: &'a Effective<'a>,
-    rules: &'a ResourceRules,
-    read: RefCell<HashMap<Kri, Timeouts>>,
 }
 
 impl<'a> OutboundTimeouts<'a> {
     pub fn of(effective: &'a Effective<'a>) -> OutboundTimeouts<'a> {
-        let rules = effective.outbound(Kind::MeshTimeout);
-        OutboundTimeouts { effective, rules, read: RefCell::default() }
+        OutboundTimeouts { effective }
     }
 
     pub fn destination(&self, destination: &DestinationId) -> Timeouts {
-        match destination {
-            DestinationId::Port(kri) => self.found(self.rules.for_destination(kri)),
-            DestinationId::Tags(tags) => {
-                let service = tags.get(labels::SERVICE).map_or("", String::as_str);
-                let merged = self.effective.for_service(Kind::MeshTimeout, service);
-                merged.map(|Merged { conf, .. }| Timeouts::read(&conf)).unwrap_or_default()
-            }
-        }
+        found(self.effective.conf::<MeshTimeout>(destination))
     }
 
     /// The timeouts of requests that take a route to a destination.
     pub fn route(&self, route: &Kri, destination: &Kri) -> RequestTimeouts {
-        self.found(self.rules.for_route(route, destination)).request
+        found(self.effective.conf_of_route::<MeshTimeout>(route, destination)).request
     }
+}
 
-    fn found(&self, rule: Option<&ResourceRule>) -> Timeouts {
-        let Some(rule) = rule else { return Timeouts::default() };
-        if let Some(read) = self.read.borrow().get(&rule.target) {
-            return *read;
-        }
-        let read = rule.conf().map(Timeouts::read).unwrap_or_default();
-        self.read.borrow_mut().insert(rule.target.clone(), read);
-        read
-    }
+fn found(found: Result<Option<Found<Conf>>, String>) -> Timeouts {
+    found.ok().flatten().map(|found| Timeouts::of(&found.conf)).unwrap_or_default()
 }

@@ -3,16 +3,15 @@
 //! Rules are not merged, because each may have a condition on the client. Consumers that cannot tell
 //! clients apart fold those without a condition ([`fold_unconditional`]).
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use resources::{
     kinds::target_ref::{Match, MatchType},
-    naming::Kri,
+    policy::Shape,
 };
-use serde_json::Value;
 
 use crate::{
-    merge::{self, Merged, Shape},
+    conf::{self, Conf, Merged},
     view::PolicyView,
 };
 
@@ -21,9 +20,7 @@ use crate::{
 pub struct InboundRule {
     /// `None` for all clients.
     pub client: Option<Match>,
-    pub conf: Value,
-    /// The policy, with section `rule_<index>`.
-    pub origin: Kri,
+    pub conf: Arc<Conf>,
 }
 
 /// The rules of policies that apply to one inbound: conditions first, the most specific first among
@@ -37,26 +34,21 @@ pub fn rules<'a>(policies: impl IntoIterator<Item = &'a PolicyView>) -> Vec<Inbo
 }
 
 /// What all clients get: the rules without a condition, merged in list order.
-pub fn fold_unconditional(rules: &[InboundRule]) -> Option<Merged> {
-    let confs = rules.iter().filter(|rule| rule.client.is_none());
-    merge::merge(confs.map(|rule| (rule.origin.clone(), &rule.conf)), Shape::default())
+pub fn fold_unconditional(rules: &[InboundRule]) -> Option<Arc<Merged>> {
+    let confs: Vec<_> =
+        rules.iter().filter(|rule| rule.client.is_none()).map(|rule| rule.conf.clone()).collect();
+    conf::merged(&confs, Shape::default()).first().cloned()
 }
 
 fn of_policy(policy: &PolicyView) -> Vec<InboundRule> {
-    if policy.rules.is_empty() && policy.from_as_rules {
-        let entries = policy.from.iter().enumerate();
-        return entries
-            .map(|(i, entry)| InboundRule {
-                client: None,
-                conf: Value::clone(&entry.conf),
-                origin: policy.origin(i),
-            })
-            .collect();
+    let from_counts = policy.traits.rules.is_some_and(|rules| rules.from_counts);
+    if policy.rules.is_empty() && from_counts {
+        let entries = policy.from.iter();
+        return entries.map(|entry| InboundRule { client: None, conf: entry.conf.clone() }).collect();
     }
     let mut rules = Vec::new();
-    for (i, entry) in policy.rules.iter().enumerate() {
-        let origin = policy.origin(i);
-        let rule = |client| InboundRule { client, conf: entry.conf.clone(), origin: origin.clone() };
+    for entry in &policy.rules {
+        let rule = |client| InboundRule { client, conf: entry.conf.clone() };
         if entry.matches.is_empty() {
             rules.push(rule(None));
         }

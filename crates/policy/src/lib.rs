@@ -1,4 +1,4 @@
-//! Which policy applies to what, in which order, merged how, and where each value came from.
+//! Which policy applies to what, in which order, merged how, and where it came from.
 //!
 //! ```text
 //!   policies of a kind ──select──▶ those of a proxy or inbound ──order──▶ lowest precedence first
@@ -7,21 +7,23 @@
 //!       ──▶ outbound    one merged conf per destination (`to`)
 //! ```
 //!
-//! [`PolicyView`] shows any kind of policy as JSON confs, so that a policy to come needs no code here.
+//! [`PolicyView`] shows any kind of policy as JSON confs, as its row in [`resources::policy`] says, so that
+//! a policy to come needs no code here.
 //!
 //! Invariant: pure, and linear in the number of policies and rules: no partition of clients is ever
 //! enumerated.
 
+pub mod conf;
 pub mod inbound;
-pub mod merge;
+mod merge;
 pub mod order;
 pub mod outbound;
 pub mod permission;
 pub mod select;
 pub mod view;
 
+pub use conf::{Conf, Merged};
 pub use inbound::InboundRule;
-pub use merge::{Merged, Shape};
 pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};

@@ -10,7 +10,7 @@ use resources::{
     labels,
 };
 
-use crate::view::{self, Role};
+use crate::view::Role;
 
 /// The rank of a policy among policies of its kind; the greater one overrides.
 // The derived order compares field by field, from the top.
@@ -57,7 +57,7 @@ impl Precedence {
     /// `None` for kinds that are no policies with a `targetRef`.
     pub fn of_policy(policy: &Resource) -> Option<Precedence> {
         let (labels, shown) = (&policy.labels, policy.display_name());
-        Some(match view::target_ref(&policy.spec)? {
+        Some(match policy.spec.target_ref()? {
             Some(top) => Precedence::of(top, labels, shown, policy.name()),
             None => Precedence::of(&TargetRef::mesh(), labels, shown, policy.name()),
         })

@@ -14,11 +14,11 @@ use resources::{
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
     naming::Kri,
+    policy::Shape,
 };
-use serde_json::Value;
 
 use crate::{
-    merge::{self, Merged, Shape},
+    conf::{self, Conf, Merged},
     order,
     select::Place,
     view::{Entry, PolicyView},
@@ -31,22 +31,15 @@ use crate::{
 pub struct ResourceRule {
     pub target: Kri,
     /// The entries about it, lowest precedence first.
-    entries: Vec<(Kri, Arc<Value>)>,
+    entries: Vec<Arc<Conf>>,
     shape: Shape,
-    merged: OnceLock<Vec<Merged>>,
+    merged: OnceLock<Arc<[Arc<Merged>]>>,
 }
 
 impl ResourceRule {
     /// One, except for kinds whose confs are grouped by a list ([`Shape::grouped`]).
-    pub fn merged(&self) -> &[Merged] {
-        self.merged.get_or_init(|| {
-            let confs = self.entries.iter().map(|(origin, conf)| (origin.clone(), &**conf));
-            merge::merge_grouped(confs, self.shape)
-        })
-    }
-
-    pub fn conf(&self) -> Option<&Value> {
-        self.merged().first().map(|merged| &merged.conf)
+    pub fn merged(&self) -> &[Arc<Merged>] {
+        self.merged.get_or_init(|| conf::merged(&self.entries, self.shape))
     }
 
     /// Every entry that took part, each once.
@@ -175,10 +168,9 @@ impl LegacyName<'_> {
     }
 }
 
-/// An entry with its origin and what it names.
+/// An entry with what it names.
 struct Resolved<'a> {
-    conf: &'a Arc<Value>,
-    origin: Kri,
+    conf: &'a Arc<Conf>,
     targets: BTreeSet<Kri>,
 }
 
@@ -193,9 +185,8 @@ pub fn resolve<'a>(
         policies.into_iter().filter(|policy| policy.top.kind != K::MeshHttpRoute).collect();
     let entries: Vec<Resolved<'_>> = sorted_entries(&policies)
         .into_iter()
-        .map(|(policy, index, entry)| Resolved {
+        .map(|(policy, entry)| Resolved {
             conf: &entry.conf,
-            origin: policy.origin(index),
             targets: named(destinations, &policy.kri, &entry.target).into_iter().collect(),
         })
         .collect();
@@ -217,7 +208,7 @@ pub fn resolve<'a>(
         }
         about.sort_unstable();
         about.dedup();
-        let entries = about.iter().map(|&i| (entries[i].origin.clone(), entries[i].conf.clone())).collect();
+        let entries = about.iter().map(|&i| entries[i].conf.clone()).collect();
         let rule = ResourceRule { target: target.clone(), entries, shape, merged: OnceLock::new() };
         rules.insert(target.clone(), rule);
     }
@@ -231,7 +222,7 @@ pub fn for_service<'a>(
     policies: impl IntoIterator<Item = &'a PolicyView>,
     service: &str,
     shape: Shape,
-) -> Option<Merged> {
+) -> Option<Arc<Merged>> {
     let policies: Vec<&PolicyView> = policies
         .into_iter()
         .filter(|policy| policy.top.kind != K::MeshHttpRoute)
@@ -249,17 +240,16 @@ pub fn for_service<'a>(
         }
         _ => false,
     };
-    let entries = sorted_entries(&policies).into_iter().filter(|(_, _, entry)| about(&entry.target));
-    merge::merge(entries.map(|(policy, index, entry)| (policy.origin(index), &*entry.conf)), shape)
+    let entries = sorted_entries(&policies).into_iter().filter(|(_, entry)| about(&entry.target));
+    let confs: Vec<_> = entries.map(|(_, entry)| entry.conf.clone()).collect();
+    conf::merged(&confs, Shape { grouped: None, ..shape }).first().cloned()
 }
 
 /// The `to` entries of all policies, lowest precedence first.
-fn sorted_entries<'a>(policies: &[&'a PolicyView]) -> Vec<(&'a PolicyView, usize, &'a Entry)> {
-    let mut entries: Vec<_> = policies
-        .iter()
-        .flat_map(|&policy| policy.to.iter().enumerate().map(move |(i, entry)| (policy, i, entry)))
-        .collect();
-    entries.sort_by(|(a, _, x), (b, _, y)| {
+fn sorted_entries<'a>(policies: &[&'a PolicyView]) -> Vec<(&'a PolicyView, &'a Entry)> {
+    let mut entries: Vec<_> =
+        policies.iter().flat_map(|&policy| policy.to.iter().map(move |entry| (policy, entry))).collect();
+    entries.sort_by(|(a, x), (b, y)| {
         order::entry_rank(&a.precedence, &x.target).cmp(&order::entry_rank(&b.precedence, &y.target))
     });
     entries

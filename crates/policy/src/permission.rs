@@ -25,11 +25,12 @@ use resources::{
     Resource,
     kinds::{
         dataplane::Inbound,
-        mesh_traffic_permission::{Action, FromEntry, MeshTrafficPermission, RuleConf},
+        entry::Entry,
+        mesh_traffic_permission::{Action, Conf, MeshTrafficPermission, RuleConf},
         target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
-    naming::Kri,
+    naming::{Kri, SpiffeId, SpiffePrefix},
 };
 
 use crate::{order::Precedence, select::Selector, view};
@@ -61,8 +62,8 @@ pub enum ClientMatch {
     /// Every one of these tags is in the client's certificate (`kuma.io/service` among them, maybe). The
     /// value `*` stands for any value.
     Tags(BTreeMap<String, String>),
-    SpiffeExact(String),
-    SpiffePrefix(String),
+    SpiffeExact(SpiffeId),
+    SpiffePrefix(SpiffePrefix),
     /// The server name the client asked for; together with an identity when one is given.
     Sni {
         sni: String,
@@ -180,7 +181,7 @@ fn rule(client: Option<ClientMatch>, effect: Effect, origin: Kri) -> Option<Rule
     Some(Rule { client, effect, origin })
 }
 
-fn effect(entry: &FromEntry) -> Effect {
+fn effect(entry: &Entry<Conf>) -> Effect {
     match entry.default.action {
         Some(Action::Allow) => Effect::Allow,
         Some(Action::AllowWithShadowDeny) => Effect::AllowWithShadowDeny,

@@ -16,7 +16,7 @@ use resources::{
     naming::{Kri, KriFields, ShortName},
 };
 
-use crate::view::{self, Policy, Role};
+use crate::view::{Policy, Role};
 
 /// The parts of a proxy that a policy applies to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Selector<'_> {
         policy: &'r Resource,
         proxy: &Resource,
     ) -> Option<(&'r Resource, Option<&'r TargetRef>)> {
-        let top = view::target_ref(&policy.spec)?;
+        let top = policy.spec.target_ref()?;
         let pretends = policy.label(labels::EFFECT) == Some("shadow");
         let open = policy.mesh() == proxy.mesh()
             && (self.with_shadow || !pretends)
@@ -110,7 +110,7 @@ impl Selector<'_> {
         match top {
             Some(route) if route.kind == K::MeshHttpRoute => {
                 let route = self.routes.iter().find(|known| names(policy, route, known))?;
-                let top = view::target_ref(&route.spec)?;
+                let top = route.spec.target_ref()?;
                 // A route that refers to a route is refused when it is written; it selects nothing.
                 let ends = top.is_none_or(|top| top.kind != K::MeshHttpRoute);
                 ends.then_some((route.as_ref(), top))

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use resources::{
-    Kind, Labels, Resource, Spec,
+    Labels, PolicyTraits, Resource,
     kinds::target_ref::{Match, TargetRef, TargetRefKind},
     labels,
     naming::Kri,
+    policy::{ConfAt, Entries},
 };
 use serde_json::{Map, Value};
 
-use crate::order::Precedence;
+use crate::{conf::Conf, order::Precedence};
 
 /// A policy with its view. Making the view turns the whole policy into JSON, so it is made once per
 /// version of the policy and shared by all proxies.
@@ -35,54 +36,59 @@ pub struct PolicyView {
     /// The policy itself, without a section.
     pub kri: Kri,
     pub precedence: Precedence,
+    pub traits: PolicyTraits,
     pub top: TargetRef,
     pub to: Vec<Entry>,
     pub from: Vec<Entry>,
     pub rules: Vec<RuleEntry>,
     /// The conf of policies that configure the whole proxy.
-    pub default: Option<Value>,
-    /// Whether `from` entries count as `rules` without a match.
-    pub from_as_rules: bool,
+    pub default: Option<Arc<Conf>>,
 }
 
 /// An entry of `to` or `from`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub target: TargetRef,
-    pub conf: Arc<Value>,
+    pub conf: Arc<Conf>,
 }
 
 /// An entry of `rules`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleEntry {
     pub matches: Vec<Match>,
-    pub conf: Value,
+    pub conf: Arc<Conf>,
 }
 
 impl PolicyView {
     /// `None` for kinds that are no policies with a `targetRef`.
     pub fn of(policy: &Resource) -> Option<PolicyView> {
-        target_ref(&policy.spec)?;
+        policy.spec.target_ref()?;
+        let traits = policy.kind().descriptor().policy?;
         let spec = policy.spec.to_json();
         let kri = policy.kri("")?;
-        Some(PolicyView::read(kri, policy.name(), &policy.labels, &spec))
+        Some(PolicyView::read(kri, traits, policy.name(), &policy.labels, &spec))
     }
 
     /// Reads a policy's spec as JSON. `name` is the name in the store, which settles ties.
-    pub fn read(kri: Kri, name: &str, labels: &Labels, spec: &Value) -> PolicyView {
+    pub fn read(kri: Kri, traits: PolicyTraits, name: &str, labels: &Labels, spec: &Value) -> PolicyView {
         let top = spec.get("targetRef").map_or_else(TargetRef::mesh, reference);
-        let from_as_rules = kri
-            .kind()
-            .and_then(|kind: Kind| kind.descriptor().policy)
-            .is_some_and(|selects| selects.from_as_rules);
+        let entries = |field: &str, shape: Option<Entries>| match shape {
+            Some(Entries { conf, .. }) => list(spec, field)
+                .enumerate()
+                .map(|(i, entry)| Entry::read(&origin(&kri, i), entry, conf))
+                .collect(),
+            None => Vec::new(),
+        };
+        let rules = list(spec, "rules").filter(|_| traits.rules.is_some()).enumerate();
+        let default = spec.get("default").filter(|_| traits.default);
         PolicyView {
             precedence: Precedence::of(&top, labels, &kri.name, name),
+            traits,
             top,
-            to: list(spec, "to").iter().map(Entry::read).collect(),
-            from: list(spec, "from").iter().map(Entry::read).collect(),
-            rules: list(spec, "rules").iter().map(RuleEntry::read).collect(),
-            default: spec.get("default").cloned(),
-            from_as_rules,
+            to: entries("to", traits.to),
+            from: entries("from", traits.from),
+            rules: rules.map(|(i, rule)| RuleEntry::read(origin(&kri, i), rule)).collect(),
+            default: default.map(|conf| Conf::new(kri.clone(), conf.clone())),
             kri,
         }
     }
@@ -92,39 +98,32 @@ impl PolicyView {
         let is_route = |reference: &TargetRef| reference.kind == TargetRefKind::MeshHttpRoute;
         is_route(&self.top) || self.to.iter().any(|entry| is_route(&entry.target))
     }
-
-    /// The identifier of the policy's entry with this index.
-    pub fn origin(&self, index: usize) -> Kri {
-        origin(&self.kri, index)
-    }
 }
 
 impl Entry {
-    fn read(entry: &Value) -> Entry {
+    fn read(origin: &Kri, entry: &Value, at: ConfAt) -> Entry {
         let target = entry.get("targetRef").map_or_else(TargetRef::mesh, reference);
-        Entry { target, conf: Arc::new(conf(entry, &["targetRef"])) }
+        let conf = match at {
+            ConfAt::Default => default_of(entry),
+            ConfAt::Beside => {
+                let fields = entry.as_object().into_iter().flatten().filter(|(name, _)| *name != "targetRef");
+                Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
+            }
+        };
+        Entry { target, conf: Conf::new(origin.clone(), conf) }
     }
 }
 
 impl RuleEntry {
-    fn read(entry: &Value) -> RuleEntry {
-        let matches =
-            list(entry, "matches").iter().filter_map(|m| serde_json::from_value(m.clone()).ok()).collect();
-        RuleEntry { matches, conf: conf(entry, &["matches"]) }
+    fn read(origin: Kri, rule: &Value) -> RuleEntry {
+        let matches = list(rule, "matches").filter_map(|m| serde_json::from_value(m.clone()).ok()).collect();
+        RuleEntry { matches, conf: Conf::new(origin, default_of(rule)) }
     }
 }
 
-/// The conf of an entry: its `default`, or, for routes, everything beside what selects.
-fn conf(entry: &Value, selecting: &[&str]) -> Value {
-    if let Some(default) = entry.get("default") {
-        return default.clone();
-    }
-    let fields = entry.as_object().into_iter().flatten();
-    let rest: Map<String, Value> = fields
-        .filter(|(name, _)| !selecting.contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    Value::Object(rest)
+/// The conf of an entry that has one in `default`; one that says nothing changes nothing.
+fn default_of(entry: &Value) -> Value {
+    entry.get("default").cloned().unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 fn reference(value: &Value) -> TargetRef {
@@ -133,29 +132,13 @@ fn reference(value: &Value) -> TargetRef {
     serde_json::from_value(value.clone()).unwrap_or_default()
 }
 
-fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The identifier of a policy's entry: entries of `to`, `from` and `rules` are all named `rule_<index>`.
 pub fn origin(policy: &Kri, index: usize) -> Kri {
     policy.with_section(&format!("rule_{index}"))
-}
-
-/// The reference at the top of a policy, `Some(None)` where it was left out, which means the whole mesh;
-/// `None` for kinds that have no such reference.
-#[allow(clippy::option_option, reason = "two different absences: no policy, and a policy for the whole mesh")]
-pub fn target_ref(spec: &Spec) -> Option<Option<&TargetRef>> {
-    match spec {
-        Spec::MeshFaultInjection(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshHTTPRoute(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshLoadBalancingStrategy(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshProxyPatch(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshTCPRoute(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshTimeout(spec) => Some(spec.target_ref.as_ref()),
-        Spec::MeshTrafficPermission(spec) => Some(spec.target_ref.as_ref()),
-        _ => None,
-    }
 }
 
 /// Who wrote a policy for whom, on Kubernetes; the order is that of precedence.

@@ -7,7 +7,11 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use serde_json::Value;
 
-use crate::{Schema, Subject, Violations, kinds as k};
+use crate::{
+    PolicyTraits, Schema, Subject, Violations,
+    kinds::{self as k, target_ref::TargetRef},
+    policy::{self, Policy},
+};
 
 /// Whether a resource lives in a mesh or stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +35,6 @@ pub struct Sync {
     pub global_to_zones: bool,
     pub zone_to_global: bool,
     pub across_zones: bool,
-}
-
-/// What a policy kind can select.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PolicyTraits {
-    pub target_ref: bool,
-    pub to: bool,
-    pub from: bool,
-    pub rules: bool,
-    /// `from` entries count as `rules` without a match.
-    pub from_as_rules: bool,
 }
 
 /// Everything that is the same for all resources of a kind.
@@ -92,19 +85,17 @@ const fn spec(name: &'static str, path: &'static str, scope: Scope) -> Descripto
 }
 
 /// A `targetRef` policy: mesh-scoped, writable on both sides, synchronised everywhere.
-const fn policy(name: &'static str, path: &'static str, selects: PolicyTraits) -> Descriptor {
+const fn policy(
+    name: &'static str,
+    path: &'static str,
+    short: &'static str,
+    traits: PolicyTraits,
+) -> Descriptor {
     Descriptor {
-        policy: Some(selects),
-        ..spec(name, path, Scope::Mesh).global_to_zones().zone_to_global().across_zones()
+        policy: Some(traits),
+        ..spec(name, path, Scope::Mesh).short(short).global_to_zones().zone_to_global().across_zones()
     }
 }
-
-const SELECTS_PROXIES: PolicyTraits =
-    PolicyTraits { target_ref: true, to: false, from: false, rules: false, from_as_rules: false };
-const LEGACY_POLICY: PolicyTraits = PolicyTraits { target_ref: false, ..SELECTS_PROXIES };
-const TO: PolicyTraits = PolicyTraits { to: true, ..SELECTS_PROXIES };
-const FROM_RULES: PolicyTraits = PolicyTraits { from: true, rules: true, ..SELECTS_PROXIES };
-const TO_FROM_RULES: PolicyTraits = PolicyTraits { to: true, ..FROM_RULES };
 
 impl Descriptor {
     const fn short(self, short: &'static str) -> Self {
@@ -146,7 +137,7 @@ impl Descriptor {
         Descriptor { insight: Some(kind), ..self }
     }
     const fn legacy_policy(self) -> Self {
-        Descriptor { policy: Some(LEGACY_POLICY), ..self }
+        Descriptor { policy: Some(policy::VIRTUAL_OUTBOUND), ..self }
     }
 
     /// "Mesh HTTP Route": the name in words.
@@ -184,7 +175,7 @@ macro_rules! kinds {
         impl Kind {
             pub const ALL: &'static [Kind] = &[$(Kind::$variant),*];
 
-            pub fn descriptor(self) -> &'static Descriptor {
+            pub const fn descriptor(self) -> &'static Descriptor {
                 match self { $(Kind::$variant => {
                     const DESCRIPTOR: Descriptor = $descriptor;
                     &DESCRIPTOR
@@ -281,6 +272,36 @@ macro_rules! kinds {
     };
 }
 
+/// All kinds; policies stand apart, because each has a row in [`crate::policy`] too.
+macro_rules! table {
+    (
+        kinds { $($kinds:tt)* }
+        policies { $($variant:ident($spec:ty) = $path:expr, $short:expr, $traits:expr;)* }
+    ) => {
+        kinds! {
+            $($kinds)*
+            $($variant($spec) = policy(stringify!($variant), $path, $short, $traits);)*
+        }
+
+        impl Kind {
+            /// The policies with a `targetRef`.
+            pub const POLICIES: &'static [Kind] = &[$(Kind::$variant),*];
+        }
+
+        impl Spec {
+            /// The reference at the top of a policy, `Some(None)` where it was left out, which means the
+            /// whole mesh; `None` for kinds that are no policies with a `targetRef`.
+            #[allow(clippy::option_option, reason = "two absences: no policy, and a policy for the whole mesh")]
+            pub fn target_ref(&self) -> Option<Option<&TargetRef>> {
+                match self {
+                    $(Spec::$variant(spec) => Some(Policy::target_ref(spec.as_ref())),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
 /// Access to a spec by its Rust type: `resource.spec.get::<Mesh>()`.
 pub trait TypedSpec: Schema {
     const KIND: Kind;
@@ -295,60 +316,63 @@ impl Spec {
 
 use Scope::{Global, Mesh as InMesh};
 
-kinds! {
-    Mesh(k::mesh::Mesh) = inline("Mesh", "meshes", Global).short("m").global_to_zones();
-    Dataplane(k::dataplane::Dataplane) =
-        inline("Dataplane", "dataplanes", InMesh).short("dp").zone_to_global().insight(Kind::DataplaneInsight);
-    DataplaneInsight(k::dataplane_insight::DataplaneInsight) =
-        inline("DataplaneInsight", "dataplane-insights", InMesh).zone_to_global().read_only();
-    Zone(k::zone::Zone) =
-        inline("Zone", "zones", Global).short("z").provided_by_global().provided_by_zone().insight(Kind::ZoneInsight);
-    ZoneInsight(k::zone_insight::ZoneInsight) =
-        inline("ZoneInsight", "zone-insights", Global).provided_by_global().provided_by_zone().read_only();
-    ZoneIngress(k::zone_ingress::ZoneIngress) =
-        inline("ZoneIngress", "zoneingresses", Global).alias("zone-ingresses").short("zi")
-            .zone_to_global().across_zones().insight(Kind::ZoneIngressInsight);
-    ZoneIngressInsight(k::zone_proxy_insight::ZoneIngressInsight) =
-        inline("ZoneIngressInsight", "zone-ingress-insights", Global).zone_to_global().read_only();
-    ZoneEgress(k::zone_egress::ZoneEgress) =
-        inline("ZoneEgress", "zoneegresses", Global).short("ze").zone_to_global().insight(Kind::ZoneEgressInsight);
-    ZoneEgressInsight(k::zone_proxy_insight::ZoneEgressInsight) =
-        inline("ZoneEgressInsight", "zoneegressinsights", Global).zone_to_global().read_only();
-    MeshInsight(k::mesh_insight::MeshInsight) =
-        inline("MeshInsight", "mesh-insights", Global).provided_by_global().read_only();
-    ServiceInsight(k::service_insight::ServiceInsight) =
-        inline("ServiceInsight", "service-insights", InMesh).global_to_zones().read_only();
-    Secret(k::secret::Secret) =
-        inline("Secret", "secrets", InMesh).global_to_zones().provided_by_zone().admin_only();
-    GlobalSecret(k::secret::GlobalSecret) =
-        inline("GlobalSecret", "globalsecrets", Global).alias("global-secrets")
-            .global_to_zones().provided_by_zone().admin_only();
-    Config(k::config::Config) = inline("Config", "", Global).global_to_zones().provided_by_zone();
-    VirtualOutbound(k::virtual_outbound::VirtualOutbound) =
-        inline("VirtualOutbound", "virtual-outbounds", InMesh).global_to_zones().legacy_policy();
-    HostnameGenerator(k::hostname_generator::HostnameGenerator) =
-        spec("HostnameGenerator", "hostnamegenerators", Global).short("hg").global_to_zones().zone_to_global();
-    MeshService(k::mesh_service::MeshService) =
-        spec("MeshService", "meshservices", InMesh).short("msvc").zone_to_global().across_zones().with_status();
-    MeshExternalService(k::mesh_external_service::MeshExternalService) =
-        spec("MeshExternalService", "meshexternalservices", InMesh).short("extsvc")
-            .global_to_zones().zone_to_global().with_status();
-    MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
-        spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
-    MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
-        policy("MeshFaultInjection", "meshfaultinjections", TO_FROM_RULES).short("mfi");
-    MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
-        policy("MeshHTTPRoute", "meshhttproutes", TO).short("mhttpr");
-    MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
-        policy("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", TO).short("mlbs");
-    MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
-        policy("MeshProxyPatch", "meshproxypatches", SELECTS_PROXIES).short("mpp");
-    MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
-        policy("MeshTCPRoute", "meshtcproutes", TO).short("mtcpr");
-    MeshTimeout(k::mesh_timeout::MeshTimeout) =
-        policy("MeshTimeout", "meshtimeouts", PolicyTraits { from_as_rules: true, ..TO_FROM_RULES }).short("mt");
-    MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
-        policy("MeshTrafficPermission", "meshtrafficpermissions", FROM_RULES).short("mtp");
+table! {
+    kinds {
+        Mesh(k::mesh::Mesh) = inline("Mesh", "meshes", Global).short("m").global_to_zones();
+        Dataplane(k::dataplane::Dataplane) =
+            inline("Dataplane", "dataplanes", InMesh).short("dp").zone_to_global().insight(Kind::DataplaneInsight);
+        DataplaneInsight(k::dataplane_insight::DataplaneInsight) =
+            inline("DataplaneInsight", "dataplane-insights", InMesh).zone_to_global().read_only();
+        Zone(k::zone::Zone) =
+            inline("Zone", "zones", Global).short("z").provided_by_global().provided_by_zone().insight(Kind::ZoneInsight);
+        ZoneInsight(k::zone_insight::ZoneInsight) =
+            inline("ZoneInsight", "zone-insights", Global).provided_by_global().provided_by_zone().read_only();
+        ZoneIngress(k::zone_ingress::ZoneIngress) =
+            inline("ZoneIngress", "zoneingresses", Global).alias("zone-ingresses").short("zi")
+                .zone_to_global().across_zones().insight(Kind::ZoneIngressInsight);
+        ZoneIngressInsight(k::zone_proxy_insight::ZoneIngressInsight) =
+            inline("ZoneIngressInsight", "zone-ingress-insights", Global).zone_to_global().read_only();
+        ZoneEgress(k::zone_egress::ZoneEgress) =
+            inline("ZoneEgress", "zoneegresses", Global).short("ze").zone_to_global().insight(Kind::ZoneEgressInsight);
+        ZoneEgressInsight(k::zone_proxy_insight::ZoneEgressInsight) =
+            inline("ZoneEgressInsight", "zoneegressinsights", Global).zone_to_global().read_only();
+        MeshInsight(k::mesh_insight::MeshInsight) =
+            inline("MeshInsight", "mesh-insights", Global).provided_by_global().read_only();
+        ServiceInsight(k::service_insight::ServiceInsight) =
+            inline("ServiceInsight", "service-insights", InMesh).global_to_zones().read_only();
+        Secret(k::secret::Secret) =
+            inline("Secret", "secrets", InMesh).global_to_zones().provided_by_zone().admin_only();
+        GlobalSecret(k::secret::GlobalSecret) =
+            inline("GlobalSecret", "globalsecrets", Global).alias("global-secrets")
+                .global_to_zones().provided_by_zone().admin_only();
+        Config(k::config::Config) = inline("Config", "", Global).global_to_zones().provided_by_zone();
+        VirtualOutbound(k::virtual_outbound::VirtualOutbound) =
+            inline("VirtualOutbound", "virtual-outbounds", InMesh).global_to_zones().legacy_policy();
+        HostnameGenerator(k::hostname_generator::HostnameGenerator) =
+            spec("HostnameGenerator", "hostnamegenerators", Global).short("hg").global_to_zones().zone_to_global();
+        MeshService(k::mesh_service::MeshService) =
+            spec("MeshService", "meshservices", InMesh).short("msvc").zone_to_global().across_zones().with_status();
+        MeshExternalService(k::mesh_external_service::MeshExternalService) =
+            spec("MeshExternalService", "meshexternalservices", InMesh).short("extsvc")
+                .global_to_zones().zone_to_global().with_status();
+        MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
+            spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
+    }
+    policies {
+        MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
+            "meshfaultinjections", "mfi", policy::MESH_FAULT_INJECTION;
+        MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
+            "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
+        MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
+            "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
+        MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
+            "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
+        MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
+            "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
+        MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
+        MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
+            "meshtrafficpermissions", "mtp", policy::MESH_TRAFFIC_PERMISSION;
+    }
 }
 
 impl Kind {
@@ -365,10 +389,6 @@ impl Kind {
 
     pub fn by_name(name: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|k| k.name() == name)
-    }
-
-    pub fn by_short(short: &str) -> Option<Kind> {
-        Kind::ALL.iter().copied().find(|k| k.descriptor().short == Some(short))
     }
 
     /// By the REST collection, including its older spelling.

@@ -8,6 +8,7 @@
 //! | names from before these three | [`legacy`] | `inbound:10.0.0.1:80` |
 //! | SNI, the destination inside a TLS connection between zones | [`sni`] | `sni.msvc.default.backend.http` |
 //! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
+//! | identity in a certificate | [`spiffe`] | `spiffe://default/backend` |
 //!
 //! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
 
@@ -20,6 +21,7 @@ pub mod legacy;
 pub mod section;
 pub mod self_name;
 pub mod sni;
+pub mod spiffe;
 pub mod system;
 
 pub use classify::{Class, classify, classify_stat};
@@ -27,6 +29,7 @@ pub use kri::{Fields as KriFields, Kri, ShortName};
 pub use legacy::LegacyName;
 pub use section::SectionName;
 pub use self_name::{Direction, IpVersion, SelfName};
+pub use spiffe::{SpiffeId, SpiffePrefix};
 pub use system::SystemName;
 
 /// The feature by which a proxy says that its objects have unified names, and how a later Kuma spells it.

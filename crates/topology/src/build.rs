@@ -20,7 +20,7 @@ use resources::{
         tags::{self, Tags},
     },
     labels,
-    naming::{Kri, legacy, sni},
+    naming::{Kri, SpiffeId, legacy, sni},
 };
 
 use crate::{
@@ -190,7 +190,7 @@ pub(crate) fn tagged(
     let tls = client_tls(around.mtls, ready, || {
         let mut of_sni = Tags::clone(wanted);
         of_sni.insert("mesh".to_owned(), around.mesh.to_owned());
-        (sni::from_tags(&of_sni), vec![spiffe_id(around.mesh, service)])
+        (sni::from_tags(&of_sni), vec![SpiffeId::of_service(around.mesh, service).to_string()])
     });
     let inbounds = || {
         let of_member = |member| matching::inbounds(member).iter().map(move |inbound| (member, inbound));
@@ -240,20 +240,16 @@ fn server_name(resource: &Resource, port: &Port) -> String {
 /// expected to be what its Dataplanes are.
 fn spiffe_ids(spec: &MeshService, members: &[&Resource], mesh: &str) -> Vec<String> {
     let written = spec.identities.iter().filter_map(|identity| match identity.type_ {
-        IdentityType::ServiceTag => Some(spiffe_id(mesh, &identity.value)),
+        IdentityType::ServiceTag => Some(SpiffeId::of_service(mesh, &identity.value).to_string()),
         IdentityType::SpiffeId => Some(identity.value.clone()),
         IdentityType::Other(_) => None,
     });
     let mut ids: BTreeSet<String> = written.collect();
     if ids.is_empty() {
-        let observed = members.iter().flat_map(|member| matching::identities(member));
-        ids.extend(observed.map(|service| spiffe_id(mesh, service)));
+        let observed = members.iter().flat_map(|member| SpiffeId::of_dataplane(member));
+        ids.extend(observed.map(|id| id.to_string()));
     }
     ids.into_iter().collect()
-}
-
-fn spiffe_id(mesh: &str, service: &str) -> String {
-    format!("spiffe://{mesh}/{service}")
 }
 
 fn endpoints_of_port(selector: &Selector, port: &Port, members: &[&Resource]) -> Endpoints {

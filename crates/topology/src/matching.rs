@@ -13,6 +13,7 @@ use resources::{
         tags::{self, Tags},
     },
     labels,
+    naming::spiffe,
 };
 
 use crate::Protocol;
@@ -109,15 +110,7 @@ pub fn protocol(inbound: &Inbound) -> Protocol {
 
 /// The `kuma.io/service` values a proxy has in its certificate, or its workload when it has none.
 pub fn identities(resource: &Resource) -> Vec<&str> {
-    let Some(dataplane) = resource.spec.get::<Dataplane>() else { return Vec::new() };
-    let gateway = dataplane.gateway().map(|gateway| &gateway.tags);
-    let all = dataplane.inbounds().iter().map(|inbound| &inbound.tags).chain(gateway);
-    let mut services: Vec<&str> =
-        all.filter_map(|tags| tags.get(labels::SERVICE)).map(String::as_str).collect();
-    if services.is_empty() {
-        services.extend(resource.label(labels::WORKLOAD));
-    }
-    services
+    spiffe::tags_in_certificate(resource).remove(labels::SERVICE).into_iter().flatten().collect()
 }
 
 /// Whether a service belongs to this zone; what was synchronised from another one originates globally.

@@ -132,7 +132,7 @@ fn wide_columns(kind: Kind) -> Vec<Column> {
                 }),
             ]
         }
-        other if other.descriptor().policy.is_some_and(|policy| policy.target_ref) => {
+        other if other.descriptor().policy.is_some_and(|policy| policy.top.is_some()) => {
             vec![("ROLE", |item| label(item, labels::POLICY_ROLE))]
         }
         _ => Vec::new(),

@@ -77,7 +77,7 @@ impl Policy {
 }
 
 fn is_policy(kind: Kind) -> bool {
-    kind.descriptor().policy.is_some_and(|policy| policy.target_ref)
+    kind.descriptor().policy.is_some_and(|policy| policy.top.is_some())
 }
 
 fn policies() -> impl Iterator<Item = Kind> {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use plan::SecretNames;
 use resources::{
     Key, Kind,
-    kinds::{dataplane::Dataplane, dataplane_insight::CertificateStatus, mesh::Mesh},
+    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
 };
 use store::Snapshot;
 use tokio::time::Instant;
@@ -108,8 +108,7 @@ impl Secrets {
         let snapshot = context.registrar.store().snapshot()?;
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
-        let dataplane = stored.spec.get::<Dataplane>().ok_or_else(|| anyhow::anyhow!("{key} has no spec"))?;
-        let uris = workload::names(mesh, dataplane)?;
+        let uris = workload::names(stored)?;
         let wanted =
             Wanted { proxy: &key, place: &names.identity, mesh, backend: &of_mesh.backend, names: &uris };
         let encoder = context.push.encoder();

@@ -4,10 +4,9 @@ use std::net::IpAddr;
 
 use api::inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceStats, ProxyResources};
 use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, is_http, known::address_stats};
-use policy::Client;
 use resources::{
     Resource,
-    naming::{Direction, Kri},
+    naming::{Direction, Kri, SpiffeId},
 };
 use topology::{DestinationId, MeshSnapshot};
 
@@ -19,13 +18,17 @@ pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout 
     Layout {
         kri: own.as_ref().map(Kri::to_string).unwrap_or_default(),
         labels: dataplane.labels.clone(),
-        spiffe_id: mesh.mtls.as_ref().and_then(|_| Client::of_dataplane(dataplane).spiffe_ids.pop_first()),
+        spiffe_id: mesh.mtls.as_ref().and_then(|_| spiffe_id(dataplane)),
         inbounds: plan.inbounds.iter().map(|i| inbound(own.as_ref(), i)).collect(),
         outbounds,
         listeners: Vec::new(),
         passthrough: plan.passthrough.iter().map(passthrough).collect(),
         problems: plan.problems,
     }
+}
+
+fn spiffe_id(dataplane: &Resource) -> Option<String> {
+    SpiffeId::of_dataplane(dataplane).first().map(SpiffeId::to_string)
 }
 
 fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {

@@ -15,14 +15,17 @@ use resources::{
     Kind, Resource,
     kinds::dataplane::{Dataplane, Inbound, InboundState},
     naming::Kri,
+    policy::Shown,
 };
 use serde_json::Value;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
 use super::rules::{conf_of, from_entries, matchers_of};
 
-/// Kinds that say where traffic goes, not what happens to it on the way.
-const ROUTES: [Kind; 2] = [Kind::MeshHTTPRoute, Kind::MeshTCPRoute];
+/// How a kind in effect is shown.
+fn shown(kind: Kind) -> Option<Shown> {
+    kind.descriptor().policy.and_then(|traits| traits.effect).map(|effect| effect.shown)
+}
 
 /// What policies in effect are read from.
 pub struct Policies<'a> {
@@ -35,8 +38,9 @@ impl Policies<'_> {
     /// What is in effect for a part of the proxy.
     pub fn of(&self, part: &PoliciesOf) -> Result<PolicyList, InspectError> {
         let policies = match part {
-            // Every kind in effect is about inbounds or outbounds; none configures a proxy as a whole.
-            PoliciesOf::Proxy => Vec::new(),
+            PoliciesOf::Proxy => {
+                KINDS.into_iter().filter_map(|kind| of_proxy(self.effective, kind)).collect()
+            }
             PoliciesOf::Inbound(kri) => {
                 let inbound = self.inbound(kri)?;
                 KINDS.into_iter().filter_map(|kind| of_inbound(self.effective, kind, inbound)).collect()
@@ -47,7 +51,9 @@ impl Policies<'_> {
             }
             PoliciesOf::Route { outbound, route } => {
                 let rule = |kind| self.rules(kind, outbound)?.for_route(route, outbound);
-                let kinds = KINDS.into_iter().filter(|kind| !ROUTES.contains(kind));
+                // A route does not lead to routes.
+                let kinds =
+                    KINDS.into_iter().filter(|kind| !matches!(shown(*kind), Some(Shown::Routes { .. })));
                 kinds.filter_map(|kind| Some(of_outbound(kind, rule(kind)?))).collect()
             }
         };
@@ -57,14 +63,15 @@ impl Policies<'_> {
     /// Where traffic to a destination goes.
     pub fn routes(&self, outbound: &Kri) -> RouteList {
         let of_kind = |kind: Kind| {
-            let rule = self.rules(kind, outbound)?.for_destination(outbound)?;
-            let rules = match kind {
-                Kind::MeshHTTPRoute => rule.merged().iter().flat_map(http_rules).collect(),
-                _ => rule.merged().iter().flat_map(tcp_rules).collect(),
+            let with_matches = match shown(kind)? {
+                Shown::Routes { with_matches } => with_matches,
+                Shown::Confs | Shown::Clients => return None,
             };
+            let rule = self.rules(kind, outbound)?.for_destination(outbound)?;
+            let rules = rule.merged().iter().flat_map(|merged| route_rules(merged, with_matches)).collect();
             Some(EffectiveRoutes { kind: kind.name(), origins: origins(rule.origins()), rules })
         };
-        RouteList { routes: ROUTES.into_iter().filter_map(of_kind).collect() }
+        RouteList { routes: KINDS.into_iter().filter_map(of_kind).collect() }
     }
 
     /// The inbound that the section names. Identifiers in use differ in whether they tell the zone, which
@@ -96,14 +103,25 @@ impl Policies<'_> {
     }
 }
 
+/// The conf of a kind for the proxy as a whole.
+fn of_proxy(effective: &Effective<'_>, kind: Kind) -> Option<EffectivePolicy> {
+    let merged = effective.proxy(kind)?;
+    Some(EffectivePolicy {
+        conf: Some(Value::Array(vec![merged.conf.clone()])),
+        kind: kind.name(),
+        origins: origins(&merged.origins),
+        rules: None,
+    })
+}
+
 fn of_inbound(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Option<EffectivePolicy> {
     let rules = effective.inbound_rules(kind, inbound).into_iter().map(|rule| EffectiveRule {
-        conf: rule.conf,
-        kri: rule.origin.without_section(),
+        conf: rule.conf.value.clone(),
+        kri: rule.conf.origin.without_section(),
         matchers: Vec::new(),
     });
     // Who may call by tags counts as much as who may by identity.
-    let from = (kind == Kind::MeshTrafficPermission).then(|| from_entries(effective, inbound));
+    let from = (shown(kind) == Some(Shown::Clients)).then(|| from_entries(effective, inbound));
     let from = from.into_iter().flatten().map(|entry| EffectiveRule {
         conf: conf_of(&entry),
         kri: entry.origin.without_section(),
@@ -136,27 +154,15 @@ fn origins<'a>(entries: impl IntoIterator<Item = &'a Kri>) -> Vec<PolicyOrigin> 
     policies.filter(|kri| seen.insert(kri.clone())).map(|kri| PolicyOrigin { kri }).collect()
 }
 
-fn rules(merged: &Merged) -> &[Value] {
-    merged.conf.get("rules").and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn http_rules(merged: &Merged) -> impl Iterator<Item = RouteRule> {
-    rules(merged).iter().enumerate().map(|(i, rule)| {
-        // Policies with the same matches share a rule; the last of them gave it its name.
-        let origin = merged.origin_of(&format!("/rules/{i}/matches"));
-        let matches = rule.get("matches").and_then(Value::as_array).cloned();
+fn route_rules(merged: &Merged, with_matches: bool) -> impl Iterator<Item = RouteRule> {
+    let rules = merged.conf.get("rules").and_then(Value::as_array).into_iter().flatten();
+    rules.zip(&merged.rules).map(move |(rule, origin)| {
+        let matches = || rule.get("matches").and_then(Value::as_array).cloned().unwrap_or_default();
         RouteRule {
             conf: rule.get("default").cloned().unwrap_or_default(),
-            kri: origin.map(|origin| origin.without_section().to_string()).unwrap_or_default(),
-            matches: Some(matches.unwrap_or_default()),
+            // Policies with the same matches share a rule; the last of them gave it its name.
+            kri: if with_matches { origin.without_section().to_string() } else { String::new() },
+            matches: with_matches.then(matches),
         }
-    })
-}
-
-fn tcp_rules(merged: &Merged) -> impl Iterator<Item = RouteRule> {
-    rules(merged).iter().map(|rule| RouteRule {
-        conf: rule.get("default").cloned().unwrap_or_default(),
-        kri: String::new(),
-        matches: None,
     })
 }

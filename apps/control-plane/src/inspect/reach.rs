@@ -19,7 +19,7 @@ use resources::{
         tags::{self, Tags},
     },
     labels,
-    naming::section::name_or_port,
+    naming::{SpiffeId, section::name_or_port},
 };
 use store::Snapshot;
 use topology::{
@@ -264,7 +264,7 @@ impl Asks {
             return Asks::NothingPlain;
         }
         let permissive = mtls.mode == MtlsMode::Permissive;
-        if Client::of_dataplane(server.dataplane).spiffe_ids.is_empty() {
+        if SpiffeId::of_dataplane(server.dataplane).is_empty() {
             return Asks::Impossible { permissive };
         }
         let policies = mesh.policies_of(Kind::MeshTrafficPermission);
@@ -278,7 +278,7 @@ impl Asks {
 
 fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
     let mut certificate = Client::of_dataplane(client.first);
-    let spiffe_id = certificate.spiffe_ids.first().cloned().unwrap_or_default();
+    let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
         Asks::Nothing => {
             (Effect::Allow, None, "allowed: the mesh has no mTLS, so nobody is asked".to_owned())
@@ -319,8 +319,11 @@ fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server
 }
 
 fn without_certificate(whose: &str) -> String {
-    let tag = labels::SERVICE;
-    format!("denied: the {whose} has no certificate, because none of its inbounds has the tag {tag}")
+    let (tag, label) = (labels::SERVICE, labels::WORKLOAD);
+    format!(
+        "denied: the {whose} has no certificate, because none of its inbounds has the tag {tag} and it has no \
+         label {label}"
+    )
 }
 
 /// What is to be known about a server that refuses.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use api::inspect::rules::{
-    ClientRule, FromRules, HttpMatch, InboundRef, InboundRule, InboundRules, KindRules, Meta, ResourceRule,
-    RuleList, RuleOrigin, TagMatcher,
+    ClientRule, FromRules, HttpMatch, InboundRef, InboundRule, InboundRules, KindRules, Meta, ProxyRule,
+    ResourceRule, RuleList, RuleOrigin, TagMatcher,
 };
 use plan::{
     ProxyTraits,
@@ -19,11 +19,11 @@ use resources::{
     kinds::{
         dataplane::{Dataplane, Inbound, InboundState},
         mesh::{Mesh, MeshServicesMode},
-        mesh_http_route,
-        mesh_traffic_permission::MeshTrafficPermission,
+        mesh_http_route::ToEntry,
     },
     labels,
     naming::{Kri, legacy},
+    policy::Shown,
 };
 use serde_json::{Value, json};
 use store::Snapshot;
@@ -72,17 +72,20 @@ impl Rules<'_> {
             .effective
             .policies(kind)
             .iter()
-            .filter_map(|policy| Some((policy.kri("")?, &***policy)))
+            .map(|policy| (policy.view.kri.clone(), &*policy.resource))
             .collect();
         let origins = Origins(&policies);
-        let (from_rules, warnings) = match kind {
-            Kind::MeshTrafficPermission => self.permissions(&origins),
-            _ => Default::default(),
+        let (from_rules, warnings) = match kind.descriptor().policy?.effect?.shown {
+            Shown::Clients => self.permissions(&origins),
+            Shown::Confs | Shown::Routes { .. } => Default::default(),
         };
         let rules = KindRules {
             from_rules,
             inbound_rules: self.inbound_rules(kind, &origins),
-            proxy_rule: None,
+            proxy_rule: self.effective.proxy(kind).map(|merged| ProxyRule {
+                conf: merged.conf.clone(),
+                origin: origins.policies(&merged.origins),
+            }),
             to_resource_rules: self.resource_rules(kind, &origins),
             to_rules: self.service_rules(kind, &origins),
             r#type: kind.name(),
@@ -90,6 +93,7 @@ impl Rules<'_> {
         };
         let silent = rules.from_rules.is_empty()
             && rules.inbound_rules.is_empty()
+            && rules.proxy_rule.is_none()
             && rules.to_resource_rules.is_empty()
             && rules.to_rules.is_empty()
             && rules.warnings.is_empty();
@@ -106,9 +110,9 @@ impl Rules<'_> {
 
     fn inbound_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<InboundRules> {
         let shown = |rule: policy::InboundRule| InboundRule {
-            conf: vec![rule.conf],
+            conf: vec![rule.conf.value.clone()],
             r#match: rule.client.and_then(|client| serde_json::to_value(client).ok()),
-            origin: origins.entry(&rule.origin).into_iter().collect(),
+            origin: origins.entry(&rule.conf.origin).into_iter().collect(),
         };
         let of_inbound = |inbound: &Inbound| InboundRules {
             inbound: reference(inbound),
@@ -162,7 +166,7 @@ impl Rules<'_> {
             let matcher = TagMatcher { key: labels::SERVICE.to_owned(), not: false, value: service.clone() };
             Some(ClientRule {
                 origin: origins.policies(&merged.origins),
-                conf: merged.conf,
+                conf: merged.conf.clone(),
                 matchers: vec![matcher],
             })
         };
@@ -172,17 +176,13 @@ impl Rules<'_> {
     /// What the routes of the proxy match, by the name that is made of it.
     fn http_matches(&self) -> Vec<HttpMatch> {
         let rules = self.effective.outbound(Kind::MeshHTTPRoute).rules.values();
-        let confs = rules.flat_map(|rule| rule.merged().iter().map(|merged| &merged.conf));
-        let entries = confs.filter_map(|conf| conf.get("rules")?.as_array()).flatten();
         // The name depends on the order of fields, which the typed form fixes.
-        let typed = entries.filter_map(|entry| {
-            let matches = entry.get("matches")?.clone();
-            serde_json::from_value::<Vec<mesh_http_route::Match>>(matches).ok()
-        });
-        let named: BTreeMap<String, Value> = typed
-            .filter_map(|matches| {
-                let text = serde_json::to_string(&matches).ok()?;
-                Some((legacy::route_of_matches(&text), serde_json::to_value(&matches).ok()?))
+        let confs = rules.flat_map(|rule| rule.merged()).filter_map(|merged| merged.typed::<ToEntry>().ok());
+        let named: BTreeMap<String, Value> = confs
+            .flat_map(|conf| conf.rules.clone())
+            .filter_map(|rule| {
+                let text = serde_json::to_string(&rule.matches).ok()?;
+                Some((legacy::route_of_matches(&text), serde_json::to_value(&rule.matches).ok()?))
             })
             .collect();
         named.into_iter().map(|(hash, r#match)| HttpMatch { hash, r#match }).collect()
@@ -231,8 +231,8 @@ pub fn from_entries(effective: &Effective<'_>, inbound: &Inbound) -> Vec<policy:
     let permissions = effective.permissions(inbound).unwrap_or_default();
     let policies = effective.policies(Kind::MeshTrafficPermission).into_iter();
     let saying_from: BTreeSet<Kri> = policies
-        .filter(|policy| policy.spec.get::<MeshTrafficPermission>().is_some_and(|spec| !spec.from.is_empty()))
-        .filter_map(|policy| policy.kri(""))
+        .filter(|policy| !policy.view.from.is_empty())
+        .map(|policy| policy.view.kri.clone())
         .collect();
     let mut rules = permissions.rules;
     rules.retain(|rule| saying_from.contains(&rule.origin.without_section()));

@@ -5,6 +5,7 @@ mod boot;
 mod client;
 mod command;
 mod config;
+mod identities;
 mod insights;
 mod inspect;
 mod limits;

@@ -239,8 +239,8 @@ fn permissions() -> Permissions {
         (tag("kuma.io/service", "bad"), Effect::Deny),
         (tag("kuma.io/service", "maybe"), Effect::AllowWithShadowDeny),
         (tag("team", "a"), Effect::Allow),
-        (ClientMatch::SpiffePrefix("spiffe://default/ns/".to_owned()), Effect::Allow),
-        (ClientMatch::SpiffeExact("spiffe://default/exact".to_owned()), Effect::Allow),
+        (ClientMatch::SpiffePrefix("spiffe://default/ns/".parse().unwrap()), Effect::Allow),
+        (ClientMatch::SpiffeExact("spiffe://default/exact".parse().unwrap()), Effect::Allow),
     ];
     let rule = |((client, effect), index): ((ClientMatch, Effect), usize)| {
         let origin = format!("kri_mtp_default___rules_rule_{index}").parse().unwrap();

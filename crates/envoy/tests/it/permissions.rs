@@ -73,9 +73,9 @@ fn the_first_rule_that_matches_decides() {
     let rules = vec![
         rule(tags(&[("kuma.io/service", "bad")]), Effect::Deny, 0),
         rule(tags(&[("kuma.io/zone", "east"), ("kuma.io/service", "good")]), Effect::Allow, 1),
-        rule(ClientMatch::SpiffePrefix("spiffe://default/ns/".to_owned()), Effect::Allow, 2),
+        rule(ClientMatch::SpiffePrefix("spiffe://default/ns/".parse().unwrap()), Effect::Allow, 2),
         rule(ClientMatch::Anyone, Effect::Allow, 3),
-        rule(ClientMatch::SpiffeExact("spiffe://default/late".to_owned()), Effect::Deny, 4),
+        rule(ClientMatch::SpiffeExact("spiffe://default/late".parse().unwrap()), Effect::Deny, 4),
     ];
     let matcher = |index: usize, part: &str| format!("/matcher/matcherList/matchers/{index}/{part}");
     check(
@@ -118,7 +118,7 @@ fn shadow_denials_pass_and_are_counted() {
 
 #[test]
 fn a_server_name_is_matched_together_with_an_identity() {
-    let identity = ClientMatch::SpiffeExact("spiffe://default/a".to_owned());
+    let identity = ClientMatch::SpiffeExact("spiffe://default/a".parse().unwrap());
     let client = ClientMatch::Sni { sni: "a.example.com".to_owned(), spiffe: Some(Box::new(identity)) };
     check(
         &filter("tcp", vec![rule(client, Effect::Allow, 0)]),

@@ -7,6 +7,7 @@ use std::{io, net::SocketAddr};
 use plan::{Inbound, ProxyPlan, ProxyTraits};
 use policy::{Client, Effect};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use resources::naming::SpiffeId;
 use serde_json::{Value, json};
 
 use crate::{
@@ -73,7 +74,7 @@ fn issued(rng: &mut StdRng) -> Client {
     let mut client = random_client(rng);
     let services = client.tags.entry("kuma.io/service".to_owned()).or_default();
     services.insert(one(rng, &["web", "api", "db", "web-admin"]).to_owned());
-    client.spiffe_ids = services.iter().map(|service| format!("spiffe://default/{service}")).collect();
+    client.spiffe_ids = services.iter().map(|service| SpiffeId::of_service("default", service)).collect();
     client.sni = Some(if rng.random_bool(0.5) { one(rng, &SNIS) } else { "web" }.to_owned());
     client
 }
@@ -82,7 +83,7 @@ fn uris(client: &Client) -> Vec<String> {
     let tags = client.tags.iter().filter(|(name, _)| *name != "kuma.io/service");
     let tags =
         tags.flat_map(|(name, values)| values.iter().map(move |value| format!("kuma://{name}/{value}")));
-    client.spiffe_ids.iter().cloned().chain(tags).collect()
+    client.spiffe_ids.iter().map(SpiffeId::to_string).chain(tags).collect()
 }
 
 impl Case {

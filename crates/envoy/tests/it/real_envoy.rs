@@ -152,12 +152,12 @@ spec:
 "#;
 
 fn every_kind_of_rule() -> Permissions {
-    let identity = || ClientMatch::SpiffeExact("spiffe://default/a".to_owned());
+    let identity = || ClientMatch::SpiffeExact("spiffe://default/a".parse().unwrap());
     let clients = [
         ClientMatch::Tags([("kuma.io/service".to_owned(), "*".to_owned())].into()),
         ClientMatch::Tags([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "*".to_owned())].into()),
         identity(),
-        ClientMatch::SpiffePrefix("spiffe://default/".to_owned()),
+        ClientMatch::SpiffePrefix("spiffe://default/".parse().unwrap()),
         ClientMatch::Sni { sni: "a.example.com".to_owned(), spiffe: None },
         ClientMatch::Sni { sni: "a.example.com".to_owned(), spiffe: Some(Box::new(identity())) },
         ClientMatch::Anyone,

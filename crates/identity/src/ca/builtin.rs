@@ -11,6 +11,7 @@ use resources::{
         mesh::{CertificateAuthorityBackend, parse_lifetime},
         secret::{Secret, SecretBytes},
     },
+    naming::SpiffeId,
 };
 use serde_json::Value;
 use store::Snapshot;
@@ -89,7 +90,7 @@ fn certify(
     name.push(DnType::OrganizationName, "Kuma");
     name.push(DnType::OrganizationalUnitName, "Mesh");
     name.push(DnType::CommonName, mesh);
-    let uri = signer::uri(&format!("spiffe://{mesh}")).map_err(refused)?;
+    let uri = signer::uri(SpiffeId::of_trust_domain(mesh).as_str()).map_err(refused)?;
     let certificate = self_signed(name, vec![uri], key, lifetime, now).map_err(refused)?;
     Ok(secret(certificate_secret(mesh, &backend.name), certificate))
 }

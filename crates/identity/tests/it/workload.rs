@@ -6,7 +6,7 @@ use identity::{
     workload::{Certificate, issue, names, rotation},
 };
 use jiff::{Timestamp, ToSpan};
-use resources::{Key, Kind, kinds::dataplane::Dataplane};
+use resources::{Key, Kind, Labels, Resource, Spec};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certificate};
@@ -17,8 +17,18 @@ use crate::{
     tls::{Side, handshake},
 };
 
-fn dataplane(networking: Value) -> Dataplane {
-    serde_json::from_value(json!({ "networking": networking })).unwrap()
+fn dataplane(mesh: &str, networking: Value) -> Resource {
+    let spec = Spec::from_json(Kind::Dataplane, json!({ "networking": networking }), &mut Vec::new());
+    Resource {
+        key: web(mesh),
+        labels: Labels::default(),
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 1,
+        owner: None,
+        spec: spec.unwrap(),
+        status: None,
+    }
 }
 
 pub fn web(mesh: &str) -> Key {
@@ -27,7 +37,7 @@ pub fn web(mesh: &str) -> Key {
 
 pub fn names_of_web(mesh: &str) -> Vec<String> {
     let tags = json!({ "kuma.io/service": "web", "version": "v1" });
-    names(mesh, &dataplane(json!({ "inbound": [{ "port": 80, "tags": tags }] }))).unwrap()
+    names(&dataplane(mesh, json!({ "inbound": [{ "port": 80, "tags": tags }] }))).unwrap()
 }
 
 fn sign(authority: &Authority) -> Certificate {
@@ -38,21 +48,24 @@ fn sign(authority: &Authority) -> Certificate {
 #[test]
 fn names_are_services_then_other_tags_each_once() {
     let inbound = |service: &str, version: &str| json!({ "port": 80, "tags": { "kuma.io/service": service, "version": version, "a": "1" } });
-    let proxy =
-        dataplane(json!({ "inbound": [inbound("web", "v2"), inbound("api", "v1"), inbound("web", "v1")] }));
+    let proxy = dataplane(
+        "m",
+        json!({ "inbound": [inbound("web", "v2"), inbound("api", "v1"), inbound("web", "v1")] }),
+    );
     let expect = ["spiffe://m/api", "spiffe://m/web", "kuma://a/1", "kuma://version/v1", "kuma://version/v2"];
-    assert_eq!(names("m", &proxy).unwrap(), expect);
-    let gateway = dataplane(json!({ "gateway": { "tags": { "kuma.io/service": "edge" } } }));
-    assert_eq!(names("m", &gateway).unwrap(), ["spiffe://m/edge"]);
+    assert_eq!(names(&proxy).unwrap(), expect);
+    let gateway = dataplane("m", json!({ "gateway": { "tags": { "kuma.io/service": "edge" } } }));
+    assert_eq!(names(&gateway).unwrap(), ["spiffe://m/edge"]);
 }
 
 #[test]
 fn a_proxy_without_a_name_gets_no_certificate() {
     let check = |networking: Value, expect: &str| {
-        let error = names("m", &dataplane(networking)).unwrap_err();
+        let error = names(&dataplane("m", networking)).unwrap_err();
         assert!(matches!(&error, Error::Names(reason) if reason.contains(expect)), "{error}");
     };
     check(json!({}), "kuma.io/service");
+    check(json!({}), "kuma.io/workload");
     check(json!({ "inbound": [{ "port": 80, "tags": { "version": "v1" } }] }), "kuma.io/service");
     check(
         json!({ "inbound": [{ "port": 80, "tags": { "kuma.io/service": "wäb" } }] }),

@@ -2,11 +2,8 @@
 
 use std::{cmp::Reverse, collections::HashSet};
 
-use policy::{
-    ClientMatch, InboundRule,
-    merge::{self, Shape},
-};
-use resources::{duration::GoDuration, kinds::mesh_timeout::Conf};
+use policy::{ClientMatch, InboundRule, conf};
+use resources::{duration::GoDuration, kinds::mesh_timeout::Conf, policy::Shape};
 
 use super::RequestTimeouts;
 
@@ -31,10 +28,10 @@ impl ClientTimeouts {
         clients.sort_by_key(|client| Reverse(specificity(client)));
         let with = |client: &ClientMatch| {
             let about = told.iter().filter(|(wider, _)| includes(wider, client));
-            let merged =
-                merge::merge(about.map(|(_, rule)| (rule.origin.clone(), &rule.conf)), Shape::default());
-            let conf: Option<Conf> = merged.and_then(|merged| serde_json::from_value(merged.conf).ok());
-            let http = conf.and_then(|conf| conf.http).unwrap_or_default();
+            let confs: Vec<_> = about.map(|(_, rule)| rule.conf.clone()).collect();
+            let merged = conf::merged(&confs, Shape::default());
+            let conf = merged.first().and_then(|merged| merged.typed::<Conf>().ok());
+            let http = conf.and_then(|conf| conf.http.clone()).unwrap_or_default();
             let or = |given: Option<GoDuration>, other| given.and_then(GoDuration::to_std).unwrap_or(other);
             ClientTimeouts {
                 client: client.clone(),
@@ -52,7 +49,7 @@ impl ClientTimeouts {
 fn specificity(client: &ClientMatch) -> (u8, usize, bool) {
     match client {
         ClientMatch::SpiffeExact(_) => (2, 0, false),
-        ClientMatch::SpiffePrefix(prefix) => (1, prefix.len(), false),
+        ClientMatch::SpiffePrefix(prefix) => (1, prefix.as_str().len(), false),
         ClientMatch::Sni { spiffe: Some(spiffe), .. } => {
             let (kind, length, _) = specificity(spiffe);
             (kind, length, true)
@@ -68,9 +65,9 @@ fn includes(wider: &ClientMatch, narrower: &ClientMatch) -> bool {
     let (sni, identity) = parts(narrower);
     let same_identity = match (wider, identity) {
         (None, _) => true,
-        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffeExact(id))) => id.starts_with(wider),
+        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffeExact(id))) => wider.matches(id),
         (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffePrefix(prefix))) => {
-            prefix.starts_with(wider)
+            wider.includes(prefix)
         }
         (Some(wider), identity) => Some(wider) == identity,
     };

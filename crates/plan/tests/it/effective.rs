@@ -43,7 +43,7 @@ fn kri(text: &str) -> Kri {
 
 fn conf(effective: &Effective<'_>, destination: &str) -> Value {
     let rules = effective.outbound(Kind::MeshTimeout);
-    rules.for_destination(&kri(destination)).unwrap().conf().unwrap().clone()
+    rules.for_destination(&kri(destination)).unwrap().merged()[0].conf.clone()
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn an_inbound_gets_the_rules_of_the_policies_that_select_it() {
     let effective = Effective::of(&mesh, dataplane(&mesh, "backend"));
     let origins = |at| -> Vec<String> {
         let rules = effective.inbound_rules(Kind::MeshTimeout, inbound(&mesh, "backend", at));
-        rules.into_iter().map(|rule| rule.origin.to_string()).collect()
+        rules.into_iter().map(|rule| rule.conf.origin.to_string()).collect()
     };
     assert_eq!(origins(0), ["kri_mt_default___all_rule_0", "kri_mt_default___of-backend_rule_0"]);
     assert_eq!(origins(1), ["kri_mt_default___all_rule_0"]);

@@ -8,6 +8,7 @@ mod inbounds;
 mod known;
 mod names;
 mod outbounds;
+mod policies;
 mod routes;
 mod support;
 mod timeouts;

@@ -8,12 +8,13 @@ use std::{
 use resources::{
     Resource,
     kinds::{
-        dataplane::Dataplane,
         tags::ANY_VALUE,
         target_ref::{Match, MatchType},
     },
-    labels,
-    naming::Kri,
+    naming::{
+        Kri,
+        spiffe::{self, SpiffeId},
+    },
 };
 
 use super::{ClientMatch, Effect, Permissions, Rule};
@@ -22,7 +23,7 @@ use super::{ClientMatch, Effect, Permissions, Rule};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Client {
     /// The identities in its certificate.
-    pub spiffe_ids: BTreeSet<String>,
+    pub spiffe_ids: BTreeSet<SpiffeId>,
     /// The tags in its certificate; a proxy with several inbounds may have several values of one tag.
     pub tags: BTreeMap<String, BTreeSet<String>>,
     /// The server name it asks for.
@@ -30,19 +31,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// A proxy of the mesh with the certificate that the mesh gives it: the tags of all inbounds (or of the
-    /// gateway), and an identity `spiffe://<mesh>/<service>` for each service.
+    /// A proxy of the mesh with the certificate that the mesh gives it.
     pub fn of_dataplane(proxy: &Resource) -> Client {
-        let mut client = Client::default();
-        let Some(dataplane) = proxy.spec.get::<Dataplane>() else { return client };
-        let of_inbounds = dataplane.inbounds().iter().map(|inbound| &inbound.tags);
-        let of_gateway = dataplane.gateway().map(|gateway| &gateway.tags);
-        for (name, value) in of_inbounds.chain(of_gateway).flatten() {
-            client.tags.entry(name.clone()).or_default().insert(value.clone());
+        let owned = |values: BTreeSet<&str>| values.into_iter().map(str::to_owned).collect();
+        let tags = spiffe::tags_in_certificate(proxy).into_iter();
+        Client {
+            spiffe_ids: SpiffeId::of_dataplane(proxy),
+            tags: tags.map(|(name, values)| (name.to_owned(), owned(values))).collect(),
+            sni: None,
         }
-        let services = client.tags.get(labels::SERVICE).into_iter().flatten();
-        client.spiffe_ids = services.map(|service| format!("spiffe://{}/{service}", proxy.mesh())).collect();
-        client
     }
 
     /// A client with one value per tag and nothing else.
@@ -55,8 +52,8 @@ impl Client {
     }
 
     /// A client with one identity and nothing else.
-    pub fn with_spiffe_id(id: &str) -> Client {
-        Client { spiffe_ids: BTreeSet::from([id.to_owned()]), ..Client::default() }
+    pub fn with_spiffe_id(id: SpiffeId) -> Client {
+        Client { spiffe_ids: BTreeSet::from([id]), ..Client::default() }
     }
 }
 
@@ -81,8 +78,8 @@ impl ClientMatch {
         let spiffe = match &client.spiffe_id {
             None => None,
             Some(id) => Some(match id.type_ {
-                MatchType::Exact => ClientMatch::SpiffeExact(id.value.clone()),
-                MatchType::Prefix => ClientMatch::SpiffePrefix(id.value.clone()),
+                MatchType::Exact => ClientMatch::SpiffeExact(id.value.parse().ok()?),
+                MatchType::Prefix => ClientMatch::SpiffePrefix(id.value.parse().ok()?),
                 MatchType::Other(_) => return None,
             }),
         };
@@ -100,7 +97,7 @@ impl ClientMatch {
                 present.is_some_and(|values| value == ANY_VALUE || values.contains(value))
             }),
             ClientMatch::SpiffeExact(id) => client.spiffe_ids.contains(id),
-            ClientMatch::SpiffePrefix(prefix) => client.spiffe_ids.iter().any(|id| id.starts_with(prefix)),
+            ClientMatch::SpiffePrefix(prefix) => client.spiffe_ids.iter().any(|id| prefix.matches(id)),
             ClientMatch::Sni { sni, spiffe } => {
                 client.sni.as_ref() == Some(sni)
                     && spiffe.as_ref().is_none_or(|spiffe| spiffe.matches(client))

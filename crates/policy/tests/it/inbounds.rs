@@ -9,7 +9,7 @@ fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
 }
 
 fn listed(policies: &[PolicyView]) -> Vec<String> {
-    origins(inbound::rules(policies).iter().map(|rule| &rule.origin))
+    origins(inbound::rules(policies).iter().map(|rule| &rule.conf.origin))
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn rules_and_from_are_listed_apart_and_fold_in_order() {
         folded.conf,
         json!({"idleTimeout": "10s", "http": {"requestTimeout": "3m22s"}, "connectionTimeout": "1m41s"})
     );
-    assert_eq!(folded.origin_of("/connectionTimeout").unwrap().name, "bbbbbb");
+    assert_eq!(origins(&folded.origins), ["cccccc#0", "bbbbbb#0", "aaaaaa#0"]);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn each_match_is_a_rule_and_the_most_specific_come_first() {
     );
     let found: Vec<(Value, String)> = inbound::rules([&policy])
         .into_iter()
-        .map(|rule| (serde_json::to_value(rule.client).unwrap(), rule.origin.section.clone()))
+        .map(|rule| (serde_json::to_value(rule.client).unwrap(), rule.conf.origin.section.clone()))
         .collect();
     let rule = |i: usize| format!("rule_{i}");
     assert_eq!(

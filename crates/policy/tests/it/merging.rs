@@ -1,8 +1,11 @@
-use policy::{
-    Merged, Shape,
-    merge::{merge, merge_grouped},
+use std::sync::Arc;
+
+use policy::{Conf, Merged, conf};
+use resources::{
+    kinds::mesh_timeout,
+    naming::Kri,
+    policy::{MESH_HTTP_ROUTE, MESH_TCP_ROUTE, Shape},
 };
-use resources::{Kind, naming::Kri};
 use serde_json::{Value, json};
 
 use crate::support::origins;
@@ -11,12 +14,19 @@ fn kri(name: &str) -> Kri {
     format!("kri_mtr_default___{name}_rule_0").parse().unwrap()
 }
 
-fn confs(values: &[Value]) -> Vec<(Kri, &Value)> {
-    values.iter().enumerate().map(|(i, value)| (kri(&format!("p{}", i + 1)), value)).collect()
+fn confs(values: &[Value]) -> Vec<Arc<Conf>> {
+    let named = values.iter().enumerate().map(|(i, value)| (format!("p{}", i + 1), value));
+    named.map(|(name, value)| Conf::new(kri(&name), value.clone())).collect()
 }
 
-fn merged(values: &[Value]) -> Merged {
-    merge(confs(values), Shape::default()).unwrap()
+fn one(values: &[Value], shape: Shape) -> Arc<Merged> {
+    let merged = conf::merged(&confs(values), shape);
+    assert_eq!(merged.len(), 1);
+    merged[0].clone()
+}
+
+fn merged(values: &[Value]) -> Arc<Merged> {
+    one(values, Shape::default())
 }
 
 #[test]
@@ -32,9 +42,7 @@ fn lists_replace_and_append_lists_grow_at_every_depth() {
         assert_eq!(&all.conf[field], value);
         assert_eq!(&all.conf["sub"][field], value);
     }
-    assert_eq!(all.origin_of("/sub/fieldString"), Some(&kri("p2")));
-    assert_eq!(all.origin_of("/strings"), Some(&kri("p3")));
-    assert_eq!(all.origin_of("/appendStrings/1"), Some(&kri("p2")));
+    assert_eq!(origins(&all.origins), ["p1#0", "p2#0", "p3#0"]);
 }
 
 #[test]
@@ -43,33 +51,39 @@ fn a_field_that_only_begins_like_append_replaces() {
 }
 
 #[test]
-fn null_removes_and_a_scalar_replaces_an_object_with_the_origins_in_it() {
+fn null_removes_and_a_scalar_replaces_an_object() {
     let all = merged(&[json!({"a": {"x": 1, "y": 2}, "b": 3}), json!({"a": {"x": null}, "b": null})]);
     assert_eq!(all.conf, json!({"a": {"y": 2}}));
-    assert_eq!(all.values.keys().collect::<Vec<_>>(), ["/a/y"]);
-    let all = merged(&[json!({"a": {"x": 1}}), json!({"a": 5})]);
-    assert_eq!(all.values.into_iter().collect::<Vec<_>>(), [("/a".to_owned(), kri("p2"))]);
+    assert_eq!(merged(&[json!({"a": {"x": 1}}), json!({"a": 5})]).conf, json!({"a": 5}));
 }
 
 #[test]
-fn keyed_lists_merge_entries_with_equal_keys_at_the_place_of_the_last() {
+fn rules_with_equal_matches_merge_and_are_from_the_highest_of_their_policies() {
     let entry = |key: &str, conf: Value| json!({"matches": key, "default": conf});
     let values = [
         json!({"rules": [entry("L", json!({"A": true})), entry("L", json!({"B": true}))], "other": ["kept"]}),
         json!({"rules": [entry("R", json!({"B": true}))]}),
         json!({"rules": [entry("L", json!({"B": false}))]}),
     ];
-    let shape = Shape { first_wins: false, ..Shape::of(Kind::MeshHTTPRoute) };
-    let all = merge(confs(&values), shape).unwrap();
+    let all = one(&values, MESH_HTTP_ROUTE.merge);
     assert_eq!(
         all.conf,
         json!({
             "other": ["kept"],
-            "rules": [entry("R", json!({"B": true})), entry("L", json!({"A": true, "B": false}))]
+            "rules": [entry("L", json!({"A": true, "B": false})), entry("R", json!({"B": true}))]
         })
     );
-    assert_eq!(all.origin_of("/rules/1/default/A"), Some(&kri("p1")));
-    assert_eq!(all.origin_of("/rules/1/default/B"), Some(&kri("p3")));
+    assert_eq!(origins(&all.rules), ["p3#0", "p2#0"]);
+}
+
+#[test]
+fn rules_that_replace_are_from_the_policy_that_has_the_last_word() {
+    let rules =
+        |by: &[&str]| json!({"rules": by.iter().map(|by| json!({"default": by})).collect::<Vec<_>>()});
+    let all = one(&[rules(&["low", "low"]), rules(&["high"]), json!({})], MESH_TCP_ROUTE.merge);
+    assert_eq!(all.conf, rules(&["high"]));
+    assert_eq!(origins(&all.rules), ["p2#0"]);
+    assert_eq!(origins(&all.origins), ["p1#0", "p2#0", "p3#0"]);
 }
 
 #[test]
@@ -79,13 +93,12 @@ fn rules_of_routes_come_from_the_highest_precedence_to_the_lowest_each_policy_in
         json!({"rules": [entry("a", "low"), entry("b", "low"), entry("c", "low")]}),
         json!({"rules": [entry("d", "high"), entry("b", "high")]}),
     ];
-    let all = merge(confs(&values), Shape::of(Kind::MeshHTTPRoute)).unwrap();
+    let all = one(&values, MESH_HTTP_ROUTE.merge);
     assert_eq!(
         all.conf["rules"],
         json!([entry("d", "high"), entry("b", "high"), entry("a", "low"), entry("c", "low")])
     );
-    assert_eq!(all.origin_of("/rules/1/matches"), Some(&kri("p2")));
-    assert_eq!(all.origin_of("/rules/3/matches"), Some(&kri("p1")));
+    assert_eq!(origins(&all.rules), ["p2#0", "p2#0", "p1#0", "p1#0"]);
 }
 
 #[test]
@@ -96,9 +109,9 @@ fn a_grouping_list_gives_each_of_its_values_a_conf() {
         json!({"hostnames": ["b"], "rules": [rule("2")]}),
         json!({"rules": [rule("3")]}),
     ];
-    let groups = merge_grouped(confs(&values), Shape::of(Kind::MeshHTTPRoute));
+    let groups = conf::merged(&confs(&values), MESH_HTTP_ROUTE.merge);
     let found: Vec<(Value, Vec<String>)> =
-        groups.into_iter().map(|group| (group.conf, origins(&group.origins))).collect();
+        groups.iter().map(|group| (group.conf.clone(), origins(&group.origins))).collect();
     assert_eq!(
         found,
         [
@@ -127,6 +140,37 @@ fn arrays_of_backends_and_tags_replace_as_a_whole() {
 
 #[test]
 fn nothing_merges_to_nothing() {
-    assert_eq!(merge([], Shape::default()), None);
-    assert_eq!(merge_grouped([], Shape::of(Kind::MeshHTTPRoute)), []);
+    assert!(conf::merged(&[], Shape::default()).is_empty());
+    assert!(conf::merged(&[], MESH_HTTP_ROUTE.merge).is_empty());
+}
+
+#[test]
+fn the_same_entries_are_merged_and_read_once() {
+    let of = |timeout: &str| json!({"connectionTimeout": timeout});
+    let all = confs(&[of("1s"), of("2s"), of("3s")]);
+    let first = &conf::merged(&all, Shape::default())[0];
+    assert!(Arc::ptr_eq(first, &conf::merged(&all, Shape::default())[0]));
+    let read = || first.typed::<mesh_timeout::Conf>().unwrap();
+    assert!(Arc::ptr_eq(&read(), &read()));
+    let fewer = &conf::merged(&all[1..], Shape::default())[0];
+    assert_eq!(origins(&fewer.origins), ["p2#0", "p3#0"], "other entries add up to something else");
+}
+
+#[test]
+fn what_was_merged_goes_when_one_of_the_policies_has_another_version() {
+    let mut lower = Conf::new(kri("lower"), json!({"connectionTimeout": "1s"}));
+    let higher = Conf::new(kri("higher"), json!({"idleTimeout": "1s"}));
+    for version in 0..100 {
+        let before = Arc::downgrade(&conf::merged(&[lower.clone(), higher.clone()], Shape::default())[0]);
+        lower = Conf::new(kri("lower"), json!({"connectionTimeout": format!("{version}s")}));
+        let merged = conf::merged(&[lower.clone(), higher.clone()], Shape::default());
+        assert_eq!(merged[0].conf["connectionTimeout"], json!(format!("{version}s")));
+        assert!(before.upgrade().is_none(), "version {version}");
+    }
+}
+
+#[test]
+fn a_conf_that_cannot_be_read_says_whose_it_is() {
+    let error = merged(&[json!({"http": 5})]).typed::<mesh_timeout::Conf>().unwrap_err();
+    assert!(error.starts_with("kri_mtr_default___p1_rule_0: cannot be read: invalid type"), "{error}");
 }

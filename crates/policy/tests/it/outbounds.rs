@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use policy::{PolicyView, ResourceRules, Shape, outbound};
-use resources::{Kind, Resource, naming::Kri};
+use policy::{PolicyView, ResourceRules, outbound};
+use resources::{Kind, Resource, naming::Kri, policy::Shape};
 use serde_json::{Value, json};
 
 use crate::support::{Known, foreign, origins, resource, view};
@@ -34,7 +34,7 @@ fn check(found: &ResourceRules, expect: &[(&str, Value, &[&str])]) {
     let found: Vec<(String, Value, Vec<String>)> = found
         .rules
         .values()
-        .map(|rule| (rule.target.to_string(), rule.conf().unwrap().clone(), origins(rule.origins())))
+        .map(|rule| (rule.target.to_string(), rule.merged()[0].conf.clone(), origins(rule.origins())))
         .collect();
     let expect: Vec<(String, Value, Vec<String>)> = expect
         .iter()
@@ -274,7 +274,7 @@ fn external_services_inherit_from_the_mesh_for_any_kind_of_policy() {
     let found = resolve(&[retry], &[mesh(), external]);
     let rule = found.for_destination(&kri("kri_extsvc_default___ext_80")).unwrap();
     assert_eq!(
-        rule.conf(),
+        rule.merged().first().map(|merged| &merged.conf),
         Some(&json!({"http": {"numRetries": 10, "retryOn": ["5xx"],
                               "backOff": {"baseInterval": "15s", "maxInterval": "20m"}}}))
     );

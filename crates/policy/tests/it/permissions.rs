@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use policy::{Client, Effect, Permissions, Selector, permission};
-use resources::Resource;
+use resources::{Resource, naming::SpiffeId};
 use serde_json::{Value, json};
 
 use crate::support::{dataplane, inbound, mtp, proxy};
@@ -44,6 +44,10 @@ fn of(policies: &[Arc<Resource>]) -> Permissions {
 
 fn named(service: &str) -> Client {
     Client::with_tags([("kuma.io/service", service)])
+}
+
+fn with_id(id: &str) -> Client {
+    Client::with_spiffe_id(id.parse().unwrap())
 }
 
 /// Asserts the effect and the rule (`policy#index`) that decides; an empty rule stands for none.
@@ -176,7 +180,10 @@ fn a_client_with_several_inbounds_has_the_tags_of_all() {
         &[&[("kuma.io/service", "a"), ("version", "v1")], &[("kuma.io/service", "b"), ("version", "v2")]],
     );
     let client = Client::of_dataplane(&client);
-    assert_eq!(client.spiffe_ids.iter().collect::<Vec<_>>(), ["spiffe://default/a", "spiffe://default/b"]);
+    assert_eq!(
+        client.spiffe_ids.iter().map(SpiffeId::as_str).collect::<Vec<_>>(),
+        ["spiffe://default/a", "spiffe://default/b"]
+    );
     let permissions = of(&[mtp("p", json!({"from": [service("a", "Deny"), service("b", "Allow")]}))]);
     decides(&permissions, &client, Allow, "p#1");
 }
@@ -204,7 +211,7 @@ fn deny_wins_over_shadow_deny_over_allow_whatever_the_order_of_policies() {
         ("spiffe://m/good", Allow, "c#0"),
         ("spiffe://other/good", Deny, ""),
     ] {
-        decides(&permissions, &Client::with_spiffe_id(id), effect, rule);
+        decides(&permissions, &with_id(id), effect, rule);
     }
 }
 
@@ -217,12 +224,12 @@ fn an_identity_and_a_server_name_must_both_match() {
         "p",
         json!({"rules": [{"default": {"allow": [both]}}, {"default": {"deny": [{"sni": {"type": "Exact", "value": "secret.mesh"}}]}}]}),
     )]);
-    let asking = |id: &str, sni: &str| Client { sni: Some(sni.to_owned()), ..Client::with_spiffe_id(id) };
+    let asking = |id: &str, sni: &str| Client { sni: Some(sni.to_owned()), ..with_id(id) };
     decides(&permissions, &asking("spiffe://m/a", "backend.mesh"), Allow, "p#0");
     decides(&permissions, &asking("spiffe://n/a", "backend.mesh"), Deny, "");
     decides(&permissions, &asking("spiffe://m/a", "other.mesh"), Deny, "");
     decides(&permissions, &asking("spiffe://m/a", "secret.mesh"), Deny, "p#1");
-    decides(&permissions, &Client::with_spiffe_id("spiffe://m/a"), Deny, "");
+    decides(&permissions, &with_id("spiffe://m/a"), Deny, "");
 }
 
 #[test]
@@ -237,10 +244,8 @@ fn policies_with_from_and_policies_with_rules_apply_together() {
             }}]}),
         ),
     ]);
-    let client = |service: &str| Client {
-        tags: named(service).tags,
-        ..Client::with_spiffe_id(&format!("spiffe://m/{service}"))
-    };
+    let client =
+        |service: &str| Client { tags: named(service).tags, ..with_id(&format!("spiffe://m/{service}")) };
     decides(&permissions, &client("evil"), Deny, "rules#0");
     decides(&permissions, &client("web"), Allow, "from#1");
     decides(&permissions, &client("api"), Allow, "rules#0");
@@ -258,7 +263,7 @@ fn what_cannot_be_read_refuses() {
     decides(&unknown, &named("a"), Deny, "p#0");
     let odd = json!({"spiffeID": {"type": "Odd", "value": "spiffe://m/a"}});
     let rules = of(&[mtp("p", json!({"rules": [{"default": {"allow": [odd]}}]}))]);
-    decides(&rules, &Client::with_spiffe_id("spiffe://m/a"), Deny, "");
+    decides(&rules, &with_id("spiffe://m/a"), Deny, "");
 }
 
 #[test]
@@ -285,7 +290,7 @@ fn decisions_are_explained_with_the_rule_that_makes_them() {
             "allowed, but counted as denied: kri_mtp_default___f_rule_1 shadow-denies clients tagged kuma.io/service=b",
         ),
         (
-            Client::with_spiffe_id("spiffe://m/x"),
+            with_id("spiffe://m/x"),
             "denied: kri_mtp_default___r_rule_0 denies identities starting with spiffe://m/",
         ),
         (

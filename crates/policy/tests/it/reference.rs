@@ -147,7 +147,7 @@ pub fn random_client(rng: &mut StdRng) -> Client {
     }
     for id in IDS {
         if rng.random_bool(0.3) {
-            client.spiffe_ids.insert(id.to_owned());
+            client.spiffe_ids.insert(id.parse().unwrap());
         }
     }
     client.sni = rng.random_bool(0.5).then(|| one(rng, &SNIS).to_owned());
@@ -224,8 +224,8 @@ fn is_match(wanted: &Value, client: &Client) -> bool {
     let value = text(id, "value");
     let identity = match text(id, "type") {
         "" => true,
-        "Exact" => client.spiffe_ids.iter().any(|id| id == value),
-        _ => client.spiffe_ids.iter().any(|id| id.starts_with(value)),
+        "Exact" => client.spiffe_ids.iter().any(|id| id.as_str() == value),
+        _ => client.spiffe_ids.iter().any(|id| id.as_str().starts_with(value)),
     };
     let sni = &wanted["sni"];
     identity && (sni.is_null() || client.sni.as_deref() == sni["value"].as_str())

@@ -8,6 +8,7 @@ use resources::{
     Key, Kind, Labels, Resource, Spec,
     kinds::dataplane::{Dataplane, Inbound},
     naming::{Kri, KriFields, ShortName, section},
+    policy::MESH_TIMEOUT,
 };
 use serde_json::{Value, json};
 
@@ -84,7 +85,7 @@ impl Destinations for Known<'_> {
     }
 }
 
-/// A policy of a kind this control plane may not serve.
+/// A policy of a kind this control plane may not serve, with `to` as most have it.
 pub fn foreign(kind: &str, name: &str, spec: &Value) -> PolicyView {
     let kri = Kri::from(KriFields {
         short: ShortName::of_type(kind).unwrap(),
@@ -94,7 +95,7 @@ pub fn foreign(kind: &str, name: &str, spec: &Value) -> PolicyView {
         name: name.to_owned(),
         section: String::new(),
     });
-    PolicyView::read(kri, name, &Labels::new(), spec)
+    PolicyView::read(kri, MESH_TIMEOUT, name, &Labels::new(), spec)
 }
 
 /// `name#index` for each origin.

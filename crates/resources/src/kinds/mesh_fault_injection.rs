@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    entry::{Described, Entry, InEntry, InRule, Rule},
     int_or_string::{self, IntOrString},
-    target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
+    target_ref::{self, Allowed, Match, TargetRef},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations, duration::GoDuration};
-
-const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
-const TOP_OF_SYSTEM: &[K] =
-    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
-const FROM: &[K] = &[K::Mesh, K::MeshSubset, K::MeshServiceSubset, K::MeshService];
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    duration::GoDuration,
+    policy::{MESH_FAULT_INJECTION, Policy},
+};
 
 /// Aborts, delays and slows down HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,28 +22,11 @@ pub struct MeshFaultInjection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<Entry>,
+    pub from: Vec<Entry<Conf>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<Entry>,
+    pub to: Vec<Entry<Conf>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
-}
-
-/// The faults of requests from or to what a reference names.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Entry {
-    pub target_ref: TargetRef,
-    pub default: Conf,
-}
-
-/// The faults of incoming requests, optionally only of certain clients.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Rule {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub matches: Option<Vec<Match>>,
-    pub default: Conf,
+    pub rules: Vec<Rule<Conf>>,
 }
 
 /// The faults, tried in order.
@@ -92,6 +75,18 @@ pub struct ResponseBandwidth {
     pub limit: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
+}
+
+impl InEntry for Conf {
+    const ENTRY: Described =
+        Described { name: "Entry", about: "The faults of requests from or to what a reference names." };
+}
+
+impl InRule for Conf {
+    const RULE: Described = Described {
+        name: "Rule",
+        about: "The faults of incoming requests, optionally only of certain clients.",
+    };
 }
 
 impl Conf {
@@ -153,9 +148,9 @@ impl MeshFaultInjection {
         let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
         if gateways {
             found.require(self.from.is_empty(), spec.field("from"), checks::MUST_NOT_BE_DEFINED);
-            validate_list(&self.to, &[K::Mesh], &spec.field("to"), found);
+            validate_list(&self.to, Allowed::of(MESH_FAULT_INJECTION.to), &spec.field("to"), found);
         } else {
-            validate_list(&self.from, FROM, &spec.field("from"), found);
+            validate_list(&self.from, Allowed::of(MESH_FAULT_INJECTION.from), &spec.field("from"), found);
             found.require(self.to.is_empty(), spec.field("to"), checks::MUST_NOT_BE_DEFINED);
         }
         for (i, rule) in self.rules.iter().enumerate() {
@@ -167,11 +162,19 @@ impl MeshFaultInjection {
     }
 }
 
-fn validate_list(entries: &[Entry], kinds: &[K], path: &Path, found: &mut Violations) {
+fn validate_list(entries: &[Entry<Conf>], allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
     for (i, entry) in entries.iter().enumerate() {
         let path = path.index(i);
-        entry.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+        entry.target_ref.validate(allowed, &path.field("targetRef"), found);
         entry.default.validate(&path.field("default"), found);
+    }
+}
+
+impl Policy for MeshFaultInjection {
+    type To = Conf;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
     }
 }
 
@@ -182,7 +185,7 @@ impl Schema for MeshFaultInjection {
         let spec = Path::new("spec");
         let allowed = Allowed {
             inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM)
+            ..Allowed::by_role(subject, MESH_FAULT_INJECTION)
         };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);

@@ -8,7 +8,10 @@ use super::{
     mesh_tcp_route::{validate_backends, validate_top_of_route},
     target_ref::{self, Allowed, BackendRef, TargetRef, TargetRefKind as K},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_HTTP_ROUTE, Policy},
+};
 
 mod filter;
 mod matching;
@@ -63,8 +66,8 @@ pub struct RuleConf {
 }
 
 impl ToEntry {
-    fn validate(&self, gateway: bool, kinds: &[K], path: &Path, found: &mut Violations) {
-        self.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+    fn validate(&self, gateway: bool, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
+        self.target_ref.validate(allowed, &path.field("targetRef"), found);
         for (i, rule) in self.rules.iter().enumerate() {
             rule.validate(gateway, &path.field("rules").index(i), found);
         }
@@ -94,6 +97,14 @@ impl Rule {
     }
 }
 
+impl Policy for MeshHTTPRoute {
+    type To = ToEntry;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
 impl Schema for MeshHTTPRoute {
     type Status = NoStatus;
 
@@ -107,10 +118,10 @@ impl Schema for MeshHTTPRoute {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, found);
+        let allowed = validate_top_of_route(MESH_HTTP_ROUTE, self.target_ref.as_ref(), subject, found);
         let gateway = *target_ref::top_kind(self.target_ref.as_ref()) == K::MeshGateway;
         for (i, to) in self.to.iter().enumerate() {
-            to.validate(gateway, kinds, &spec.field("to").index(i), found);
+            to.validate(gateway, allowed, &spec.field("to").index(i), found);
         }
     }
 

@@ -3,8 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::target_ref::{self, Allowed, TargetRef, TargetRefKind as K};
-use crate::{NoStatus, Path, Schema, Subject, Violations};
+use super::{
+    entry::{Described, Entry, InEntry},
+    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_LOAD_BALANCING_STRATEGY, Policy},
+};
 
 mod hashing;
 mod locality;
@@ -18,9 +24,6 @@ pub use locality::{
     ToZoneType,
 };
 
-const TOP: &[K] =
-    &[K::Mesh, K::MeshSubset, K::MeshGateway, K::MeshService, K::MeshServiceSubset, K::Dataplane];
-const TO: &[K] = &[K::Mesh, K::MeshService, K::MeshMultiZoneService, K::MeshHttpRoute];
 const TO_OF_GATEWAY: &[K] = &[K::Mesh, K::MeshService, K::MeshMultiZoneService];
 const ONLY_HASH_POLICIES: &str =
     "field is not allowed when targetRef.kind is MeshHTTPRoute, only hashPolicies is supported";
@@ -32,15 +35,7 @@ pub struct MeshLoadBalancingStrategy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<ToEntry>,
-}
-
-/// The load balancing of traffic to one destination.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ToEntry {
-    pub target_ref: TargetRef,
-    pub default: Conf,
+    pub to: Vec<Entry<Conf>>,
 }
 
 /// Which zones and endpoints are preferred, by which algorithm, and what is hashed.
@@ -53,6 +48,11 @@ pub struct Conf {
     pub load_balancer: Option<LoadBalancer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
+}
+
+impl InEntry for Conf {
+    const ENTRY: Described =
+        Described { name: "ToEntry", about: "The load balancing of traffic to one destination." };
 }
 
 impl Conf {
@@ -94,19 +94,25 @@ impl Conf {
     }
 }
 
-impl ToEntry {
-    fn validate(&self, top: &K, path: &Path, found: &mut Violations) {
-        let allowed = match top {
-            K::MeshGateway if self.default.load_balancer.is_some() => Allowed {
-                kinds: &[K::Mesh],
-                unsupported: Some("value is not supported, only Mesh is allowed if loadBalancer is set"),
-                ..Allowed::default()
-            },
-            K::MeshGateway => Allowed::kinds(TO_OF_GATEWAY),
-            _ => Allowed::kinds(TO),
-        };
-        self.target_ref.validate(allowed, &path.field("targetRef"), found);
-        self.default.validate(&self.target_ref, &path.field("default"), found);
+fn validate_entry(entry: &Entry<Conf>, top: &K, path: &Path, found: &mut Violations) {
+    let allowed = match top {
+        K::MeshGateway if entry.default.load_balancer.is_some() => Allowed {
+            kinds: &[K::Mesh],
+            unsupported: Some("value is not supported, only Mesh is allowed if loadBalancer is set"),
+            ..Allowed::default()
+        },
+        K::MeshGateway => Allowed::kinds(TO_OF_GATEWAY),
+        _ => Allowed::of(MESH_LOAD_BALANCING_STRATEGY.to),
+    };
+    entry.target_ref.validate(allowed, &path.field("targetRef"), found);
+    entry.default.validate(&entry.target_ref, &path.field("default"), found);
+}
+
+impl Policy for MeshLoadBalancingStrategy {
+    type To = Conf;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
     }
 }
 
@@ -115,12 +121,13 @@ impl Schema for MeshLoadBalancingStrategy {
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed = Allowed { gateway_listener_tags: true, ..Allowed::kinds(TOP) };
+        let allowed =
+            Allowed { gateway_listener_tags: true, ..Allowed::at_top(MESH_LOAD_BALANCING_STRATEGY) };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         found.require(!self.to.is_empty(), spec.field("to"), "needs at least one item");
         let top = target_ref::top_kind(self.target_ref.as_ref());
         for (i, to) in self.to.iter().enumerate() {
-            to.validate(top, &spec.field("to").index(i), found);
+            validate_entry(to, top, &spec.field("to").index(i), found);
         }
     }
 

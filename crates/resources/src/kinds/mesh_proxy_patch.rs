@@ -6,21 +6,20 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{
     checks,
     open_enum::open_enum,
-    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+    target_ref::{self, Allowed, TargetRef},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_PROXY_PATCH, Policy},
+};
 
 mod operation;
-
-const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
-const TOP_OF_SYSTEM: &[K] =
-    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
 
 /// Modifications of the configuration of the selected proxies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -183,13 +182,20 @@ impl Modification {
     }
 }
 
+impl Policy for MeshProxyPatch {
+    type To = IgnoredAny;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
 impl Schema for MeshProxyPatch {
     type Status = NoStatus;
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed =
-            Allowed { gateway_listener_tags: false, ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM) };
+        let allowed = Allowed { gateway_listener_tags: false, ..Allowed::by_role(subject, MESH_PROXY_PATCH) };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         let path = spec.field("default").field("appendModifications");
         let modifications = self.default.append_modifications.as_deref().unwrap_or_default();

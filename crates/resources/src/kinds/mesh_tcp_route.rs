@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    entry::{Always, Described, InRule},
     target_ref::{self, Allowed, BackendRef, TargetRef, TargetRefKind as K},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations};
+use crate::{
+    NoStatus, Path, PolicyTraits, Schema, Subject, Violations,
+    policy::{MESH_TCP_ROUTE, Policy},
+};
 
-const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
-const TOP_OF_SYSTEM: &[K] =
-    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
-const TO: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
 const BACKENDS: &[K] =
     &[K::MeshService, K::MeshServiceSubset, K::MeshExternalService, K::MeshMultiZoneService];
 
@@ -32,14 +32,7 @@ pub struct MeshTCPRoute {
 pub struct ToEntry {
     pub target_ref: TargetRef,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
-}
-
-/// What happens to every connection.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Rule {
-    pub default: RuleConf,
+    pub rules: Vec<Always<RuleConf>>,
 }
 
 /// The backends and their weights.
@@ -50,14 +43,20 @@ pub struct RuleConf {
     pub backend_refs: Option<Vec<BackendRef>>,
 }
 
-/// Checks the top-level reference and tells which kinds `to` may name; HTTP and TCP routes agree on both.
+impl InRule for RuleConf {
+    const RULE: Described = Described { name: "Rule", about: "What happens to every connection." };
+}
+
+/// Checks the top-level reference of a route and tells what `to` may name.
 pub(super) fn validate_top_of_route(
+    traits: PolicyTraits,
     top: Option<&TargetRef>,
     subject: Subject<'_>,
     found: &mut Violations,
-) -> &'static [K] {
-    target_ref::validate_top(top, Allowed::by_role(subject, TOP, TOP_OF_SYSTEM), found);
-    if *target_ref::top_kind(top) == K::MeshGateway { &[K::Mesh] } else { TO }
+) -> Allowed<'static> {
+    target_ref::validate_top(top, Allowed::by_role(subject, traits), found);
+    let gateway = *target_ref::top_kind(top) == K::MeshGateway;
+    if gateway { Allowed::kinds(&[K::Mesh]) } else { Allowed::of(traits.to) }
 }
 
 /// Checks the backends of a route's rule.
@@ -68,8 +67,8 @@ pub(super) fn validate_backends(backends: &[BackendRef], path: &Path, found: &mu
 }
 
 impl ToEntry {
-    fn validate(&self, kinds: &[K], path: &Path, found: &mut Violations) {
-        self.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
+    fn validate(&self, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
+        self.target_ref.validate(allowed, &path.field("targetRef"), found);
         let rules = path.field("rules");
         found.require(self.rules.len() <= 1, &rules, "must have at most 1 item");
         for (i, rule) in self.rules.iter().enumerate() {
@@ -78,6 +77,14 @@ impl ToEntry {
             found.require(!backends.is_empty(), &path, checks::MUST_BE_DEFINED);
             validate_backends(backends, &path, found);
         }
+    }
+}
+
+impl Policy for MeshTCPRoute {
+    type To = ToEntry;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
     }
 }
 
@@ -92,9 +99,9 @@ impl Schema for MeshTCPRoute {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let kinds = validate_top_of_route(self.target_ref.as_ref(), subject, found);
+        let allowed = validate_top_of_route(MESH_TCP_ROUTE, self.target_ref.as_ref(), subject, found);
         for (i, to) in self.to.iter().enumerate() {
-            to.validate(kinds, &spec.field("to").index(i), found);
+            to.validate(allowed, &spec.field("to").index(i), found);
         }
     }
 

@@ -5,22 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    entry::{Described, Entry, InEntry, InRule, Rule},
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations, duration::GoDuration};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    duration::GoDuration,
+    policy::{MESH_TIMEOUT, Policy},
+};
 
-const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane, K::MeshService, K::MeshServiceSubset];
-const TOP_OF_SYSTEM: &[K] = &[
-    K::Mesh,
-    K::MeshSubset,
-    K::Dataplane,
-    K::MeshService,
-    K::MeshServiceSubset,
-    K::MeshGateway,
-    K::MeshHttpRoute,
-];
-const TO: &[K] =
-    &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService, K::MeshHttpRoute];
 const TO_OF_ROUTE_OR_GATEWAY: &[K] = &[K::Mesh, K::MeshExternalService];
 const WITH_ROUTE: &str = "can't be specified when top-level TargetRef is referencing MeshHTTPRoute";
 const WITH_SPIFFE_ID: &str = "can't be specified when matches contain spiffeID because this field cannot be \
@@ -33,28 +26,11 @@ pub struct MeshTimeout {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<Entry>,
+    pub to: Vec<Entry<Conf>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<Entry>,
+    pub from: Vec<Entry<Conf>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
-}
-
-/// The timeouts of traffic to or from what a reference names.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Entry {
-    pub target_ref: TargetRef,
-    pub default: Conf,
-}
-
-/// The timeouts of incoming traffic, optionally only of certain clients.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Rule {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub matches: Option<Vec<Match>>,
-    pub default: Conf,
+    pub rules: Vec<Rule<Conf>>,
 }
 
 /// Timeouts; an absent one keeps what a less specific policy says, zero switches it off.
@@ -83,6 +59,18 @@ pub struct Http {
     pub max_connection_duration: Option<GoDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_headers_timeout: Option<GoDuration>,
+}
+
+impl InEntry for Conf {
+    const ENTRY: Described =
+        Described { name: "Entry", about: "The timeouts of traffic to or from what a reference names." };
+}
+
+impl InRule for Conf {
+    const RULE: Described = Described {
+        name: "Rule",
+        about: "The timeouts of incoming traffic, optionally only of certain clients.",
+    };
 }
 
 /// Adds `message` for each field that is given.
@@ -158,34 +146,40 @@ impl MeshTimeout {
             found.require(self.from.is_empty(), spec.field("from"), checks::MUST_NOT_BE_DEFINED);
         } else {
             for (i, from) in self.from.iter().enumerate() {
-                from.validate(&[K::Mesh], top, &spec.field("from").index(i), found);
+                let allowed = Allowed::of(MESH_TIMEOUT.from);
+                validate_entry(from, allowed, top, &spec.field("from").index(i), found);
             }
         }
-        let kinds = if route_or_gateway { TO_OF_ROUTE_OR_GATEWAY } else { TO };
+        let of_route_or_gateway = Allowed::kinds(TO_OF_ROUTE_OR_GATEWAY);
+        let allowed = if route_or_gateway { of_route_or_gateway } else { Allowed::of(MESH_TIMEOUT.to) };
         for (i, to) in self.to.iter().enumerate() {
-            to.validate(kinds, top, &spec.field("to").index(i), found);
+            validate_entry(to, allowed, top, &spec.field("to").index(i), found);
         }
         for (i, rule) in self.rules.iter().enumerate() {
-            rule.validate(top, &spec.field("rules").index(i), found);
+            validate_rule(rule, top, &spec.field("rules").index(i), found);
         }
     }
 }
 
-impl Entry {
-    fn validate(&self, kinds: &[K], top: &K, path: &Path, found: &mut Violations) {
-        self.target_ref.validate(Allowed::kinds(kinds), &path.field("targetRef"), found);
-        self.default.validate(top, &path.field("default"), found);
-    }
+fn validate_entry(entry: &Entry<Conf>, allowed: Allowed<'_>, top: &K, path: &Path, found: &mut Violations) {
+    entry.target_ref.validate(allowed, &path.field("targetRef"), found);
+    entry.default.validate(top, &path.field("default"), found);
 }
 
-impl Rule {
-    fn validate(&self, top: &K, path: &Path, found: &mut Violations) {
-        let matches = self.matches.as_deref().unwrap_or_default();
-        Match::validate_all(matches, &path.field("matches"), found);
-        if matches.iter().any(|matched| matched.spiffe_id.is_some()) {
-            self.default.validate_for_spiffe_id(&path.field("default"), found);
-        }
-        self.default.validate(top, &path.field("default"), found);
+fn validate_rule(rule: &Rule<Conf>, top: &K, path: &Path, found: &mut Violations) {
+    let matches = rule.matches.as_deref().unwrap_or_default();
+    Match::validate_all(matches, &path.field("matches"), found);
+    if matches.iter().any(|matched| matched.spiffe_id.is_some()) {
+        rule.default.validate_for_spiffe_id(&path.field("default"), found);
+    }
+    rule.default.validate(top, &path.field("default"), found);
+}
+
+impl Policy for MeshTimeout {
+    type To = Conf;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
     }
 }
 
@@ -196,7 +190,7 @@ impl Schema for MeshTimeout {
         let spec = Path::new("spec");
         let allowed = Allowed {
             inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::by_role(subject, TOP, TOP_OF_SYSTEM)
+            ..Allowed::by_role(subject, MESH_TIMEOUT)
         };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);

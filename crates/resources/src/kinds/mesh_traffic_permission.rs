@@ -1,17 +1,18 @@
 //! Who may call whom.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     checks,
+    entry::{Always, Described, Entry, InEntry, InRule},
     open_enum::open_enum,
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
-use crate::{NoStatus, Path, Schema, Subject, Violations};
-
-const TOP: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
-const FROM: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_TRAFFIC_PERMISSION, Policy},
+};
 
 /// Allows or denies traffic to the selected proxies by who sends it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,16 +21,9 @@ pub struct MeshTrafficPermission {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<Always<RuleConf>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub from: Vec<FromEntry>,
-}
-
-/// What happens to traffic by the identity in the client's certificate.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Rule {
-    pub default: RuleConf,
+    pub from: Vec<Entry<Conf>>,
 }
 
 /// Lists of clients; `deny` wins over `allow`.
@@ -44,14 +38,6 @@ pub struct RuleConf {
     pub allow: Option<Vec<Match>>,
 }
 
-/// What happens to traffic by the tags of the client.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FromEntry {
-    pub target_ref: TargetRef,
-    pub default: Conf,
-}
-
 /// The decision about one group of clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -63,6 +49,18 @@ pub struct Conf {
 open_enum! {
     /// A shadow denial lets traffic pass and counts it as denied.
     Action { Allow = "Allow", Deny = "Deny", AllowWithShadowDeny = "AllowWithShadowDeny" }
+}
+
+impl InEntry for Conf {
+    const ENTRY: Described =
+        Described { name: "FromEntry", about: "What happens to traffic by the tags of the client." };
+}
+
+impl InRule for RuleConf {
+    const RULE: Described = Described {
+        name: "Rule",
+        about: "What happens to traffic by the identity in the client's certificate.",
+    };
 }
 
 impl RuleConf {
@@ -82,13 +80,21 @@ impl RuleConf {
     }
 }
 
+impl Policy for MeshTrafficPermission {
+    type To = IgnoredAny;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
 impl Schema for MeshTrafficPermission {
     type Status = NoStatus;
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
         let inbound_policy = !self.from.is_empty() || !self.rules.is_empty();
-        let allowed = Allowed { inbound_policy, ..Allowed::kinds(TOP) };
+        let allowed = Allowed { inbound_policy, ..Allowed::at_top(MESH_TRAFFIC_PERMISSION) };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         match (self.from.is_empty(), self.rules.is_empty()) {
             (false, false) => found.add(&spec, "field 'from' must be empty when 'rules' is defined"),
@@ -100,7 +106,11 @@ impl Schema for MeshTrafficPermission {
         }
         for (i, from) in self.from.iter().enumerate() {
             let path = spec.field("from").index(i);
-            from.target_ref.validate(Allowed::kinds(FROM), &path.field("targetRef"), found);
+            from.target_ref.validate(
+                Allowed::of(MESH_TRAFFIC_PERMISSION.from),
+                &path.field("targetRef"),
+                found,
+            );
             let default = path.field("default");
             match &from.default.action {
                 None => found.add(default.field("action"), checks::MUST_BE_DEFINED),

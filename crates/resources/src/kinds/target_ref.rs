@@ -13,7 +13,7 @@ use super::{
     open_enum::open_enum,
     tags::{self, Need},
 };
-use crate::{Path, Subject, Violations, labels};
+use crate::{Path, PolicyTraits, Subject, Violations, labels, policy::Entries};
 
 mod identity;
 
@@ -107,19 +107,22 @@ impl<'a> Allowed<'a> {
         Allowed { kinds, ..Allowed::default() }
     }
 
+    /// In the entries of a policy.
+    pub fn of(entries: Option<Entries>) -> Self {
+        Allowed::kinds(entries.map_or(&[], |entries| entries.targets))
+    }
+
+    /// At the top of a policy, whoever wrote it.
+    pub fn at_top(traits: PolicyTraits) -> Self {
+        Allowed::kinds(traits.top.map_or(&[], |top| top.anybody))
+    }
+
     /// At the top of a policy: only the system may select gateways, and then single listeners of them.
-    pub fn by_role(
-        subject: Subject<'_>,
-        kinds: &'a [TargetRefKind],
-        kinds_of_system: &'a [TargetRefKind],
-    ) -> Self {
+    pub fn by_role(subject: Subject<'_>, traits: PolicyTraits) -> Self {
         // Policies outside Kubernetes namespaces have no role; they come from the system.
         let system = subject.labels.get(labels::POLICY_ROLE).is_none_or(|role| role == "system");
-        Allowed {
-            kinds: if system { kinds_of_system } else { kinds },
-            gateway_listener_tags: system,
-            ..Allowed::default()
-        }
+        let kinds = traits.top.map_or(&[][..], |top| if system { top.system } else { top.anybody });
+        Allowed { kinds, gateway_listener_tags: system, ..Allowed::default() }
     }
 }
 

@@ -17,18 +17,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::Error;
 use crate::{Kind, Resource, labels};
 
-/// Every type that has a KRI, with its short name; also types this control plane does not serve.
-pub const SHORT_NAMES: &[(&str, &str)] = &[
-    ("Mesh", "m"),
-    ("Dataplane", "dp"),
-    ("ZoneIngress", "zi"),
-    ("ZoneEgress", "ze"),
-    ("Zone", "z"),
+/// The short names of types that have KRIs and that this control plane does not serve; those of its own
+/// kinds stand in the table of kinds.
+const UNSERVED: &[(&str, &str)] = &[
     ("MeshGateway", "mgw"),
-    ("MeshService", "msvc"),
-    ("MeshExternalService", "extsvc"),
-    ("MeshMultiZoneService", "mzsvc"),
-    ("HostnameGenerator", "hg"),
     ("MeshIdentity", "mid"),
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
@@ -36,52 +28,62 @@ pub const SHORT_NAMES: &[(&str, &str)] = &[
     ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
     ("MeshCircuitBreaker", "mcb"),
-    ("MeshFaultInjection", "mfi"),
     ("MeshHealthCheck", "mhc"),
-    ("MeshHTTPRoute", "mhttpr"),
-    ("MeshLoadBalancingStrategy", "mlbs"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
-    ("MeshProxyPatch", "mpp"),
     ("MeshRateLimit", "mrl"),
     ("MeshRetry", "mr"),
-    ("MeshTCPRoute", "mtcpr"),
-    ("MeshTimeout", "mt"),
     ("MeshTLS", "mtls"),
     ("MeshTrace", "mtr"),
-    ("MeshTrafficPermission", "mtp"),
 ];
 
-/// The short name of a type that has KRIs; only those of [`SHORT_NAMES`] can be made.
+/// The short name of a type that has KRIs; no other can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShortName(&'static str);
+pub struct ShortName {
+    short: &'static str,
+    /// The short name decides the type, so this changes neither order nor equality.
+    of: Type,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Type {
+    Served(Kind),
+    Unserved(&'static str),
+}
 
 impl ShortName {
     pub fn all() -> impl Iterator<Item = ShortName> {
-        SHORT_NAMES.iter().map(|&(_, short)| ShortName(short))
+        let unserved = UNSERVED.iter().map(|&(name, short)| ShortName { short, of: Type::Unserved(name) });
+        Kind::ALL.iter().filter_map(|&kind| ShortName::of_kind(kind)).chain(unserved)
     }
 
     /// By the type's name. An overview shows a resource, so it has the identifier of that resource.
     pub fn of_type(type_name: &str) -> Option<ShortName> {
         let shown = type_name.strip_suffix("Overview").unwrap_or(type_name);
-        SHORT_NAMES.iter().find(|(name, _)| *name == shown).map(|&(_, short)| ShortName(short))
+        ShortName::all().find(|short| short.type_name() == shown)
     }
 
     pub fn of_kind(kind: Kind) -> Option<ShortName> {
-        ShortName::of_type(kind.name())
+        kind.descriptor().short.map(|short| ShortName { short, of: Type::Served(kind) })
     }
 
     pub fn as_str(self) -> &'static str {
-        self.0
+        self.short
     }
 
     pub fn type_name(self) -> &'static str {
-        SHORT_NAMES.iter().find(|(_, short)| *short == self.0).map_or("", |(name, _)| name)
+        match self.of {
+            Type::Served(kind) => kind.name(),
+            Type::Unserved(name) => name,
+        }
     }
 
     /// `None` for types this control plane does not serve.
     pub fn kind(self) -> Option<Kind> {
-        Kind::by_short(self.0)
+        match self.of {
+            Type::Served(kind) => Some(kind),
+            Type::Unserved(_) => None,
+        }
     }
 }
 
@@ -90,14 +92,14 @@ impl FromStr for ShortName {
 
     fn from_str(short: &str) -> Result<Self, Error> {
         ShortName::all()
-            .find(|known| known.0 == short)
+            .find(|known| known.short == short)
             .ok_or_else(|| Error::UnknownShortName(short.to_owned()))
     }
 }
 
 impl fmt::Display for ShortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.short)
     }
 }
 

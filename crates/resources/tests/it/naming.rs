@@ -7,6 +7,7 @@ mod proxy;
 mod section;
 mod sni;
 mod sni_of_kri;
+mod spiffe;
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@ use crate::{
         checks,
         open_enum::{OpenEnum, open_enum},
     },
+    naming::{SpiffeId, SpiffePrefix},
 };
 
 /// A condition on the client; all parts given must hold.
@@ -62,12 +63,11 @@ impl Match {
         }
         if let Some(SpiffeIdMatch { type_, value }) = &self.spiffe_id {
             let path = path.field("spiffeID");
-            // A prefix that ends in a slash stops at a whole path segment, so it is not an identity itself.
-            let identity = match type_ {
-                MatchType::Prefix => value.strip_suffix('/').unwrap_or(value),
-                _ => value,
+            let invalid = match type_ {
+                MatchType::Prefix => value.parse::<SpiffePrefix>().err(),
+                _ => value.parse::<SpiffeId>().err(),
             };
-            if let Some(reason) = spiffe_id_error(identity) {
+            if let Some(reason) = invalid {
                 found.add(&path, format!("must be a valid Spiffe ID: {reason}"));
             }
             validate_type(type_, type_.as_str(), &path, found);
@@ -92,43 +92,6 @@ fn validate_type<E: OpenEnum>(type_: &E, word: &str, path: &Path, found: &mut Vi
         let supported = E::WORDS.join(", ");
         found.add(path, format!("unrecognized type {word:?}, supported values are: {supported}"));
     }
-}
-
-/// What is wrong with a text as a SPIFFE ID, if anything.
-fn spiffe_id_error(text: &str) -> Option<&'static str> {
-    if text.is_empty() {
-        return Some("cannot be empty");
-    }
-    let Some(rest) = text.strip_prefix("spiffe://") else {
-        return Some("scheme is missing or invalid");
-    };
-    let (trust_domain, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if trust_domain.is_empty() {
-        return Some("trust domain is missing");
-    }
-    let mark = |b: u8| matches!(b, b'.' | b'-' | b'_');
-    if !trust_domain.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || mark(b)) {
-        return Some(
-            "trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores",
-        );
-    }
-    if path.ends_with('/') {
-        return Some("path cannot have a trailing slash");
-    }
-    for segment in path.split('/').skip(1) {
-        if segment.is_empty() {
-            return Some("path cannot contain empty segments");
-        }
-        if segment == "." || segment == ".." {
-            return Some("path cannot contain dot segments");
-        }
-        if !segment.bytes().all(|b| b.is_ascii_alphanumeric() || mark(b)) {
-            return Some(
-                "path segment characters are limited to letters, numbers, dots, dashes, and underscores",
-            );
-        }
-    }
-    None
 }
 
 #[cfg(test)]

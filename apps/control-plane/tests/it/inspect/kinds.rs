@@ -1,0 +1,77 @@
+//! Every kind of policy that has an effect is shown by inspection.
+
+use api::{Inspect, inspect::policies::PoliciesOf};
+use plan::effective::KINDS;
+use resources::{
+    Key, Kind, Resource,
+    policy::{Shown, Side},
+};
+use serde_json::{Value, json};
+
+use super::{Inspected, layout::exclusive};
+use crate::world::{resource, service};
+
+const BACKEND: &str = "kri_msvc_default___backend_80";
+
+fn sample(kind: Kind) -> Resource {
+    let backend = json!({ "kind": "MeshService", "name": "backend" });
+    let to = |rest: Value| {
+        let mut entry = rest;
+        entry["targetRef"] = backend.clone();
+        json!({ "to": [entry] })
+    };
+    let spec = match kind {
+        Kind::MeshHTTPRoute => {
+            let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
+            to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
+        }
+        Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
+        Kind::MeshTimeout => {
+            let mut spec = to(json!({ "default": { "idleTimeout": "7s" } }));
+            spec["rules"] = json!([{ "default": { "idleTimeout": "7s" } }]);
+            spec
+        }
+        Kind::MeshTrafficPermission => {
+            json!({ "from": [{ "targetRef": { "kind": "Mesh" }, "default": { "action": "Allow" } }] })
+        }
+        other => panic!("{other} has an effect: add one here, and see that inspection shows it"),
+    };
+    resource(Key::new(kind, "default", "sample"), &[], spec)
+}
+
+#[tokio::test]
+async fn every_kind_in_effect_is_shown_where_its_row_says() {
+    let inspected = Inspected::new().await;
+    let inbound = json!({ "port": 80, "tags": { "kuma.io/service": "web" } });
+    let networking = json!({ "address": "127.0.0.2", "inbound": [inbound] });
+    let web = Key::new(Kind::Dataplane, "default", "web");
+    let own = [
+        exclusive("STRICT"),
+        service("default", "backend", &[]),
+        resource(web.clone(), &[], json!({ "networking": networking })),
+    ];
+    inspected.world.put(own.into_iter().chain(KINDS.into_iter().map(sample))).await;
+    let ask = async |of: PoliciesOf| {
+        let found = inspected.proxies.policies(&web, &of).await.unwrap();
+        found.policies.into_iter().map(|policy| policy.kind).collect::<Vec<_>>()
+    };
+    let outbound = || PoliciesOf::Outbound(BACKEND.parse().unwrap());
+    let by_side = [
+        (Side::Inbound, ask(PoliciesOf::Inbound("kri_dp_default___web_80".parse().unwrap())).await),
+        (Side::Outbound, ask(outbound()).await),
+        (Side::Proxy, ask(PoliciesOf::Proxy).await),
+    ];
+    let rules = inspected.proxies.rules(&web).await.unwrap();
+    let listed: Vec<&str> = rules.rules.iter().map(|rules| rules.r#type).collect();
+    let routes = inspected.proxies.routes(&web, &BACKEND.parse().unwrap()).await.unwrap();
+    let routes: Vec<&str> = routes.routes.iter().map(|routes| routes.kind).collect();
+    for kind in KINDS {
+        let row = kind.descriptor().policy.unwrap();
+        assert!(listed.contains(&kind.name()), "{kind} is not among the rules: {listed:?}");
+        for (side, shown) in &by_side {
+            assert_eq!(shown.contains(&kind.name()), row.is_about(*side), "{kind}, {side:?}: {shown:?}");
+        }
+        let leads = matches!(row.effect.unwrap().shown, Shown::Routes { .. });
+        assert_eq!(routes.contains(&kind.name()), leads, "{kind} among routes: {routes:?}");
+    }
+}

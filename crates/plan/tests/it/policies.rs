@@ -1,0 +1,103 @@
+//! Every policy kind does to proxies what its row in the table says, and nothing else.
+
+use std::sync::Arc;
+
+use plan::{
+    ProxyPlan,
+    effective::{Applying, Effective, KINDS},
+};
+use resources::{Kind, kinds::mesh_timeout::MeshTimeout, policy::Side};
+use topology::{DestinationId, MeshSnapshot};
+
+use crate::support::{BACKEND, SECURED, mesh, traits, web};
+
+/// A policy that says something on every side that its kind has.
+fn sample(kind: Kind) -> String {
+    let spec = match kind {
+        Kind::MeshFaultInjection => {
+            "{ rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 50 } }] } }] }"
+        }
+        Kind::MeshHTTPRoute => {
+            "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ matches: \
+             [{ path: { type: PathPrefix, value: /v1 } }], default: { filters: [{ type: RequestRedirect, \
+             requestRedirect: { hostname: elsewhere } }] } }] }] }"
+        }
+        Kind::MeshLoadBalancingStrategy => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
+        }
+        Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
+        Kind::MeshTCPRoute => {
+            "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ default: \
+             { backendRefs: [{ kind: MeshService, labels: { team: shop }, port: 9000 }] } }] }] }"
+        }
+        Kind::MeshTimeout => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }], \
+             rules: [{ default: { idleTimeout: 7s } }] }"
+        }
+        Kind::MeshTrafficPermission => {
+            "{ from: [{ targetRef: { kind: Mesh }, default: { action: Allow } }] }"
+        }
+        other => panic!("{other} is a new policy: add one here that changes what a proxy does"),
+    };
+    format!("type: {kind}\nmesh: default\nname: sample\nspec: {spec}\n")
+}
+
+fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
+    let web = web(
+        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]",
+    );
+    let documents: Vec<&str> = [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).collect();
+    mesh(&[&documents[..], &[&web]].concat())
+}
+
+fn planned(policies: &[&str]) -> ProxyPlan {
+    let plan = plan::for_proxy(&world(policies), &traits("web")).unwrap();
+    assert_eq!(plan.problems, Vec::<String>::new());
+    plan
+}
+
+#[test]
+fn a_policy_changes_the_sides_of_a_proxy_that_its_row_says() {
+    let without = planned(&[]);
+    assert_eq!((without.inbounds.len(), without.outbounds.len()), (1, 2), "something can change");
+    for &kind in Kind::POLICIES {
+        let with = planned(&[&sample(kind)]);
+        let row = kind.descriptor().policy.unwrap();
+        let is_about = |side| row.is_about(side);
+        assert_eq!(with.inbounds != without.inbounds, is_about(Side::Inbound), "{kind}: inbounds");
+        let outbound = with.outbounds != without.outbounds || with.backends != without.backends;
+        assert_eq!(outbound, is_about(Side::Outbound), "{kind}: outbounds");
+        assert_eq!(with != without, row.effect.is_some(), "{kind}: anything");
+        assert_eq!(KINDS.contains(&kind), row.effect.is_some(), "{kind}");
+    }
+}
+
+#[test]
+fn proxies_of_the_same_policies_share_what_these_add_up_to() {
+    let mesh = world(&[&sample(Kind::MeshTimeout)]);
+    let [web, backend] =
+        ["web", "backend"].map(|name| Effective::of(&mesh, mesh.dataplanes.get(name).unwrap()));
+    let port = DestinationId::Port("kri_msvc_default_east__backend_http".parse().unwrap());
+    let conf = |effective: &Effective<'_>| effective.conf::<MeshTimeout>(&port).unwrap().unwrap();
+    let (web, backend) = (conf(&web), conf(&backend));
+    assert_eq!(web.conf.idle_timeout.unwrap().to_string(), "7s");
+    assert_eq!(web.merged.origins[0].to_string(), "kri_mt_default___sample_rule_0");
+    assert!(Arc::ptr_eq(&web.conf, &backend.conf) && Arc::ptr_eq(&web.merged, &backend.merged));
+}
+
+#[test]
+fn what_is_in_effect_follows_from_the_policies_that_apply() {
+    let samples: Vec<String> = KINDS.into_iter().map(sample).collect();
+    let mesh = world(&samples.iter().map(String::as_str).collect::<Vec<_>>());
+    let web = mesh.dataplanes.get("web").unwrap();
+    let applying = Applying::of(&mesh, web);
+    let effective = Effective::for_proxy(&mesh, web, applying);
+    for kind in KINDS {
+        assert_eq!(effective.policies(kind), Effective::of(&mesh, web).policies(kind), "{kind}");
+        assert_eq!(effective.policies(kind).len(), 1, "{kind}");
+        assert_eq!(effective.outbound(kind), Effective::of(&mesh, web).outbound(kind), "{kind}");
+    }
+    let none = Effective::for_proxy(&mesh, web, Applying::default());
+    assert!(KINDS.into_iter().all(|kind| none.policies(kind).is_empty()));
+    assert!(KINDS.into_iter().all(|kind| none.outbound(kind).rules.is_empty()));
+}

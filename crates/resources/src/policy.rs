@@ -1,0 +1,226 @@
+//! What every policy answers, one row each.
+//!
+//! A row has no defaults, so the compiler names what a new policy has to answer; everybody who treats
+//! policies by kind (validation, resolving, planning, inspection, the REST API) reads it here.
+
+use serde::de::DeserializeOwned;
+
+use crate::{
+    kind::TypedSpec,
+    kinds::target_ref::{TargetRef, TargetRefKind as K},
+};
+
+/// Everything that is the same for all policies of a kind, and different between kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyTraits {
+    /// What `targetRef` may name; `None` for policies from before `targetRef`.
+    pub top: Option<Targets>,
+    pub to: Option<Entries>,
+    pub from: Option<Entries>,
+    pub rules: Option<Rules>,
+    /// Whether `default` at the top holds a conf for the whole proxy.
+    pub default: bool,
+    /// How confs of several policies become one.
+    pub merge: Shape,
+    /// What it does to proxies; `None` for a policy that is stored and has no effect.
+    pub effect: Option<Effect>,
+}
+
+/// The kinds that `targetRef` at the top may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Targets {
+    pub anybody: &'static [K],
+    /// In policies of the system, which alone may select gateways.
+    pub system: &'static [K],
+}
+
+/// The entries of `to` or `from`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entries {
+    /// The kinds that `targetRef` of an entry may name. Where a policy is about gateways or routes, its
+    /// validation narrows this.
+    pub targets: &'static [K],
+    pub conf: ConfAt,
+}
+
+/// Where an entry keeps its conf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfAt {
+    /// In `default`.
+    Default,
+    /// In its fields beside `targetRef`.
+    Beside,
+}
+
+/// The entries of `rules`, which hold for incoming traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Entries of `from` count as rules without a condition.
+    pub from_counts: bool,
+}
+
+/// What is special about merging the confs of a kind; otherwise objects merge field by field and
+/// everything else replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Shape {
+    /// The list of rules inside a conf. Where each of its entries came from is remembered.
+    pub rules: Option<RuleList>,
+    /// A list of strings; each of its values gets a merged conf of its own.
+    pub grouped: Option<&'static str>,
+}
+
+/// How the `rules` inside confs merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RuleList {
+    /// The list of the highest precedence replaces the others.
+    Replaced,
+    /// Rules that agree in this field merge, and those of the highest precedence come first.
+    ByField(&'static str),
+}
+
+/// What a policy does to proxies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effect {
+    /// Which parts of a proxy it is about; never empty.
+    pub sides: &'static [Side],
+    pub shown: Shown,
+}
+
+/// A part of a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Inbound,
+    Outbound,
+    Proxy,
+}
+
+/// How inspection shows what a policy adds up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// As confs.
+    Confs,
+    /// As who may call.
+    Clients,
+    /// As where traffic goes. `with_matches` if a route is for a part of it.
+    Routes { with_matches: bool },
+}
+
+impl PolicyTraits {
+    /// Whether the policy does something on this side.
+    pub fn is_about(&self, side: Side) -> bool {
+        self.effect.is_some_and(|effect| effect.sides.contains(&side))
+    }
+}
+
+/// The spec of a policy, with the types of its confs.
+pub trait Policy: TypedSpec {
+    /// The conf of an entry of `to`, as it is after merging; [`serde::de::IgnoredAny`] without `to`.
+    type To: DeserializeOwned + Send + Sync + 'static;
+
+    /// `None` where it was left out, which means the whole mesh.
+    fn target_ref(&self) -> Option<&TargetRef>;
+}
+
+const PLAIN: Shape = Shape { rules: None, grouped: None };
+
+const SIDECARS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
+const SIDECARS_AND_GATEWAYS: &[K] =
+    &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
+const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
+const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
+
+pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    from: Some(Entries { targets: CLIENTS, conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: false }),
+    default: false,
+    merge: PLAIN,
+    effect: None,
+};
+
+pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: Shape { rules: Some(RuleList::ByField("matches")), grouped: Some("hostnames") },
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Routes { with_matches: true } }),
+};
+
+pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS_AND_GATEWAYS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries {
+        targets: &[K::Mesh, K::MeshService, K::MeshMultiZoneService, K::MeshHttpRoute],
+        conf: ConfAt::Default,
+    }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: PLAIN,
+    effect: None,
+};
+
+pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: None,
+};
+
+pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: Shape { rules: Some(RuleList::Replaced), grouped: None },
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Routes { with_matches: false } }),
+};
+
+pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
+    top: Some(Targets {
+        anybody: SIDECARS,
+        system: &[
+            K::Mesh,
+            K::MeshSubset,
+            K::MeshService,
+            K::MeshServiceSubset,
+            K::Dataplane,
+            K::MeshGateway,
+            K::MeshHttpRoute,
+        ],
+    }),
+    to: Some(Entries {
+        targets: &[
+            K::Mesh,
+            K::MeshService,
+            K::MeshExternalService,
+            K::MeshMultiZoneService,
+            K::MeshHttpRoute,
+        ],
+        conf: ConfAt::Default,
+    }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
+
+pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS }),
+    to: None,
+    from: Some(Entries { targets: CLIENTS, conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: false }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
+};
+
+pub const VIRTUAL_OUTBOUND: PolicyTraits =
+    PolicyTraits { top: None, to: None, from: None, rules: None, default: false, merge: PLAIN, effect: None };
