@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
-use store::{Dirty, Error, Registrar, Store, Write};
+use store::{Dirty, Registrar, Store, Write};
 use tokio::time::Instant;
 use topology::services::{Desired, Generator, PortConflict, ServiceChange};
 
@@ -119,16 +119,12 @@ impl Services {
         if changes.is_empty() {
             return;
         }
-        let pause = match self.store.write(changes.into_iter().map(write).collect()).await {
-            Ok(_) => INTERVAL,
-            // Another one wrote in between, or the mesh is gone: that is on its way here.
-            Err(
-                Error::Conflict { .. }
-                | Error::AlreadyExists(_)
-                | Error::NotFound(_)
-                | Error::OwnerMissing { .. },
-            ) => INTERVAL,
-            Err(error) => {
+        let outcomes = self.store.write_each(changes.into_iter().map(write).collect()).await;
+        // Another one wrote in between, or the mesh is gone: that is on its way here.
+        let failed = outcomes.into_iter().filter_map(Result::err).find(|error| !error.is_outdated());
+        let pause = match failed {
+            None => INTERVAL,
+            Some(error) => {
                 tracing::warn!(mesh = &**mesh, %error, "services could not be written; this is tried again");
                 PAUSE
             }

@@ -321,6 +321,9 @@ impl<P: Protocol> Session<'_, P> {
 
     /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
     async fn announce(&mut self) {
+        if self.registration.is_announced() {
+            return;
+        }
         self.unannounced = None;
         let needs_secrets = self.current.as_ref().is_none_or(|current| current.secrets.is_some());
         let settled = |kind: Type| {

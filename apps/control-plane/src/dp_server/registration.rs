@@ -107,13 +107,18 @@ impl Registration {
         &self.proxy
     }
 
+    /// Whether there is nothing left to announce.
+    pub fn is_announced(&self) -> bool {
+        self.proxy.own_dataplane.is_none() || self.announced.load(Ordering::Relaxed)
+    }
+
     /// Stores the Dataplane as ready as the proxy says it is; done once, when the proxy listens. Returns
     /// whether that is done.
     pub async fn announce(&self) -> bool {
-        let Some(draft) = &self.proxy.own_dataplane else { return true };
-        if self.announced.swap(true, Ordering::Relaxed) {
+        let Some(draft) = self.proxy.own_dataplane.as_ref().filter(|_| !self.is_announced()) else {
             return true;
-        }
+        };
+        self.announced.store(true, Ordering::Relaxed);
         let put = self.put(draft).await;
         if let Err(refusal) = &put {
             self.announced.store(false, Ordering::Relaxed);

@@ -25,7 +25,7 @@ const BATCH: usize = 256;
 /// How often a batch is written again after somebody else changed a record in between.
 const ATTEMPTS: usize = 10;
 /// How long another control plane's write may take to arrive here.
-const ARRIVAL: Duration = Duration::from_millis(10);
+const ARRIVAL: Duration = Duration::from_secs(5);
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -180,7 +180,6 @@ impl Writer {
                 Ok(snapshot) => batch(snapshot, connections, &without),
                 Err(_) => Batch { taken: unknown(connections), ..Batch::default() },
             };
-            let revision = snapshot.as_ref().map_or(0, |snapshot| snapshot.revision());
             let written = match snapshot {
                 Ok(_) if batch.writes.is_empty() => Ok(()),
                 Ok(_) => self.store.write(batch.writes).await.map(drop),
@@ -198,16 +197,15 @@ impl Writer {
                 }
                 Err(error) => error,
             };
-            let outdated =
-                matches!(error, Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_));
-            if !outdated || attempts == ATTEMPTS {
+            let arrived = match error.is_outdated() && attempts < ATTEMPTS {
+                true => self.store.caught_up(ARRIVAL).await.is_ok(),
+                false => false,
+            };
+            if !arrived {
                 batch.taken.into_iter().for_each(|(connection, taken)| connection.settle(taken));
                 return Err(error);
             }
             attempts += 1;
-            if self.store.snapshot().is_ok_and(|newer| newer.revision() == revision) {
-                tokio::time::sleep(ARRIVAL).await;
-            }
         }
     }
 
