@@ -3,7 +3,14 @@
 //! `kri_<short>_<mesh>_<zone>_<namespace>_<name>_<section>`; fields that do not apply stay empty.
 //! Only the section may contain `_` (`rule_0`), so the first six fields always read back unchanged.
 
-use std::{cmp::Ordering, fmt, ops::Deref, str::FromStr, sync::Arc};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    ops::Deref,
+    str::FromStr,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -99,7 +106,7 @@ impl fmt::Display for ShortName {
 /// The identifier of a resource, or of a section of it: cheap to clone, and to compare with its clones.
 ///
 /// The order is by field; where users see the order, sort by the rendered string.
-#[derive(Debug, Clone, Eq, Hash)]
+#[derive(Debug, Clone, Eq)]
 pub struct Kri(Arc<Fields>);
 
 /// What a KRI consists of.
@@ -170,6 +177,12 @@ impl Deref for Kri {
 impl PartialEq for Kri {
     fn eq(&self, other: &Kri) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for Kri {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 
