@@ -4,6 +4,8 @@ mod permissions;
 
 use std::process::Command;
 
+use anyhow::bail;
+
 use crate::{envoy, prerequisites, run};
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -14,10 +16,18 @@ pub enum What {
     Endpoints,
     /// Resolving permissions of ever more rules.
     Permissions,
+    /// Thousands of simulated proxies, against a server that only pushes bytes.
+    Scale,
 }
 
-pub fn run(what: What) -> anyhow::Result<()> {
+/// Runs a benchmark; `arguments` are for the program that measures, where one takes any.
+pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
     match what {
+        What::Scale => {
+            build(&["kuma-cp", "scale"])?;
+            run::step("at scale", scale(arguments).args(arguments))
+        }
+        _ if !arguments.is_empty() => bail!("only `bench scale` takes arguments, not {arguments:?}"),
         What::Store => {
             prerequisites::install()?;
             build(&["kuma-cp", "e2e"])?;
@@ -44,4 +54,16 @@ fn build(packages: &[&str]) -> anyhow::Result<()> {
 /// The program as it was built: `cargo run` would build it once more, without the others.
 fn measure(program: &str) -> Command {
     Command::new(run::root().join("target/release").join(program))
+}
+
+/// Only a whole run is written to the documentation; a part of it is for who runs it.
+fn scale(arguments: &[String]) -> Command {
+    let root = run::root();
+    let mut command = measure("meshbench");
+    command.arg("run").arg("--cp-bin").arg(root.join("target/release/kuma-cp"));
+    command.arg("--json").arg(root.join("target/meshbench.json"));
+    if arguments.is_empty() {
+        command.arg("--page").arg(root.join("docs/reference/benchmarks-scale.md"));
+    }
+    command
 }

@@ -34,7 +34,12 @@ enum Command {
     /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
     Envoy,
     /// Measure, and write the results to docs/reference.
-    Bench { what: bench::What },
+    Bench {
+        what: bench::What,
+        /// For the program that measures: `bench scale --cell 100x100 --workload W1,W2`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 #[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
@@ -45,7 +50,7 @@ fn main() -> ExitCode {
         Command::Gen => test::generate(),
         Command::Demo(options) => demo::run(&options),
         Command::Envoy => envoy::print(),
-        Command::Bench { what } => bench::run(what),
+        Command::Bench { what, arguments } => bench::run(what, &arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

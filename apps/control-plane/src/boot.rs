@@ -19,7 +19,6 @@ use store::{
     Registrar, Store,
     registrar::{Mode as RegistrarMode, Setup},
 };
-use tokio::sync::Semaphore;
 
 use self::ports::Ports;
 use crate::{
@@ -39,10 +38,6 @@ const DRAIN: Duration = Duration::from_secs(15);
 
 /// An address in use, say, becomes free; what is really wrong need not be said often.
 const SECOND_TRY_AFTER: Duration = Duration::from_secs(30);
-/// How many proxies are let in at the same time when many come at once.
-const ADMITTED_AT_ONCE: usize = 16;
-/// How long a stream or a bootstrap may take to begin.
-const STREAM_START: Duration = Duration::from_secs(60);
 
 /// The version of Kuma whose behaviour is spoken.
 const BASED_ON_KUMA: &str = "2.14.3";
@@ -79,13 +74,13 @@ pub async fn start(config: Config) -> Result<Running> {
     let registrar = Arc::new(registrar(&config, store.clone())?);
     defaults::create(&registrar, &config, now).await?;
 
-    let Ports { http, https, diagnostics, proxies } = Ports::bind(&config).await?;
+    let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+    let Ports { http, https, diagnostics, proxies } = Ports::bind(&config, &metrics).await?;
     let certificate = match &https {
         Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
         None => None,
     };
 
-    let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
     insights::start(store.clone(), serves_all_proxies(&config), &shutdown).await?;
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
@@ -173,7 +168,7 @@ fn dp_context(
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
         second_try_after: SECOND_TRY_AFTER,
         instance_id,
-        admission: Semaphore::new(ADMITTED_AT_ONCE),
+        admission: ports::admission(&config.dp_server.limits, listener, shutdown),
         shutdown: shutdown.clone(),
     }
 }
@@ -189,8 +184,7 @@ fn serve_proxies(
     context.push.start(&shutdown);
     mesh_services::start(context.registrar.clone(), config, &shutdown);
     let addr = listener.addr();
-    // A stream is one request that never ends, so only its beginning is timed.
-    let limits = Limits { request: STREAM_START, ..limits(config) };
+    let limits = ports::proxy_limits(config);
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr
 }

@@ -6,6 +6,7 @@
 
 mod check;
 mod document;
+mod dp_server;
 pub mod known;
 mod nearest;
 pub mod print;
@@ -24,9 +25,10 @@ use runtime::{
     tls::MinVersion,
 };
 
+pub use self::dp_server::{DpLimits, DpServer};
 use self::{
     section::section,
-    setting::{AuthnType, DpAuthnType, Environment, Mode, Password, PostgresTls, StoreType},
+    setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType},
 };
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -235,15 +237,6 @@ section! {
 }
 
 section! {
-    /// What proxies connect to.
-    pub struct DpServer {
-        /// Where proxies ask for their bootstrap and connect for their configuration, always with TLS.
-        port: u16 = 5678, "port", "KUMA_DP_SERVER_PORT";
-        section authn: DpAuthn, "authn";
-    }
-}
-
-section! {
     /// What a proxy's first configuration says.
     pub struct BootstrapServer {
         section params: BootstrapParams, "params";
@@ -278,46 +271,6 @@ section! {
         /// How long a service without any Dataplane is kept.
         deletion_grace_period: GoDuration = GoDuration::from_secs(3600), "deletionGracePeriod",
             "KUMA_MESH_SERVICE_DELETION_GRACE_PERIOD";
-    }
-}
-
-section! {
-    /// How proxies prove who they are.
-    pub struct DpAuthn {
-        section dp_proxy: DpProxy, "dpProxy";
-        section zone_proxy: ZoneProxy, "zoneProxy";
-    }
-}
-
-section! {
-    /// Proxies of workloads.
-    pub struct DpProxy {
-        /// `dpToken`: with a dataplane token, which is also the default. `none`: they are believed.
-        kind: DpAuthnType = DpAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE";
-        section dp_token: DpToken, "dpToken";
-    }
-}
-
-section! {
-    /// Dataplane tokens.
-    pub struct DpToken {
-        /// Whether this control plane issues dataplane tokens.
-        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_ENABLE_ISSUER";
-    }
-}
-
-section! {
-    /// Proxies of zones.
-    pub struct ZoneProxy {
-        section zone_token: ZoneTokens, "zoneToken";
-    }
-}
-
-section! {
-    /// Zone tokens.
-    pub struct ZoneTokens {
-        /// Whether this control plane issues zone tokens.
-        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER";
     }
 }
 

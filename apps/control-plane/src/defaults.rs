@@ -20,7 +20,10 @@ use resources::{
     },
 };
 use serde_json::{Value, json};
-use store::{Registrar, Snapshot};
+use store::{
+    Registrar, Snapshot,
+    registrar::{Companion, Companions},
+};
 
 use crate::config::Config;
 
@@ -30,26 +33,39 @@ const CLUSTER_ID: &str = "kuma-cluster-id";
 const ADMIN_TOKEN: &str = "admin-user-token";
 const ADMIN_TOKEN_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The resources that come with a new mesh: default policies and the key of its dataplane tokens.
-pub fn companions() -> Result<store::registrar::Companions> {
+/// The resources that come with a mesh: default policies and, last, the key of its dataplane tokens. A
+/// mesh with a key has been given everything; what an operator has deleted since stays away.
+pub fn companions() -> Result<Companions> {
     let sidecars = spec(Kind::MeshTimeout, sidecar_timeouts())?;
     let gateways = spec(Kind::MeshTimeout, gateway_timeouts())?;
-    Ok(Box::new(move |mesh: &Draft| {
+    Ok(Box::new(move |mesh: &Draft, snapshot: &Snapshot| {
         let name = &*mesh.key.name;
+        let purpose = Purpose::Dataplane { mesh: name };
+        if !lacks_signing_key(snapshot, purpose) {
+            return Vec::new();
+        }
         let mut made = Vec::new();
         if mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(Kind::MeshTimeout.name())) {
             for (prefix, spec) in [("mesh-timeout-all", &sidecars), ("mesh-gateways-timeout-all", &gateways)]
             {
                 let key = Key::new(Kind::MeshTimeout, name, &format!("{prefix}-{name}"));
-                made.push(Draft::new(key, spec.clone()));
+                made.push(Companion::Known(Draft::new(key, spec.clone())));
             }
         }
-        let unavailable =
-            |error| store::Error::Unavailable(format!("cannot make the key of dataplane tokens: {error}"));
-        let pair = KeyPair::generate().map_err(unavailable)?;
-        made.push(signing_key::draft(Purpose::Dataplane { mesh: name }, FIRST_KID, &pair));
-        Ok(made)
+        made.push(Companion::Secret { key: purpose.key(FIRST_KID), make: dataplane_signing_key });
+        made
     }))
+}
+
+fn dataplane_signing_key(key: &Key) -> Result<Draft, store::Error> {
+    let pair = KeyPair::generate().map_err(|error| {
+        store::Error::Unavailable(format!("cannot make the key of dataplane tokens: {error}"))
+    })?;
+    Ok(signing_key::draft(Purpose::Dataplane { mesh: &key.mesh }, FIRST_KID, &pair))
+}
+
+fn lacks_signing_key(snapshot: &Snapshot, purpose: Purpose<'_>) -> bool {
+    matches!(signing_key::latest(snapshot, purpose), Err(identity::Error::NoSigningKey(_)))
 }
 
 /// Creates what a control plane needs and does not have.
@@ -66,15 +82,20 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
     if config.api_server.authn.tokens.bootstrap_admin_token {
         admin_token(registrar, now).await.context("cannot create the administrator's token")?;
     }
-    let snapshot = registrar.store().snapshot()?;
-    // Kuma's rule: an operator who deleted `default` and has other meshes does not want it back.
-    let first_start = snapshot.count(Kind::Mesh, None) == 0;
-    if first_start && !config.defaults.skip_mesh_creation && !config.federated() {
-        let mesh = spec(Kind::Mesh, json!({ "meshServices": { "mode": "Exclusive" } }))?;
-        let draft = Draft::new(Key::global(Kind::Mesh, "default"), mesh);
-        ensure_exist(registrar, vec![draft]).await.context("cannot create the mesh \"default\"")?;
+    // A federated zone gets its meshes, and all that belongs to them, from the global control plane.
+    if config.federated() {
+        return Ok(());
     }
-    Ok(())
+    let snapshot = registrar.store().snapshot()?;
+    let stored = snapshot.of_kind(Kind::Mesh);
+    let mut meshes: Vec<Draft> = stored.map(|mesh| Draft::new(mesh.key.clone(), mesh.spec.clone())).collect();
+    // Kuma's rule: an operator who deleted `default` and has other meshes does not want it back.
+    if meshes.is_empty() && !config.defaults.skip_mesh_creation {
+        let mesh = spec(Kind::Mesh, json!({ "meshServices": { "mode": "Exclusive" } }))?;
+        meshes.push(Draft::new(Key::global(Kind::Mesh, "default"), mesh));
+    }
+    // Meshes that are stored are here for what they may lack: whoever made one may have ended too early.
+    ensure_exist(registrar, meshes).await.context("cannot create the mesh \"default\", or what a mesh lacks")
 }
 
 /// The id all control planes on one store share, once one of them has written it.
@@ -99,9 +120,7 @@ fn signing_keys(registrar: &Registrar, config: &Config) -> Result<Vec<Draft>> {
     if !config.federated() {
         purposes.push(Purpose::Zone);
     }
-    let missing = purposes.into_iter().filter(|purpose| {
-        matches!(signing_key::latest(&snapshot, *purpose), Err(identity::Error::NoSigningKey(_)))
-    });
+    let missing = purposes.into_iter().filter(|purpose| lacks_signing_key(&snapshot, *purpose));
     missing.map(|purpose| Ok(signing_key::draft(purpose, FIRST_KID, &KeyPair::generate()?))).collect()
 }
 
@@ -197,6 +216,21 @@ mod tests {
         fn changes(&self) -> Changes {
             self.view.1.subscribe()
         }
+
+        async fn latest(&self) -> Result<u64, Error> {
+            self.shared.latest().await
+        }
+    }
+
+    fn setup() -> Setup {
+        Setup {
+            mode: Mode::Global,
+            read_only: false,
+            disable_origin_label_validation: false,
+            unsafe_delete: false,
+            companions: companions().unwrap(),
+            now: Timestamp::now,
+        }
     }
 
     #[tokio::test]
@@ -206,19 +240,33 @@ mod tests {
         let draft = Draft::new(Key::global(Kind::Config, CLUSTER_ID), theirs.into());
         let view = Arc::new((Mutex::new(shared.snapshot().unwrap()), Feed::new(0)));
         let store: Arc<dyn Store> = Arc::new(Late { shared, view });
-        let setup = || Setup {
-            mode: Mode::Global,
-            read_only: false,
-            disable_origin_label_validation: false,
-            unsafe_delete: false,
-            companions: companions().unwrap(),
-            now: Timestamp::now,
-        };
         // The other control plane writes; this one has not heard of it when it tries.
         Registrar::new(store.clone(), setup()).ensure(vec![draft.clone()]).await.unwrap();
         let ours = StoredConfig { config: "ours".to_owned() };
         let draft = Draft::new(draft.key, ours.into());
         ensure_exist(&Registrar::new(store.clone(), setup()), vec![draft]).await.unwrap();
         assert_eq!(cluster_id(&store.snapshot().unwrap()), "theirs");
+    }
+    #[tokio::test]
+    async fn a_start_completes_meshes_and_brings_nothing_back_that_was_deleted() {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let registrar = Registrar::new(store.clone(), setup());
+        let config = Config::default();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        let policies = || store.snapshot().unwrap().count(Kind::MeshTimeout, Some("default"));
+        let signing_key = Purpose::Dataplane { mesh: "default" }.key(FIRST_KID);
+        assert_eq!(policies(), 2);
+
+        let policy = Key::new(Kind::MeshTimeout, "default", "mesh-timeout-all-default");
+        let delete = |key: &Key| vec![Write::Delete { key: key.clone(), expected: None }];
+        store.write(delete(&policy)).await.unwrap();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        assert_eq!(policies(), 1, "the mesh has its key: somebody has deleted the policy");
+
+        // The key comes last, so a mesh without one has been left alone half made.
+        store.write(delete(&signing_key)).await.unwrap();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        assert_eq!(policies(), 2);
+        assert!(store.snapshot().unwrap().get(&signing_key).is_some());
     }
 }

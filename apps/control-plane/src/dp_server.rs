@@ -1,5 +1,6 @@
 //! What proxies connect to: `/bootstrap` and `/drain` for agents, discovery for Envoy, on one port with TLS.
 
+pub mod admission;
 pub mod ads;
 pub mod bootstrap;
 pub mod drain;
@@ -19,12 +20,14 @@ use axum::{
 use identity::certificate::Facts;
 use runtime::Shutdown;
 use store::Registrar;
-use tokio::sync::Semaphore;
 
+use self::admission::Admission;
 use crate::{insights, push::Push};
 
 /// A Dataplane is small; whoever sends more wants something else.
 const MAX_BOOTSTRAP: usize = 1 << 20;
+/// Two names and a token.
+const MAX_DRAIN: usize = 64 << 10;
 
 /// What every proxy's request may need.
 pub struct Context {
@@ -41,8 +44,8 @@ pub struct Context {
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
     pub second_try_after: Duration,
     pub instance_id: String,
-    /// How many proxies may be let in at the same time.
-    pub admission: Semaphore,
+    /// Who is let in, and how many at a time.
+    pub admission: Arc<Admission>,
     pub shutdown: Shutdown,
 }
 
@@ -95,7 +98,7 @@ pub fn router(context: Arc<Context>) -> Router {
     let service = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
     Router::new()
         .route("/bootstrap", post(bootstrap::answer).layer(DefaultBodyLimit::max(MAX_BOOTSTRAP)))
-        .route("/drain", post(drain::answer))
+        .route("/drain", post(drain::answer).layer(DefaultBodyLimit::max(MAX_DRAIN)))
         .route(&format!("{service}/DeltaAggregatedResources"), any(ads::delta))
         .route(&format!("{service}/StreamAggregatedResources"), any(ads::state_of_the_world))
         .with_state(context)

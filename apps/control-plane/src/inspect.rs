@@ -69,8 +69,11 @@ pub async fn ensure_authority(registrar: &Registrar, now: Timestamp) -> anyhow::
 
 /// How the admin interface of a proxy at `address` proves itself, and to whom it answers. The same for
 /// the same proxy on every control plane; it takes a signature, so callers keep it.
-pub fn admin_tls(snapshot: &Snapshot, proxy: &Key, address: &str) -> anyhow::Result<AdminTls> {
-    let authority = AdminAuthority::load(snapshot, Timestamp::now())?;
+pub fn admin_tls(
+    authority: &AdminAuthority,
+    proxy: &Key,
+    address: &str,
+) -> Result<AdminTls, identity::Error> {
     let pair = authority.server(proxy, &[address.to_owned()])?;
     Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate() })
 }
@@ -336,7 +339,9 @@ fn configuration(
     let plan = plan::for_proxy(mesh, traits);
     let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
     if let Some(admin) = &mut plan.admin {
-        admin.tls = admin_tls(snapshot, proxy, &admin.address.to_string()).ok().map(Arc::new);
+        let authority = AdminAuthority::load(snapshot, Timestamp::now());
+        let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
+        admin.tls = tls.ok().map(Arc::new);
     }
     // An encoder of its own: looking must not change what is counted and remembered for proxies.
     let target = envoy::Encoder::default().lower(&plan);
@@ -344,7 +349,7 @@ fn configuration(
     for kind in xds::Type::ALL {
         let mut resources = Map::new();
         for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
-            let shown = envoy::json::to_json(kind.url(), &resource.body);
+            let shown = envoy::json::to_json(kind.url(), &resource.body());
             let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
             resources.insert(resource.name.to_string(), shown);
         }

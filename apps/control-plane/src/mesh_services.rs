@@ -1,185 +1,167 @@
 //! Writes the MeshServices that Dataplanes ask for, and what is known about them.
 //!
-//! What to write is decided by [`topology::services`]; this loop asks when something changed that
-//! services are made from, writes the answer, and asks again until nothing is left to write. Control
-//! planes on one store may all do it: who comes second finds its version outdated and looks again.
+//! What to write is decided by [`topology::services`]: one generator for each mesh follows the changes. This
+//! loop feeds them and writes their answers: the first at once, then at most one batch in an interval while
+//! changes keep coming. Control planes on one store may all do it: who comes second finds its version
+//! outdated, and asks again when the other one's write has arrived.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
-use store::{Dirty, Error, Registrar, Snapshot, Write};
-use topology::services::{self, MeshView, Observed, ServiceChange, Vips};
+use store::{Dirty, Error, Registrar, Store, Write};
+use tokio::time::Instant;
+use topology::services::{Desired, Generator, PortConflict, ServiceChange};
 
-use crate::config::Config;
+use crate::{
+    config::Config,
+    following::{Follow, Meshes},
+};
 
-/// The kinds that services are made from, besides what is observed about proxies.
-const SOURCES: [Kind; 5] =
-    [Kind::Mesh, Kind::Dataplane, Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
+/// The kinds of a mesh that services are made from.
+const SOURCES: [Kind; 5] = [
+    Kind::Dataplane,
+    Kind::DataplaneInsight,
+    Kind::MeshService,
+    Kind::MeshExternalService,
+    Kind::MeshMultiZoneService,
+];
+/// How long to leave a mesh alone after its services were written: a thousand proxies that connect at once
+/// are a few batches, not a thousand.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-struct Generator {
-    registrar: Arc<Registrar>,
+/// The services of every mesh.
+struct Services {
+    store: Arc<dyn Store>,
     zone: String,
     grace_period: Duration,
-    vips: HashMap<Arc<str>, Vips>,
-    /// What the insights of each mesh said when its services were last looked at; most of what is
-    /// written in an insight does not concern services.
-    observed: HashMap<Arc<str>, HashMap<Arc<str>, Observed>>,
-    /// What was said about each mesh's conflicts, so that it is not said again.
-    conflicts: HashMap<Arc<str>, BTreeSet<String>>,
-    /// When to look again at meshes in which something happens by and by.
-    deadlines: HashMap<Arc<str>, Timestamp>,
+    meshes: Meshes<Followed>,
+}
+
+/// The services of a mesh, and when to look at them.
+struct Followed {
+    generator: Generator,
+    /// When something happens though nothing changes.
+    deadline: Option<Timestamp>,
+    /// Not before then.
+    rested: Instant,
 }
 
 /// Starts the loop.
 pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
-    let grace_period = config.mesh_service.deletion_grace_period.to_std().unwrap_or_default();
-    let mut generator = Generator {
+    let mut services = Services {
+        store: registrar.store().clone(),
         zone: config.multizone.zone.name.clone(),
-        registrar,
-        grace_period,
-        vips: HashMap::new(),
-        observed: HashMap::new(),
-        conflicts: HashMap::new(),
-        deadlines: HashMap::new(),
+        grace_period: config.mesh_service.deletion_grace_period.to_std().unwrap_or_default(),
+        meshes: Meshes::default(),
     };
     let ending = shutdown.clone();
     shutdown.spawn(async move {
         tokio::select! {
-            () = generator.run() => {}
+            () = services.run() => {}
             () = ending.begun() => {}
         }
     });
 }
 
-impl Generator {
+impl Services {
     async fn run(&mut self) {
-        let mut changes = self.registrar.store().changes();
-        let mut meshes = self.all_meshes().await;
+        let mut changes = self.store.changes();
+        self.fold(Dirty::Everything);
         loop {
-            for mesh in &meshes {
-                match self.settle(mesh).await {
-                    Some(deadline) => self.deadlines.insert(mesh.clone(), deadline),
-                    None => self.deadlines.remove(mesh),
-                };
-            }
-            let look_again = self.deadlines.values().min().copied();
-            meshes = tokio::select! {
+            let next = self.next();
+            tokio::select! {
                 dirty = changes.next() => match dirty {
-                    Some(dirty) => self.meshes_of(dirty).await,
+                    Some(dirty) => self.fold(dirty),
                     None => return,
                 },
-                () = until(look_again) => {
-                    self.deadlines.clear();
-                    self.all_meshes().await
-                }
-            };
-        }
-    }
-
-    /// Writes until nothing is left to write; returns when to look again.
-    async fn settle(&mut self, mesh: &Arc<str>) -> Option<Timestamp> {
-        loop {
-            let store = self.registrar.store().clone();
-            let Ok(snapshot) = store.snapshot() else {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            };
-            let now = Timestamp::now();
-            let Some(desired) = self.desired(&snapshot, mesh, now) else {
-                // The mesh is gone, and its addresses with it.
-                self.vips.remove(mesh);
-                self.observed.remove(mesh);
-                self.conflicts.remove(mesh);
-                return None;
-            };
-            let batch: Vec<Write> = desired.changes.into_iter().map(write).collect();
-            if batch.is_empty() {
-                return desired.look_again;
-            }
-            match store.write(batch).await {
-                // Somebody wrote in between, here or on another control plane: look again.
-                Ok(_) | Err(Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_)) => {}
-                Err(error) => {
-                    tracing::warn!(mesh = &**mesh, %error, "services could not be written");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
-            if store.snapshot().is_ok_and(|newer| newer.revision() == snapshot.revision()) {
-                // The other one's write is on its way here.
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                () = tokio::time::sleep(PAUSE), if self.meshes.behind() => self.fold(Dirty::Everything),
+                mesh = at(next) => self.settle(&mesh).await,
             }
         }
     }
 
-    fn desired(&mut self, snapshot: &Snapshot, mesh: &Arc<str>, now: Timestamp) -> Option<services::Desired> {
-        let list = |kind: Kind| -> Vec<Arc<Resource>> { snapshot.in_mesh(kind, mesh).cloned().collect() };
-        let insights = list(Kind::DataplaneInsight);
-        let observed = insights.iter().map(|insight| (insight.key.name.clone(), Observed::of(insight)));
-        self.observed.insert(mesh.clone(), observed.collect());
-        let view = MeshView {
-            zone: &self.zone,
-            mesh: snapshot.get(&Key::global(Kind::Mesh, mesh))?,
-            dataplanes: &list(Kind::Dataplane),
-            insights: &insights,
-            services: &list(Kind::MeshService),
-            external_services: &list(Kind::MeshExternalService),
-            multi_zone_services: &list(Kind::MeshMultiZoneService),
-            deletion_grace_period: self.grace_period,
-        };
-        let desired = services::desired(&view, self.vips.entry(mesh.clone()).or_default(), now);
-        let said = self.conflicts.remove(mesh).unwrap_or_default();
-        let texts = desired.conflicts.iter().map(|conflict| {
-            format!(
-                "the Dataplanes {:?} have other ports than the service {:?} they belong to: nobody can reach those",
-                conflict.dataplanes, conflict.service
-            )
+    /// The mesh to look at next, and when.
+    fn next(&self) -> Option<(Instant, Arc<str>)> {
+        let due = |(mesh, followed): (&Arc<str>, &Followed)| Some((followed.due()?, mesh.clone()));
+        self.meshes.iter().filter_map(due).min()
+    }
+
+    /// Feeds what changed to the generators.
+    fn fold(&mut self, dirty: Dirty) {
+        let (zone, grace_period) = (&self.zone, self.grace_period);
+        self.meshes.fold(self.store.as_ref(), dirty, |snapshot, mesh, before| {
+            let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
+            let mut generator = match before {
+                Some(followed) => followed.generator.anew(),
+                None => Generator::new(zone, grace_period),
+            };
+            let own = snapshot.get(&Key::global(Kind::Mesh, mesh));
+            for resource in
+                own.into_iter().chain(SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh)))
+            {
+                generator.apply(&resource.key, Some(resource.clone()));
+            }
+            Followed { generator, deadline: None, rested }
         });
-        let texts: BTreeSet<String> = texts.collect();
-        // Said once, not every time something else changes.
-        for text in texts.difference(&said) {
-            tracing::warn!(mesh = &**mesh, "{text}");
-        }
-        if !texts.is_empty() {
-            self.conflicts.insert(mesh.clone(), texts);
-        }
-        Some(desired)
     }
 
-    async fn all_meshes(&self) -> BTreeSet<Arc<str>> {
-        loop {
-            if let Ok(snapshot) = self.registrar.store().snapshot() {
-                return snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
+    /// Writes what a mesh needs. It stays due until the store has it: the write comes back as a change, and
+    /// what another control plane wrote meanwhile, too.
+    async fn settle(&mut self, mesh: &Arc<str>) {
+        let Some(followed) = self.meshes.get_mut(mesh) else { return };
+        let Desired { changes, conflicts, look_again } = followed.generator.desired(Timestamp::now());
+        conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
+        followed.deadline = look_again;
+        if changes.is_empty() {
+            return;
+        }
+        let pause = match self.store.write(changes.into_iter().map(write).collect()).await {
+            Ok(_) => INTERVAL,
+            // Another one wrote in between, or the mesh is gone: that is on its way here.
+            Err(
+                Error::Conflict { .. }
+                | Error::AlreadyExists(_)
+                | Error::NotFound(_)
+                | Error::OwnerMissing { .. },
+            ) => INTERVAL,
+            Err(error) => {
+                tracing::warn!(mesh = &**mesh, %error, "services could not be written; this is tried again");
+                PAUSE
             }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    async fn meshes_of(&self, dirty: Dirty) -> BTreeSet<Arc<str>> {
-        let (Dirty::Keys(keys), Ok(snapshot)) = (dirty, self.registrar.store().snapshot()) else {
-            return self.all_meshes().await;
         };
-        keys.into_iter()
-            .filter(|key| match key.kind {
-                Kind::DataplaneInsight => self.observes_anew(&snapshot, key),
-                kind => SOURCES.contains(&kind),
-            })
-            .map(|key| if key.kind == Kind::Mesh { key.name } else { key.mesh })
-            .collect()
+        followed.rested = Instant::now() + pause;
     }
+}
 
-    /// Whether an insight says something else to services than when they were last looked at.
-    fn observes_anew(&self, snapshot: &Snapshot, key: &Key) -> bool {
-        let before = self.observed.get(&key.mesh).and_then(|mesh| mesh.get(&key.name));
-        snapshot.get(key).map(|insight| Observed::of(insight)).as_ref() != before
+impl Follow for Followed {
+    fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
+        self.generator.apply(key, resource.cloned());
+        self.generator.is_dirty()
     }
+}
+
+impl Followed {
+    /// When to look at the mesh again; `None` when nothing is to be done.
+    fn due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let deadline = self.deadline.map(|deadline| {
+            now + Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default()
+        });
+        let due = if self.generator.is_dirty() { Some(now) } else { deadline };
+        due.map(|due| due.max(self.rested))
+    }
+}
+
+fn warn_of(mesh: &str, PortConflict { service, dataplanes }: &PortConflict) {
+    tracing::warn!(
+        mesh,
+        "the Dataplanes {dataplanes:?} have other ports than the service {service:?} they belong to: those ports \
+         cannot be reached"
+    );
 }
 
 fn write(change: ServiceChange) -> Write {
@@ -190,12 +172,12 @@ fn write(change: ServiceChange) -> Write {
     }
 }
 
-/// Waits until a moment; forever without one.
-async fn until(moment: Option<Timestamp>) {
-    match moment {
-        Some(moment) => {
-            let wait = Duration::try_from(moment.duration_since(Timestamp::now())).unwrap_or_default();
-            tokio::time::sleep(wait).await;
+/// Waits for a mesh's turn; forever without one.
+async fn at(next: Option<(Instant, Arc<str>)>) -> Arc<str> {
+    match next {
+        Some((at, mesh)) => {
+            tokio::time::sleep_until(at).await;
+            mesh
         }
         None => std::future::pending().await,
     }

@@ -12,11 +12,10 @@ use std::{
     },
 };
 
-use bytes::Bytes;
-use plan::ProxyPlan;
+use plan::{Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, ProxyPlan, SecretNames};
 use resources::naming::Direction;
 use topology::Endpoints;
-use xds::{Encoded, Target, Type};
+use xds::{Encoded, Layer, Target, Type};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
@@ -47,41 +46,76 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let mut target = Target::default();
-        let secrets = plan.secrets.as_ref();
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
+        let (mut own, mut shared) = (Layer::default(), Layer::default());
+        self.put_own(&mut own, mesh, inbounds, secrets.as_ref());
+        self.put_interfaces(&mut own, passthrough, admin.as_ref());
+        self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
+        Target { own, shared: Arc::new(shared) }
+    }
+
+    /// What only this proxy has, except secrets, which the caller inserts.
+    pub fn lower_own(&self, plan: &Own) -> Layer {
+        let mut layer = Layer::default();
+        self.put_own(&mut layer, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
+        self.put_interfaces(&mut layer, &plan.passthrough, plan.admin.as_ref());
+        layer
+    }
+
+    /// What all proxies of a class have.
+    pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
+        let mut layer = Layer::default();
+        let Outgoing { mesh, outbounds, backends, secrets, .. } = plan;
+        self.put_outgoing(&mut layer, mesh, outbounds, backends, secrets.as_ref());
+        layer
+    }
+
+    fn put_own(&self, layer: &mut Layer, mesh: &str, inbounds: &[Inbound], secrets: Option<&SecretNames>) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
-        for inbound in plan.inbounds.iter().rev() {
-            self.put(&mut target, &InboundListener { mesh: &plan.mesh, secrets, inbound });
-            self.put(&mut target, &InboundCluster::of(inbound));
+        for inbound in inbounds.iter().rev() {
+            self.put(layer, &InboundListener { mesh, secrets, inbound });
+            self.put(layer, &InboundCluster::of(inbound));
         }
-        for outbound in &plan.outbounds {
-            self.put(&mut target, &OutboundListener::of(outbound));
+    }
+
+    fn put_outgoing(
+        &self,
+        layer: &mut Layer,
+        mesh: &str,
+        outbounds: &[Outbound],
+        backends: &[Backend],
+        secrets: Option<&SecretNames>,
+    ) {
+        for outbound in outbounds {
+            self.put(layer, &OutboundListener::of(outbound));
         }
-        for backend in &plan.backends {
+        for backend in backends {
             if let Some(external) = &backend.external {
-                self.put(&mut target, &ExternalCluster::of(backend, external));
+                self.put(layer, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(&plan.mesh, backend, secrets);
-                self.put(&mut target, &cluster);
-                self.put(&mut target, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
+                let cluster = MeshCluster::of(mesh, backend, secrets);
+                self.put(layer, &cluster);
+                self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }
         }
-        for passthrough in &plan.passthrough {
-            self.put(&mut target, &PassthroughListener(passthrough));
+    }
+
+    fn put_interfaces(&self, layer: &mut Layer, passthrough: &[Passthrough], admin: Option<&Admin>) {
+        for passthrough in passthrough {
+            self.put(layer, &PassthroughListener(passthrough));
             if passthrough.allowed {
-                self.put(&mut target, &PassthroughCluster(passthrough));
+                self.put(layer, &PassthroughCluster(passthrough));
             } else if passthrough.direction == Direction::Inbound {
-                self.put(&mut target, &RefusalCluster::of(&passthrough.names));
+                self.put(layer, &RefusalCluster::of(&passthrough.names));
             }
         }
-        if let Some(admin) = &plan.admin {
-            self.put(&mut target, &AdminListener(admin));
-            self.put(&mut target, &AdminCluster::of(admin));
+        if let Some(admin) = admin {
+            self.put(layer, &AdminListener(admin));
+            self.put(layer, &AdminCluster::of(admin));
             if admin.readiness_port != 0 {
-                self.put(&mut target, &ReadinessCluster::of(admin));
+                self.put(layer, &ReadinessCluster::of(admin));
             }
         }
-        target
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.
@@ -91,12 +125,12 @@ impl Encoder {
 
     /// A certificate with its key, both in PEM. Secrets are never remembered.
     pub fn secret(&self, name: &str, chain_pem: &str, key_pem: &str) -> Arc<Encoded> {
-        self.finish(Type::Secret, name, secret::certificate(name, chain_pem, key_pem))
+        self.finish(Type::Secret, name, &secret::certificate(name, chain_pem, key_pem))
     }
 
     /// Certificates of authorities, in PEM.
     pub fn authorities(&self, name: &str, roots_pem: &str) -> Arc<Encoded> {
-        self.finish(Type::Secret, name, secret::authorities(name, roots_pem))
+        self.finish(Type::Secret, name, &secret::authorities(name, roots_pem))
     }
 
     /// How many resources of a type were encoded since the beginning, for proving that cost follows change.
@@ -109,8 +143,8 @@ impl Encoder {
         self.memo().resources.len()
     }
 
-    fn put<P: Part>(&self, target: &mut Target, part: &P) {
-        target.insert(P::TYPE, self.resource(part));
+    fn put<P: Part>(&self, layer: &mut Layer, part: &P) {
+        layer.insert(P::TYPE, self.resource(part));
     }
 
     fn resource<P: Part>(&self, part: &P) -> Arc<Encoded> {
@@ -119,16 +153,16 @@ impl Encoder {
             return known;
         }
         // Encoded without the lock: at worst two threads do the same work, and the bytes are equal.
-        let fresh = self.finish(P::TYPE, part.name(), part.encode());
+        let fresh = self.finish(P::TYPE, part.name(), &part.encode());
         let mut memo = self.memo();
         memo.resources.insert(fingerprint, Arc::downgrade(&fresh));
         memo.sweep();
         fresh
     }
 
-    fn finish(&self, kind: Type, name: &str, body: Vec<u8>) -> Arc<Encoded> {
+    fn finish(&self, kind: Type, name: &str, body: &[u8]) -> Arc<Encoded> {
         self.encoded[kind as usize].fetch_add(1, Ordering::Relaxed);
-        Arc::new(Encoded { name: name.into(), version: xxh3_128(&body), body: Bytes::from(body) })
+        Arc::new(Encoded::new(kind, name, xxh3_128(body), body))
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {

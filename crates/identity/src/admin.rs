@@ -5,13 +5,16 @@
 //! shows a client certificate. Both are a function of the authority and the name alone, so that
 //! restarting the control plane changes nothing at any proxy.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use aws_lc_rs::rsa::KeySize;
 use jiff::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose};
 use resources::{
-    Draft, Key, Kind,
+    Draft, Key, Kind, Resource,
     kinds::secret::{GlobalSecret, SecretBytes},
 };
 use rustls_pki_types::CertificateDer;
@@ -57,6 +60,26 @@ pub struct AdminAuthority {
 impl fmt::Debug for AdminAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminAuthority(*****)")
+    }
+}
+
+/// The authority as it is stored. It is read when the secret has changed and not for every certificate.
+#[derive(Debug, Default)]
+pub struct Stored(Mutex<Option<(Arc<Resource>, Arc<AdminAuthority>)>>);
+
+impl Stored {
+    pub fn load(&self, snapshot: &Snapshot, now: Timestamp) -> Result<Arc<AdminAuthority>, Error> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = snapshot.get(&secret());
+        if let (Some((read, authority)), Some(stored)) = (&*kept, stored)
+            && Arc::ptr_eq(read, stored)
+            && authority.signer.check_time(now).is_ok()
+        {
+            return Ok(authority.clone());
+        }
+        let authority = Arc::new(AdminAuthority::load(snapshot, now)?);
+        *kept = stored.map(|stored| (stored.clone(), authority.clone()));
+        Ok(authority)
     }
 }
 

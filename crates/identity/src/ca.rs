@@ -37,6 +37,8 @@ pub struct Authority {
     backend: Arc<str>,
     lifetime: Duration,
     signer: Signer,
+    /// Of the signer, which does not change.
+    fingerprint: [u8; 32],
 }
 
 impl fmt::Debug for Authority {
@@ -64,7 +66,8 @@ impl Authority {
         };
         let lifetime = lifetime(found).map_err(refused)?;
         let signer = read(snapshot, mesh, found, now).map_err(refused)?;
-        Ok(Authority { mesh: mesh.into(), backend: backend.into(), lifetime, signer })
+        let fingerprint = signer.fingerprint();
+        Ok(Authority { mesh: mesh.into(), backend: backend.into(), lifetime, signer, fingerprint })
     }
 
     pub fn mesh(&self) -> &Arc<str> {
@@ -86,8 +89,8 @@ impl Authority {
     }
 
     /// Tells authorities apart that had the same name at different times.
-    pub(crate) fn fingerprint(&self) -> [u8; 32] {
-        self.signer.fingerprint()
+    pub(crate) fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     pub(crate) fn signer(&self) -> &Signer {

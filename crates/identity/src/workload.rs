@@ -33,6 +33,12 @@ pub struct Certificate {
     /// PEM: the proxy's own, then intermediate authorities; the root is in the trust bundle.
     pub chain: String,
     key: String,
+    pub facts: Facts,
+}
+
+/// What a certificate says, without its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
     /// The URIs it holds.
     pub names: Vec<String>,
     pub issued_at: Timestamp,
@@ -51,12 +57,7 @@ impl Certificate {
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate")
-            .field("names", &self.names)
-            .field("issued_at", &self.issued_at)
-            .field("expires", &self.expires)
-            .field("backend", &self.backend)
-            .finish_non_exhaustive()
+        f.debug_struct("Certificate").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
@@ -103,13 +104,12 @@ pub fn issue(
         not_after: end,
     });
     let pair = pair.map_err(refused)?;
-    Ok(Certificate {
-        chain: pair.certificate,
-        key: pair.key,
+    let facts = Facts {
         names: names.to_vec(),
         issued_at,
         expires: end.min(authority.expires()),
         backend: authority.backend().clone(),
-        authority: authority.fingerprint(),
-    })
+        authority: *authority.fingerprint(),
+    };
+    Ok(Certificate { chain: pair.certificate, key: pair.key, facts })
 }

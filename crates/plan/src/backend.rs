@@ -10,7 +10,7 @@ use resources::{
 };
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
-use crate::{ConnectionTimeouts, Context, External, effective, external};
+use crate::{ConnectionTimeouts, Context, Dependency, External, effective, external};
 
 /// A destination that the proxy sends traffic to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,13 +32,11 @@ pub(crate) struct Backends<'a> {
     context: &'a Context<'a>,
     /// With the reason where a destination cannot be offered.
     found: BTreeMap<DestinationId, Result<Backend, String>>,
-    /// Which destination some reference means depends on what others there are.
-    pub choosing: bool,
 }
 
 impl<'a> Backends<'a> {
     pub fn none(context: &'a Context<'a>) -> Backends<'a> {
-        Backends { context, found: BTreeMap::new(), choosing: false }
+        Backends { context, found: BTreeMap::new() }
     }
 
     pub fn all(self) -> Vec<Backend> {
@@ -48,7 +46,10 @@ impl<'a> Backends<'a> {
     /// The backend of a destination; the error is the reason why it cannot be offered.
     pub fn lead_to(&mut self, destination: &Destination) -> Result<&Backend, String> {
         let context = self.context;
-        let found = self.found.entry(destination.id.clone()).or_insert_with(|| plan(context, destination));
+        let found = self.found.entry(destination.id.clone()).or_insert_with(|| {
+            context.reads.note(Dependency::Destination(destination.id.clone()));
+            plan(context, destination)
+        });
         found.as_ref().map_err(Clone::clone)
     }
 
@@ -68,15 +69,19 @@ impl<'a> Backends<'a> {
         let snapshot = self.context.snapshot;
         let section = reference.section_name.as_deref().filter(|section| !section.is_empty());
         let labels = reference.labels.as_ref().filter(|labels| !labels.is_empty());
-        self.choosing |= labels.is_some() || (section.is_none() && reference.port.is_none());
+        let reads = self.context.reads;
         let found = match labels {
-            Some(labels) => snapshot.labelled(kind, labels).find_map(|ports| {
-                let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
-                wanted(ports.collect(), section, reference.port)
-            }),
+            Some(labels) => {
+                reads.note(Dependency::Labelled(kind, labels.clone()));
+                snapshot.labelled(kind, labels).find_map(|ports| {
+                    let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
+                    wanted(ports.collect(), section, reference.port)
+                })
+            }
             None => {
                 let service = Place::of(rule).kri_of(kind, &reference.target_ref());
                 service.and_then(|service| {
+                    reads.note(Dependency::Resource(service.clone()));
                     wanted(effective::ports(snapshot, &service).collect(), section, reference.port)
                 })
             }
@@ -118,7 +123,7 @@ fn section_of(destination: &Destination) -> &str {
 
 fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, String> {
     let endpoints = context.snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
-    let external = external::plan(destination, &endpoints, context.traits)?;
+    let external = external::plan(destination, &endpoints, context.class.system_ca_path.as_deref())?;
     let (cluster, cluster_stats) = context.names.backend(destination);
     Ok(Backend {
         destination: destination.id.clone(),
@@ -128,7 +133,7 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         tls: destination.tls.clone(),
         external,
         endpoints,
-        ipv6: context.traits.ipv6,
+        ipv6: context.class.ipv6,
         timeouts: context.timeouts.destination(&destination.id).connection,
     })
 }

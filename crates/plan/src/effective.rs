@@ -1,29 +1,24 @@
 //! Which policies are in effect for one proxy, and what they add up to.
 //!
 //! Planning and inspection ask here and nowhere else, so that what an operator is shown is what the
-//! proxy does. Policies are selected, ordered and merged once per proxy; an inbound or a destination then
-//! only looks up its part.
+//! proxy does. Policies are selected and ordered once per proxy ([`Applying`]); what they say about
+//! destinations is resolved when somebody asks, and an inbound or a destination then only looks up its part.
 //!
 //! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
 //! stored and have no effect; of them only [`selected`] tells.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{
-    Destinations, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRule, ResourceRules, Selector,
-};
+use policy::{Destinations, InboundRule, Merged, Permissions, Policy, ResourceRule, ResourceRules, Selector};
 use resources::{
     Kind, Labels, PolicyTraits, Resource,
-    kinds::{
-        dataplane::Inbound,
-        target_ref::{TargetRef, TargetRefKind},
-    },
+    kinds::{dataplane::Inbound, target_ref::TargetRefKind},
     labels,
     naming::Kri,
     policy::{self as row, Shape, Side},
 };
 use serde::de::DeserializeOwned;
-use topology::{Destination, DestinationId, MeshSnapshot, PolicyChange};
+use topology::{Destination, DestinationId, MeshSnapshot};
 
 /// The kinds of policies that have an effect, in the order of the table of kinds.
 pub const KINDS: [Kind; with_effect().1] = {
@@ -51,35 +46,53 @@ const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
     (kinds, count)
 }
 
-/// The policies that apply to a proxy or to a part of it, by kind in the order of [`KINDS`], lowest
-/// precedence first.
-pub type Applying = [Vec<Arc<Policy>>; KINDS.len()];
+/// The policies that select one proxy, of the kinds that have an effect, lowest precedence first.
+#[derive(Debug, Clone, Default)]
+pub struct Applying([Vec<Arc<Policy>>; KINDS.len()]);
 
-/// The policies that apply to the proxy of a Dataplane.
-pub fn applying(snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
-    applying_with(&Routes::of(snapshot), snapshot, dataplane)
+impl Applying {
+    pub fn of(snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
+        let candidates: Vec<&Arc<Policy>> = snapshot.candidates(dataplane).collect();
+        let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
+        // A policy may select "the proxies that this route selects", which is old and rare.
+        let routes: Vec<Arc<Resource>> = match candidates.iter().any(by_route) {
+            true => snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect(),
+            false => Vec::new(),
+        };
+        let selector = Selector { routes: &routes, ..Selector::default() };
+        Applying(KINDS.map(|kind| {
+            let of_kind = candidates.iter().copied().filter(|policy| policy.resource.kind() == kind);
+            selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
+        }))
+    }
+
+    /// The policies of a kind; none of a kind without an effect.
+    pub fn of_kind(&self, kind: Kind) -> &[Arc<Policy>] {
+        let at = KINDS.iter().position(|known| *known == kind);
+        at.and_then(|at| self.0.get(at)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Those that say something about what the proxy calls.
+    #[must_use]
+    pub fn about_calls(mut self) -> Applying {
+        self.0.iter_mut().for_each(|of_kind| of_kind.retain(|policy| !policy.view.to.is_empty()));
+        self
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.0.iter().flatten()
+    }
 }
 
-fn applying_with(routes: &Routes, snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
-    let selector = routes.selector();
-    KINDS.map(|kind| selector.for_proxy(snapshot.viewed(kind), dataplane).into_iter().cloned().collect())
-}
-
-/// The policies in effect for one proxy.
+/// The policies in effect for one proxy, or for all proxies that the same policies select.
 #[derive(Debug)]
 pub struct Effective<'a> {
     snapshot: &'a MeshSnapshot,
-    dataplane: &'a Resource,
-    routes: Routes,
-    kinds: [OfKind; KINDS.len()],
-}
-
-/// The policies of one kind that apply, lowest precedence first.
-#[derive(Debug)]
-struct OfKind {
-    policies: Vec<Arc<Policy>>,
-    merge: Shape,
-    outbound: ResourceRules,
+    /// `None` where it is asked for a class of proxies, which have no inbounds in common.
+    dataplane: Option<&'a Resource>,
+    applying: Applying,
+    routes: OnceCell<Routes>,
+    outbound: [OnceCell<ResourceRules>; KINDS.len()],
 }
 
 /// What policies add up to for one destination: a conf, and where it came from. Proxies that are selected
@@ -91,64 +104,44 @@ pub struct Found<C> {
 }
 
 impl<'a> Effective<'a> {
-    /// What is in effect for the proxy of a Dataplane.
     pub fn of(snapshot: &'a MeshSnapshot, dataplane: &'a Resource) -> Effective<'a> {
-        let routes = Routes::of(snapshot);
-        let applying = applying_with(&routes, snapshot, dataplane);
-        Effective::with_routes(snapshot, dataplane, routes, applying)
+        Effective::for_proxy(snapshot, dataplane, Applying::of(snapshot, dataplane))
     }
 
-    /// As [`Effective::of`], where it is known which policies apply.
-    pub fn from_policies(
+    pub fn for_proxy(
         snapshot: &'a MeshSnapshot,
         dataplane: &'a Resource,
         applying: Applying,
     ) -> Effective<'a> {
-        Effective::with_routes(snapshot, dataplane, Routes::of(snapshot), applying)
+        Effective { dataplane: Some(dataplane), ..Effective::for_class(snapshot, applying) }
     }
 
-    fn with_routes(
-        snapshot: &'a MeshSnapshot,
-        dataplane: &'a Resource,
-        routes: Routes,
-        applying: Applying,
-    ) -> Effective<'a> {
-        let known = Known { snapshot, routes: &routes };
-        let mut kinds = KINDS.into_iter();
-        let kinds = applying.map(|policies| {
-            let traits = kinds.next().and_then(|kind| kind.descriptor().policy);
-            let merge = traits.map(|traits| traits.merge).unwrap_or_default();
-            let outbound = match traits {
-                Some(traits) if traits.is_about(Side::Outbound) => {
-                    policy::outbound::resolve(policies.iter().map(|policy| &policy.view), &known, merge)
-                }
-                _ => ResourceRules::NONE,
-            };
-            OfKind { policies, merge, outbound }
-        });
-        Effective { snapshot, dataplane, routes, kinds }
+    pub fn for_class(snapshot: &'a MeshSnapshot, applying: Applying) -> Effective<'a> {
+        let (routes, outbound) = (OnceCell::new(), Default::default());
+        Effective { snapshot, dataplane: None, applying, routes, outbound }
     }
 
     /// The policies of a kind that apply to the proxy or to a part of it, lowest precedence first.
     pub fn policies(&self, kind: Kind) -> &[Arc<Policy>] {
-        self.kind(kind).map_or(&[], |of_kind| &of_kind.policies)
+        self.applying.of_kind(kind)
     }
 
     /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
     /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
-        let selector = self.routes.selector();
-        let policies = self.policies(kind).iter();
-        let applying =
-            policies.filter(|policy| selector.selects_inbound(&policy.resource, self.dataplane, inbound));
+        let Some(dataplane) = self.dataplane else { return Vec::new() };
+        let selector = self.selector(kind);
+        let policies = self.applying.of_kind(kind).iter();
+        let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
         policy::inbound::rules(applying.map(|policy| &policy.view))
     }
 
     /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         self.snapshot.mtls.as_ref()?;
-        let policies = self.policies(Kind::MeshTrafficPermission).iter().map(|policy| &policy.resource);
-        Some(policy::permission::resolve(policies, self.dataplane, inbound, &self.routes.selector()))
+        let kind = Kind::MeshTrafficPermission;
+        let policies = self.applying.of_kind(kind).iter().map(|policy| &policy.resource);
+        Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))
     }
 
     /// What the policies of a kind say about a destination; `None` where they say nothing. The error says
@@ -176,30 +169,56 @@ impl<'a> Effective<'a> {
     /// [`ResourceRules::for_destination`] or [`ResourceRules::for_route`].
     pub fn outbound(&self, kind: Kind) -> &ResourceRules {
         static NONE: ResourceRules = ResourceRules::NONE;
-        self.kind(kind).map_or(&NONE, |of_kind| &of_kind.outbound)
+        let Some(at) = KINDS.iter().position(|known| *known == kind) else { return &NONE };
+        if !kind.descriptor().policy.is_some_and(|traits| traits.is_about(Side::Outbound)) {
+            return &NONE;
+        }
+        self.outbound[at].get_or_init(|| {
+            let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
+            let known = Known { snapshot: self.snapshot, routes: self.routes() };
+            policy::outbound::resolve(views, &known, shape(kind))
+        })
     }
 
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
     pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
-        let OfKind { policies, merge, .. } = self.kind(kind)?;
-        policy::outbound::for_service(policies.iter().map(|policy| &policy.view), service, *merge)
+        let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
+        policy::outbound::for_service(views, service, shape(kind))
     }
 
     /// The conf of a kind for the proxy as a whole.
     pub fn proxy(&self, kind: Kind) -> Option<Arc<Merged>> {
-        let OfKind { policies, merge, .. } = self.kind(kind)?;
-        let confs: Vec<_> = policies.iter().filter_map(|policy| policy.view.default.clone()).collect();
-        policy::conf::merged(&confs, *merge).first().cloned()
+        let confs = self.applying.of_kind(kind).iter().filter_map(|policy| policy.view.default.clone());
+        policy::conf::merged(&confs.collect::<Vec<_>>(), shape(kind)).first().cloned()
     }
 
     /// A MeshHTTPRoute of the mesh, which confs may be for.
     pub fn route(&self, kri: &Kri) -> Option<&Arc<Resource>> {
-        self.routes.find(kri)
+        self.routes().find(kri)
     }
 
-    fn kind(&self, kind: Kind) -> Option<&OfKind> {
-        KINDS.iter().position(|known| *known == kind).and_then(|at| self.kinds.get(at))
+    /// Whether what the policies say depends on which MeshHTTPRoutes there are.
+    pub fn refers_to_routes(&self) -> bool {
+        self.applying.iter().any(|policy| policy.view.refers_to_routes())
     }
+
+    fn routes(&self) -> &Routes {
+        self.routes.get_or_init(|| Routes::of(self.snapshot))
+    }
+
+    /// Knows the routes if a policy of the kind selects by one.
+    fn selector(&self, kind: Kind) -> Selector<'_> {
+        let by_route = |policy: &Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
+        match self.applying.of_kind(kind).iter().any(by_route) {
+            true => self.routes().selector(),
+            false => Selector::default(),
+        }
+    }
+}
+
+/// How the confs of a kind merge.
+fn shape(kind: Kind) -> Shape {
+    kind.descriptor().policy.map(|traits| traits.merge).unwrap_or_default()
 }
 
 fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<Found<P::To>>, String> {
@@ -214,51 +233,13 @@ fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Res
 pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Arc<Resource>> {
     let routes = Routes::of(snapshot);
     let selector = routes.selector();
-    let dataplanes = snapshot.dataplanes.values();
-    dataplanes.filter(|dataplane| selector.selects(policy, dataplane)).collect()
-}
-
-/// Which proxies must look again because policies changed.
-///
-/// This is the other side of [`Effective`]: a policy matters to the proxies it selects, and a route also
-/// to those whose policies speak of routes.
-#[derive(Debug)]
-pub struct Concern<'a> {
-    /// The changed policies as they were and as they are, and those that speak of changed routes.
-    policies: Vec<&'a Arc<Policy>>,
-    everyone: bool,
-}
-
-impl<'a> Concern<'a> {
-    /// `snapshot` is the mesh after the changes.
-    pub fn of(snapshot: &'a MeshSnapshot, changes: &'a [PolicyChange]) -> Concern<'a> {
-        let versions = changes.iter().flat_map(PolicyChange::versions);
-        let mut policies: Vec<_> =
-            versions.filter(|policy| KINDS.contains(&policy.resource.kind())).collect();
-        if policies.iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {
-            let all = KINDS.into_iter().flat_map(|kind| snapshot.viewed(kind));
-            policies.extend(all.filter(|policy| speaks_of_routes(&policy.view)));
-        }
-        // A policy with a route at its top selects whom that route selects, which may have been others a
-        // moment ago. This way of writing is old and rare: everybody looks again.
-        let everyone = policies.iter().any(|policy| is_route(&policy.view.top));
-        Concern { policies, everyone }
-    }
-
-    /// Whether the changes can mean anything to the proxy with this Dataplane.
-    pub fn reaches(&self, dataplane: &Resource) -> bool {
-        // None of them has a route at its top, so routes need not be known.
-        let selector = Selector::default();
-        self.everyone || self.policies.iter().any(|policy| selector.selects(&policy.resource, dataplane))
-    }
-}
-
-fn speaks_of_routes(policy: &PolicyView) -> bool {
-    is_route(&policy.top) || policy.to.iter().any(|entry| is_route(&entry.target))
-}
-
-fn is_route(reference: &TargetRef) -> bool {
-    reference.kind == TargetRefKind::MeshHttpRoute
+    let known = snapshot.policies.get(&policy.key);
+    let candidates = known.and_then(|known| snapshot.selections.dataplanes(&known.view));
+    let dataplanes: Vec<&Arc<Resource>> = match candidates {
+        Some(names) => names.into_iter().filter_map(|name| snapshot.dataplanes.get(name)).collect(),
+        None => snapshot.dataplanes.values().collect(),
+    };
+    dataplanes.into_iter().filter(|dataplane| selector.selects(policy, dataplane)).collect()
 }
 
 /// The MeshHTTPRoutes of a mesh, which policies refer to.

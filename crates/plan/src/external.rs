@@ -6,8 +6,6 @@ use resources::kinds::mesh_external_service::{
 };
 use topology::{Destination, Endpoints};
 
-use crate::ProxyTraits;
-
 /// What lies outside the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct External {
@@ -68,25 +66,29 @@ pub enum TlsVersion {
 pub(crate) fn plan(
     destination: &Destination,
     endpoints: &Endpoints,
-    traits: &ProxyTraits,
+    system_ca_path: Option<&str>,
 ) -> Result<Option<External>, String> {
     let Some(external) = &destination.external else { return Ok(None) };
     let tls = match &external.tls {
-        Some(tls) if tls.enabled => Some(originate(tls, endpoints, traits)?),
+        Some(tls) if tls.enabled => Some(originate(tls, endpoints, system_ca_path)?),
         _ => None,
     };
     Ok(Some(External { tls }))
 }
 
-fn originate(tls: &service::Tls, endpoints: &Endpoints, traits: &ProxyTraits) -> Result<ExternalTls, String> {
+fn originate(
+    tls: &service::Tls,
+    endpoints: &Endpoints,
+    system_ca_path: Option<&str>,
+) -> Result<ExternalTls, String> {
     let secured = Verification::default();
     let verification = tls.verification.as_ref().unwrap_or(&secured);
     let skips_authority = matches!(verification.mode, VerificationMode::SkipCa | VerificationMode::SkipAll);
     let skips_names = skips_authority || matches!(verification.mode, VerificationMode::SkipSan);
-    let authorities = match (&verification.ca_cert, &traits.system_ca_path) {
+    let authorities = match (&verification.ca_cert, system_ca_path) {
         _ if skips_authority => ExternalAuthorities::Anyone,
         (Some(given), _) => ExternalAuthorities::Pem(pem("caCert", given)?),
-        (None, Some(path)) => ExternalAuthorities::File(path.clone()),
+        (None, Some(path)) => ExternalAuthorities::File(path.to_owned()),
         (None, None) => {
             return Err(
                 "its certificate cannot be verified: the proxy found no authorities on its machine; \

@@ -13,12 +13,12 @@ use resources::{
 };
 use topology::{MtlsMode, Protocol};
 
-use crate::{ClientTimeouts, Context, Inbound, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
+use crate::{ClientTimeouts, Inbound, OwnContext, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
 
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
 
-pub(crate) fn plan(context: &Context<'_>, problems: &mut Vec<String>) -> Vec<Inbound> {
+pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Inbound> {
     let mut planned: Vec<Inbound> = Vec::new();
     let mut taken = BTreeSet::new();
     let mut listeners = BTreeSet::new();
@@ -55,7 +55,7 @@ pub(crate) fn plan(context: &Context<'_>, problems: &mut Vec<String>) -> Vec<Inb
 }
 
 fn one(
-    context: &Context<'_>,
+    context: &OwnContext<'_>,
     spec: &dataplane::Inbound,
     whose: &str,
     problems: &mut Vec<String>,
@@ -106,7 +106,7 @@ fn one(
     })
 }
 
-pub(crate) fn server_tls(context: &Context<'_>) -> ServerTls {
+pub(crate) fn server_tls(context: &OwnContext<'_>) -> ServerTls {
     match context.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
         None => ServerTls::Off,
         Some(MtlsMode::Strict) => ServerTls::Strict,

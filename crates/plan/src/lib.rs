@@ -10,33 +10,47 @@
 //! Invariant: this crate has never heard of Envoy.
 
 mod backend;
+pub mod class;
 pub mod effective;
 mod external;
 mod inbound;
 pub mod known;
 pub mod names;
 mod outbound;
+pub mod reads;
 mod route;
 mod system;
 mod timeouts;
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use resources::{
-    Resource, Spec,
-    kinds::dataplane::Networking,
+    Resource,
+    kinds::{
+        dataplane::{Dataplane, Networking},
+        mesh::Mesh,
+    },
     naming::{Direction, SectionName},
 };
 use topology::{DestinationId, MeshSnapshot, Protocol};
 
 use backend::Backends;
+use reads::Recorder;
 use timeouts::OutboundTimeouts;
 
 pub use backend::Backend;
-pub use effective::Effective;
+pub use class::{Calls, Class};
+pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use reads::{Dependency, Reads};
 pub use route::{Action, Change, Route, Routing, Share, is_http};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
@@ -92,17 +106,41 @@ pub struct ProxyPlan {
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
-    /// Which destination is meant somewhere depends on what others there are: it is asked for by labels,
-    /// or by the name of a service that has one port.
-    pub choosing: bool,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<String>,
 }
 
-impl ProxyPlan {
-    /// Everything the proxy sends traffic to.
-    pub fn destinations(&self) -> impl Iterator<Item = &DestinationId> {
-        self.backends.iter().map(|backend| &backend.destination)
+/// What a proxy does that no other proxy does: accept traffic, and offer its own interfaces.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Own {
+    pub mesh: Arc<str>,
+    pub inbounds: Vec<Inbound>,
+    pub passthrough: Vec<Passthrough>,
+    pub admin: Option<Admin>,
+    /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
+    pub secrets: Option<SecretNames>,
+    pub problems: Vec<String>,
+}
+
+/// What all proxies of a class do: offer destinations to their applications.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    pub mesh: Arc<str>,
+    pub outbounds: Vec<Outbound>,
+    /// Every destination that outbounds and their routes lead to, each once.
+    pub backends: Vec<Backend>,
+    pub secrets: Option<SecretNames>,
+    pub problems: Vec<String>,
+    /// What of the mesh all this was made from.
+    pub reads: Reads,
+}
+
+impl Outgoing {
+    /// The addresses at which something is offered.
+    pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u16)> {
+        let of_outbound = |outbound: &Outbound| (outbound.address, outbound.port);
+        let first = self.outbounds.iter().map(of_outbound);
+        first.chain(self.outbounds.iter().flat_map(|outbound| outbound.also_at.iter().copied()))
     }
 }
 
@@ -205,53 +243,103 @@ impl fmt::Debug for AdminTls {
     }
 }
 
-/// What planning looks at, gathered once.
-struct Context<'a> {
+/// What planning a proxy's own part looks at, gathered once.
+struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
-    mesh: Option<&'a resources::kinds::mesh::Mesh>,
+    mesh: Option<&'a Mesh>,
     traits: &'a ProxyTraits,
-    dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
+}
+
+/// What planning a class's outbounds looks at, gathered once.
+struct Context<'a> {
+    snapshot: &'a MeshSnapshot,
+    mesh: Option<&'a Mesh>,
+    class: &'a Class,
+    names: Names,
+    effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
+    reads: &'a Recorder,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
 pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyPlan, Error> {
-    let missing = || (traits.mesh.clone(), traits.name.clone());
-    let found = snapshot.dataplanes.get(&traits.name).map(|dataplane| (dataplane, &dataplane.spec));
-    let Some((dataplane, Spec::Dataplane(spec))) = found else {
-        let (mesh, name) = missing();
-        return Err(Error::NoDataplane { mesh, name });
+    let dataplane = dataplane(snapshot, traits)?;
+    let applying = Applying::of(snapshot, dataplane);
+    let own = own(snapshot, traits, &applying)?;
+    let class = Class::of(traits, dataplane, Calls::of(dataplane), applying);
+    let outgoing = outgoing(snapshot, &class);
+    let outgoing = match clash(&own, &outgoing) {
+        taken if taken.is_empty() => outgoing,
+        taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Some(networking) = &spec.networking else {
+    let Own { mesh, inbounds, passthrough, admin, secrets, mut problems } = own;
+    let Outgoing { outbounds, backends, .. } = outgoing;
+    problems.extend(outgoing.problems);
+    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, problems })
+}
+
+/// The Dataplane of a proxy.
+pub fn dataplane<'a>(snapshot: &'a MeshSnapshot, traits: &ProxyTraits) -> Result<&'a Arc<Resource>, Error> {
+    let missing = || Error::NoDataplane { mesh: traits.mesh.clone(), name: traits.name.clone() };
+    snapshot.dataplanes.get(&traits.name).ok_or_else(missing)
+}
+
+/// Plans what the proxy of the Dataplane named in `traits` does that no other does.
+pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -> Result<Own, Error> {
+    let missing = || (traits.mesh.clone(), traits.name.clone());
+    let dataplane = dataplane(snapshot, traits)?;
+    let Some(networking) = dataplane.spec.get::<Dataplane>().and_then(|spec| spec.networking.as_ref()) else {
         let (mesh, name) = missing();
         return Err(Error::NoNetworking { mesh, name });
     };
-    let mesh = match &snapshot.mesh.spec {
-        Spec::Mesh(mesh) => Some(&**mesh),
-        _ => None,
-    };
     let names = Names::chosen(traits.unified_naming);
-    let effective = &Effective::of(snapshot, dataplane);
-    let timeouts = &OutboundTimeouts::of(effective);
-    let context = Context { snapshot, mesh, traits, dataplane, networking, names, effective, timeouts };
+    let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
+    let mesh = snapshot.mesh.spec.get::<Mesh>();
+    let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
     let mut problems = Vec::new();
-    let inbounds = inbound::plan(&context, &mut problems);
-    let mut backends = Backends::none(&context);
-    let outbounds = outbound::plan(&context, &inbounds, &mut backends, &mut problems);
-    Ok(ProxyPlan {
+    Ok(Own {
         mesh: snapshot.name.clone(),
-        outbounds,
-        choosing: backends.choosing,
-        backends: backends.all(),
+        inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&context, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
-        inbounds,
         problems,
     })
+}
+
+/// Plans what the proxies of a class offer to their applications.
+pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
+    let names = Names::chosen(class.unified_naming);
+    let effective = &Effective::for_class(snapshot, class.applying.clone());
+    let timeouts = &OutboundTimeouts::of(effective);
+    let reads = Recorder::default();
+    let mesh = snapshot.mesh.spec.get::<Mesh>();
+    let context = Context { snapshot, mesh, class, names, effective, timeouts, reads: &reads };
+    let mut problems = Vec::new();
+    let mut backends = Backends::none(&context);
+    let outbounds = outbound::plan(&context, &mut backends, &mut problems);
+    let backends = backends.all();
+    if effective.refers_to_routes() {
+        reads.note(Dependency::Routes);
+    }
+    Outgoing {
+        mesh: snapshot.name.clone(),
+        outbounds,
+        backends,
+        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        problems,
+        reads: reads.finish(&snapshot.name),
+    }
+}
+
+/// Where the application of a proxy answers and is offered something to call, too. An address where it answers is
+/// not one it calls: plan its class again with these taken.
+pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
+    let answers: BTreeSet<_> = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
+    outgoing.addresses().filter(|address| answers.contains(address)).collect()
 }
 
 /// A port number, or a problem that says whose it is.

@@ -5,12 +5,16 @@
 //! internal. Every other proxy gets the names from before. Destinations selected by tags have no KRI, so
 //! they keep the older names with either choice and one proxy may see both.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::LazyLock};
 
 use resources::naming::{Direction, IpVersion, Kri, SectionName, SelfName, legacy, system};
 use topology::{Destination, DestinationId, Protocol};
 
 use crate::is_http;
+
+/// The name of the route that matches every path, which is a hash: computed once, not for each outbound.
+static DEFAULT_ROUTE: LazyLock<String> =
+    LazyLock::new(|| legacy::route_of_matches(r#"[{"path":{"value":"/","type":"PathPrefix"}}]"#));
 
 /// How a proxy's resources are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -153,7 +157,7 @@ impl Names {
 
     /// The names of a destination that is offered at an address.
     pub fn outbound(self, destination: &Destination, address: IpAddr, port: u16) -> OutboundNames {
-        let default_route = legacy::route_of_matches(r#"[{"path":{"value":"/","type":"PathPrefix"}}]"#);
+        let default_route = DEFAULT_ROUTE.clone();
         let listener = legacy::outbound_listener(&address.to_string(), port.into());
         let (cluster, cluster_stats) = self.backend(destination);
         match (&destination.id, self) {

@@ -12,18 +12,17 @@ use std::{
 use resources::{
     Key, Kind,
     kinds::{
-        dataplane::{self, ReachableBackendRef, TransparentProxying},
+        dataplane::{self, BackendRef, ReachableBackendRef, TransparentProxying},
         mesh::{Mesh, MeshServicesMode},
     },
     labels,
 };
 use topology::{Destination, DestinationId};
 
-use crate::{Context, Inbound, Outbound, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route};
+use crate::{Context, Dependency, Outbound, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route};
 
 pub(crate) fn plan(
     context: &Context<'_>,
-    inbounds: &[Inbound],
     backends: &mut Backends<'_>,
     problems: &mut Vec<String>,
 ) -> Vec<Outbound> {
@@ -32,23 +31,19 @@ pub(crate) fn plan(
         backends,
         outbounds: Vec::new(),
         listeners: BTreeMap::new(),
-        taken: BTreeSet::new(),
+        taken: context.class.taken.clone(),
         problems,
     };
-    // An address the application answers at is not one it calls.
-    planned.taken.extend(inbounds.iter().map(|inbound| (inbound.address, inbound.port)));
     let mut listed = BTreeSet::new();
-    for spec in &context.networking.outbound {
+    for spec in context.class.calls.outbounds() {
         if let Some(destination) = planned.listed(spec) {
             listed.insert(destination);
         }
     }
-    if let Some(redirect) = &context.networking.transparent_proxying {
+    if let Some(redirect) = context.class.calls.redirect() {
         let reachable = Reachable::of(context, redirect, &listed, planned.problems);
-        for destination in context.snapshot.destinations.values() {
-            if reachable.has(destination) {
-                planned.redirected(destination);
-            }
+        for destination in reachable.destinations(context) {
+            planned.redirected(destination);
         }
     }
     planned.outbounds
@@ -72,12 +67,13 @@ impl Planned<'_, '_, '_> {
         let port = port_of(spec.port, &whose, self.problems)?;
         let (found, asked) = match &spec.backend_ref {
             Some(reference) => {
-                self.backends.choosing |= !reference.labels.is_empty() || reference.port == 0;
+                self.note(reference);
                 let asked = format!("{} {:?} port {}", reference.kind, reference.name, reference.port);
                 (self.context.snapshot.backend(reference), asked)
             }
             None => {
                 let id = DestinationId::Tags(Arc::new(spec.tags.clone()));
+                self.context.reads.note(Dependency::Destination(id.clone()));
                 (self.context.snapshot.destinations.get(&id), format!("tags {:?}", spec.tags))
             }
         };
@@ -93,12 +89,22 @@ impl Planned<'_, '_, '_> {
         matches!(destination.id, DestinationId::Port(_)).then(|| destination.id.clone())
     }
 
+    /// Notes what finding a reference's destination looks at.
+    fn note(&self, reference: &BackendRef) {
+        let Some(kind) = Kind::by_name(&reference.kind) else { return };
+        self.context.reads.note(if reference.labels.is_empty() {
+            Dependency::Service(Key::new(kind, &self.context.snapshot.name, &reference.name))
+        } else {
+            Dependency::Labelled(kind, reference.labels.clone())
+        });
+    }
+
     /// A destination at each of its virtual addresses.
     fn redirected(&mut self, destination: &Arc<Destination>) {
         for &address in &destination.vips {
             let whose = format!("virtual address {address}:{}", destination.port);
             let Some(port) = port_of(destination.port, &whose, self.problems) else { continue };
-            if address.is_ipv6() && !self.context.traits.ipv6 {
+            if address.is_ipv6() && !self.context.class.ipv6 {
                 continue;
             }
             // Headless services have the addresses of their instances, this one's among them.
@@ -137,9 +143,9 @@ impl Planned<'_, '_, '_> {
             address,
             port,
             also_at: Vec::new(),
-            bind: context.networking.transparent_proxying.is_none(),
-            reuse_port: context.traits.reuse_port,
-            ipv6: context.traits.ipv6,
+            bind: context.class.calls.redirect().is_none(),
+            reuse_port: context.class.reuse_port,
+            ipv6: context.class.ipv6,
             protocol: destination.protocol,
             routing,
             tags: shown_tags(&destination.id, tags),
@@ -198,6 +204,24 @@ impl<'a> Reachable<'a> {
         }
     }
 
+    /// All of them, sorted. Looks at every destination only where every one may be meant.
+    fn destinations<'s>(&self, context: &Context<'s>) -> Vec<&'s Arc<Destination>> {
+        let all = &context.snapshot.destinations;
+        let Some(backends) = &self.backends else {
+            context.reads.note(Dependency::AllDestinations);
+            return all.values().filter(|destination| self.has(destination)).collect();
+        };
+        backends.iter().cloned().map(Dependency::Destination).for_each(|read| context.reads.note(read));
+        let mut found: Vec<_> = backends.iter().filter_map(|id| all.get(id)).collect();
+        if self.by_tags {
+            context.reads.note(Dependency::AllTags);
+            // They come after all ports.
+            let tagged = all.range(DestinationId::Tags(Arc::default())..).map(|(_, destination)| destination);
+            found.extend(tagged.filter(|destination| self.has(destination)));
+        }
+        found
+    }
+
     fn has(&self, destination: &Destination) -> bool {
         match &destination.id {
             DestinationId::Port(_) => self.backends.as_ref().is_none_or(|all| all.contains(&destination.id)),
@@ -226,16 +250,19 @@ fn resolve(
     };
     let found: Vec<DestinationId> = if reference.labels.is_empty() {
         let namespace = match reference.namespace.as_str() {
-            "" => context.dataplane.label(labels::K8S_NAMESPACE),
+            "" => context.class.namespace.as_deref(),
             given => Some(given),
         };
         let stored = match namespace {
             Some(namespace) => format!("{}.{namespace}", reference.name),
             None => reference.name.clone(),
         };
-        let ports = snapshot.services.get(&Key::new(kind, &snapshot.name, &stored));
+        let service = Key::new(kind, &snapshot.name, &stored);
+        let ports = snapshot.services.get(&service);
+        context.reads.note(Dependency::Service(service));
         ports.into_iter().flat_map(|ports| ports.iter()).filter(wanted).cloned().collect()
     } else {
+        context.reads.note(Dependency::Labelled(kind, reference.labels.clone()));
         snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()
     };
     if found.is_empty() {

@@ -7,12 +7,12 @@ use resources::{
     naming::{Direction, IpVersion},
 };
 
-use crate::{Admin, AdminTarget, Context, Passthrough, ServerTls, inbound::server_tls, ip_of, port_of};
+use crate::{Admin, AdminTarget, OwnContext, Passthrough, ServerTls, inbound::server_tls, ip_of, port_of};
 
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
 
-pub(crate) fn passthrough(context: &Context<'_>, problems: &mut Vec<String>) -> Vec<Passthrough> {
+pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Passthrough> {
     let Some(redirect) = &context.networking.transparent_proxying else { return Vec::new() };
     let or = |port: u32, default: u32| if port == 0 { default } else { port };
     let directions = [
@@ -51,12 +51,12 @@ pub(crate) fn passthrough(context: &Context<'_>, problems: &mut Vec<String>) -> 
 /// Whether redirected traffic reaches ports without an inbound, where nobody is asked for a certificate or
 /// a permission. While clients need no certificate it does, and so it does for a gateway, which takes
 /// clients of its own.
-fn lets_in(context: &Context<'_>) -> bool {
+fn lets_in(context: &OwnContext<'_>) -> bool {
     let asks_everybody = context.traits.strict_inbound_ports && server_tls(context) == ServerTls::Strict;
     !asks_everybody || context.networking.gateway.is_some()
 }
 
-pub(crate) fn admin(context: &Context<'_>, problems: &mut Vec<String>) -> Option<Admin> {
+pub(crate) fn admin(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Option<Admin> {
     let traits = context.traits;
     if traits.admin_port == 0 {
         return None;

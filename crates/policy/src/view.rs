@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use resources::{
     Labels, PolicyTraits, Resource,
-    kinds::target_ref::{Match, TargetRef},
+    kinds::target_ref::{Match, TargetRef, TargetRefKind},
     labels,
     naming::Kri,
     policy::{ConfAt, Entries},
@@ -91,6 +91,12 @@ impl PolicyView {
             default: default.map(|conf| Conf::new(kri.clone(), conf.clone())),
             kri,
         }
+    }
+
+    /// Whether the policy says something about MeshHTTPRoutes, or selects the proxies that one selects.
+    pub fn refers_to_routes(&self) -> bool {
+        let is_route = |reference: &TargetRef| reference.kind == TargetRefKind::MeshHttpRoute;
+        is_route(&self.top) || self.to.iter().any(|entry| is_route(&entry.target))
     }
 }
 

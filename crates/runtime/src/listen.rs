@@ -1,26 +1,32 @@
 //! Listeners that serve an axum router over HTTP/1.1 and HTTP/2, plain or with TLS.
 //!
-//! Every request carries a [`Peer`] extension: who is on the other side of the connection. A client
-//! gets a limited time for its TLS handshake and for each request's head, whatever else it does; when
-//! the shutdown begins, open requests are finished and idle connections closed.
+//! Every request carries two extensions: a [`Peer`], which says who is on the other side of the
+//! connection, and a [`Connection`], which says how many requests are open on it. Connections,
+//! handshakes and streams have [`Limits`]; a client over a limit gets an answer with a reason where
+//! that is possible, and a [`Tally`] counts and logs every connection's end. When the shutdown
+//! begins, open requests are finished and idle connections closed.
 
+mod connection;
+mod handshake;
 mod patience;
+mod refusal;
+mod tally;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::Router;
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
 use rustls::{ServerConfig, pki_types::CertificateDer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
-use self::patience::{Patience, Patient};
+pub use self::{
+    connection::Connection,
+    refusal::RETRY_AFTER_MS,
+    tally::{End, Tally},
+};
 use crate::{Backoff, Error, Shutdown};
 
 /// Who sent a request.
@@ -33,11 +39,21 @@ pub struct Peer {
     pub client_certificate: Option<CertificateDer<'static>>,
 }
 
-/// How long a client may take.
+/// How many clients are served at a time, and how long each may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// For a TLS handshake.
+    /// Connections at a time.
+    pub connections: usize,
+    /// TLS handshakes that are computed at a time; others wait in line.
+    pub handshakes: usize,
+    /// Requests open at a time on one HTTP/2 connection. Clients know it and hold back the others.
+    pub streams: u32,
+    /// How long a client may take for its part of a TLS handshake, and for each half of it.
     pub handshake: Duration,
+    /// How long a handshake may wait in line.
+    pub handshake_wait: Duration,
+    /// From the beginning of a connection to its first request.
+    pub first_request: Duration,
     /// From the first byte of a request's head to its last.
     pub header_read: Duration,
     /// Between two requests on one connection.
@@ -49,7 +65,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            handshake: Duration::from_secs(10),
+            connections: 4096,
+            handshakes: handshakes_at_once(),
+            streams: 100,
+            handshake: Duration::from_secs(30),
+            handshake_wait: Duration::from_secs(60),
+            first_request: Duration::from_secs(30),
             header_read: Duration::from_secs(10),
             idle: Duration::from_secs(120),
             request: Duration::from_secs(40),
@@ -57,133 +78,224 @@ impl Default for Limits {
     }
 }
 
+/// Half of the processors: when all clients come at once, the other half serves those that are in.
+pub fn handshakes_at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
+
+/// Connections that wait for us in the kernel. What is over it is not refused but retried by the client's
+/// kernel after seconds; the system may allow less.
+const BACKLOG: u32 = 4096;
+
+/// How many clients over the limit are given an answer at a time. The others are disconnected.
+const TURNED_AWAY_AT_ONCE: usize = 16;
+/// How long the answer to a client over the limit may take, its handshake included.
+const TURNING_AWAY: Duration = Duration::from_secs(10);
+/// When a client over the limit should come back.
+const COME_BACK_AFTER: Duration = Duration::from_secs(5);
+
+/// A connection without traffic is probed by the kernel after this time, ...
+const PROBE_AFTER: Duration = Duration::from_secs(20);
+/// ... this often, ...
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// ... and is over when this many probes stay without an answer: 50 s after the peer has vanished.
+const PROBES: u32 = 3;
+/// How long bytes sent may stay unacknowledged by the peer's kernel. A live peer acknowledges while its
+/// process is busy; one that takes nothing at all for this long is stuck and may come back.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
 /// A bound port that does not accept yet.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     addr: SocketAddr,
+    tally: Tally,
 }
 
 impl Listener {
     /// Port 0 binds any free port; [`Listener::addr`] says which.
     pub async fn bind(addr: SocketAddr) -> Result<Listener, Error> {
         let failed = |source| Error::Bind { addr, source };
-        let socket = TcpListener::bind(addr).await.map_err(failed)?;
+        let socket = listen(addr).map_err(failed)?;
         let addr = socket.local_addr().map_err(failed)?;
-        Ok(Listener { socket, addr })
+        Ok(Listener { socket, addr, tally: Tally::default() })
     }
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
+    /// Where the listener's connections are counted.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Counts the listener's connections there.
+    #[must_use]
+    pub fn counted(self, tally: Tally) -> Listener {
+        Listener { tally, ..self }
+    }
+
     /// Serves until the shutdown begins and every open request is answered.
     pub fn serve(self, router: Router, tls: Option<Arc<ServerConfig>>, limits: Limits, shutdown: &Shutdown) {
-        let server = Server { router, tls: tls.map(TlsAcceptor::from), limits, shutdown: shutdown.clone() };
-        shutdown.spawn(server.accept(self.socket));
+        let handshakes = Arc::new(Semaphore::new(limits.handshakes.clamp(1, Semaphore::MAX_PERMITS)));
+        let server =
+            Server { router, tls, limits, handshakes, tally: self.tally, shutdown: shutdown.clone() };
+        shutdown.spawn(accept(Arc::new(server), self.socket));
     }
 }
 
-#[derive(Clone)]
+/// A connection that is being served, to its end.
+type Http = Pin<Box<dyn Future<Output = (End, String)> + Send>>;
+
+/// What all connections of a listener share.
 struct Server {
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerConfig>>,
     limits: Limits,
+    handshakes: Arc<Semaphore>,
+    tally: Tally,
     shutdown: Shutdown,
 }
 
-impl Server {
-    async fn accept(self, socket: TcpListener) {
-        let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
-        loop {
-            let accepted = tokio::select! {
-                accepted = socket.accept() => accepted,
-                () = self.shutdown.begun() => return,
-            };
-            match accepted {
-                Ok((stream, addr)) => {
-                    backoff.reset();
-                    self.shutdown.spawn(self.clone().connection(stream, addr));
-                }
-                // Out of file descriptors, usually: closing connections will free some.
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(backoff.next_delay()).await;
-                }
-            }
-        }
-    }
-
-    async fn connection(self, stream: TcpStream, addr: SocketAddr) {
-        // Answers are small and complete; waiting for more bytes to fill a packet only delays them.
-        let _ = stream.set_nodelay(true);
-        let Some(acceptor) = self.tls.clone() else {
-            return self.http(stream, Peer { addr, tls: false, client_certificate: None }).await;
-        };
-        let handshake = tokio::time::timeout(self.limits.handshake, acceptor.accept(stream));
+async fn accept(server: Arc<Server>, socket: TcpListener) {
+    let places = Arc::new(Semaphore::new(server.limits.connections.min(Semaphore::MAX_PERMITS)));
+    let exits = Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE));
+    let refusing = Arc::new(server.refusing());
+    let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
+    loop {
         let accepted = tokio::select! {
-            accepted = handshake => accepted,
-            () = self.shutdown.begun() => return,
+            accepted = socket.accept() => accepted,
+            () = server.shutdown.begun() => return,
         };
-        match accepted {
-            Ok(Ok(stream)) => {
-                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
-                self.http(stream, Peer { addr, tls: true, client_certificate }).await;
-            }
-            Ok(Err(error)) => tracing::debug!(%addr, %error, "TLS handshake failed"),
-            Err(_) => tracing::debug!(%addr, "TLS handshake took too long"),
-        }
-    }
-
-    async fn http<S>(self, stream: S, peer: Peer)
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        let addr = peer.addr;
-        let patience = Arc::new(Patience::default());
-        let stream = Patient::new(stream, patience.clone(), self.limits.header_read);
-        let (router, limit) = (self.router, self.limits.request);
-        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            respond(router.clone(), request, peer.clone(), patience.clone(), limit)
-        });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        // hyper's timeout for a head also runs while a connection is idle, so it is given the idle
-        // time here; how long a head that has begun may take is Patient's business.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.limits.idle);
-        builder.http2().timer(TokioTimer::new()).keep_alive_interval(self.limits.idle);
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = self.shutdown.begun() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let (stream, addr) = match accepted {
+            Ok(accepted) => accepted,
+            // Out of file descriptors, usually: closing connections will free some.
+            Err(error) => {
+                server.tally.cannot_accept(&error);
+                tokio::time::sleep(backoff.next_delay()).await;
+                continue;
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(%addr, %error, "connection ended early");
+        backoff.reset();
+        // A socket without these options serves as well.
+        let _ = tune(&stream);
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            server.shutdown.spawn(serve(server.clone(), stream, addr, place));
+        } else {
+            let limit = server.limits.connections;
+            server.tally.ended(addr, End::ConnectionLimit, &format!("{limit} connections are open already"));
+            // Text needs a connection that works. A few get it; a client without is disconnected.
+            if let Ok(exit) = exits.clone().try_acquire_owned() {
+                server.shutdown.spawn(turn_away(refusing.clone(), stream, addr, exit));
+            }
         }
     }
 }
 
-async fn respond(
-    router: Router,
-    mut request: Request<Incoming>,
-    peer: Peer,
-    patience: Arc<Patience>,
-    limit: Duration,
-) -> Result<Response<axum::body::Body>, std::convert::Infallible> {
-    patience.head_complete(request.version());
-    request.extensions_mut().insert(peer);
-    let answer = tokio::time::timeout(limit, router.oneshot(request.map(axum::body::Body::new))).await;
-    patience.answered();
-    Ok(match answer {
-        Ok(Ok(response)) => response,
-        Err(_) => {
-            let mut late = Response::new(format!("the request took longer than {limit:?}\n").into());
-            *late.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            late
+/// As [`TcpListener::bind`], with a longer queue.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    // A port is free again as soon as its listener is gone, whatever its last connections do.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// Detects peers that vanish without a word, at the cost of the kernel alone.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    // Answers are small and complete; waiting for more bytes to fill a packet only delays them.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(PROBES);
+    socket.set_tcp_keepalive(&probes)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(())
+}
+
+async fn serve(server: Arc<Server>, stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit) {
+    let _open = server.tally.open();
+    let (end, detail) = server.connection(stream, addr).await;
+    server.tally.ended(addr, end, &detail);
+    drop(place);
+}
+
+/// Answers one request of a client over the limit and closes its connection.
+async fn turn_away(refusing: Arc<Server>, stream: TcpStream, addr: SocketAddr, exit: OwnedSemaphorePermit) {
+    let answered = tokio::time::timeout(TURNING_AWAY, refusing.connection(stream, addr)).await;
+    tracing::debug!(%addr, finished = answered.is_ok(), "a connection over the limit is closed");
+    drop(exit);
+}
+
+impl Server {
+    async fn connection(self: &Arc<Self>, stream: TcpStream, addr: SocketAddr) -> (End, String) {
+        let Some(tls) = self.tls.clone() else {
+            let peer = Peer { addr, tls: false, client_certificate: None };
+            return connection::serve(self.clone(), stream, peer).await;
+        };
+        // In a box, because its state is large and over soon.
+        let shaken = tokio::select! {
+            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr)) => shaken,
+            () = self.shutdown.begun() => return (End::Shutdown, String::new()),
+        };
+        match shaken {
+            Ok(http) => http.await,
+            Err(ended) => ended,
         }
-    })
+    }
+
+    /// The TLS handshake; what comes after it is not begun yet.
+    async fn shake_hands(
+        self: Arc<Self>,
+        tls: Arc<ServerConfig>,
+        stream: TcpStream,
+        addr: SocketAddr,
+    ) -> Result<Http, (End, String)> {
+        let stream = handshake::perform(&self, tls, stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
+        let peer = Peer { addr, tls: true, client_certificate };
+        Ok(Box::pin(connection::serve(self, stream, peer)))
+    }
+
+    /// A server that answers every request with the reason that this one is full.
+    fn refusing(&self) -> Server {
+        let limit = self.limits.connections;
+        let full = move |request: axum::extract::Request| async move {
+            let why = format!(
+                "this server has {limit} connections open, which is its limit; try again in {} s",
+                COME_BACK_AFTER.as_secs()
+            );
+            refusal::answer(request.headers(), refusal::Grpc::ResourceExhausted, &why, COME_BACK_AFTER)
+        };
+        Server {
+            router: Router::new().fallback(full),
+            tls: self.tls.clone(),
+            // Without idle time the connection is closed after its first answer.
+            limits: Limits { idle: Duration::ZERO, ..self.limits },
+            handshakes: self.handshakes.clone(),
+            tally: Tally::default(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_notices_within_a_minute_that_a_peer_has_vanished() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let _client = TcpStream::connect(listener.addr()).await.unwrap();
+        let (stream, _) = listener.socket.accept().await.unwrap();
+        tune(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let idle = socket.tcp_keepalive_time().unwrap();
+        let probes = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(idle + probes, Duration::from_secs(50));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
+    }
 }

@@ -8,7 +8,7 @@ use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::{
-        WebPkiClientVerifier,
+        NoServerSessionStorage, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
     version,
@@ -66,6 +66,10 @@ impl ServerTls {
             known => builder.with_client_cert_verifier(KnownClients::new(known)?),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
+        // A session that can be resumed is kept in memory, two for each handshake. Proxies connect once and
+        // stay; when they all come back, the process that could remember them has usually been replaced.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

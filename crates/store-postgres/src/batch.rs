@@ -1,4 +1,4 @@
-//! A batch as one transaction.
+//! Writes as one transaction.
 //!
 //! The transaction locks the revision first, so that writers of all control planes take turns, then
 //! reads the few rows that can matter and works the batch out on them with the code all stores share.
@@ -42,13 +42,41 @@ impl From<Error> for Failure {
     }
 }
 
-/// Writes the batch on top of the revision that is returned with the outcome. A database that is
-/// behind `shown` is not the one this control plane knows.
+/// What a transaction did.
+pub(crate) struct Made<T> {
+    /// The revision it was made on top of.
+    pub(crate) base: u64,
+    /// Everything it changed; nothing when all of it was refused.
+    pub(crate) committed: Committed,
+    pub(crate) outcome: T,
+}
+
+/// Makes dependent writes: all of them or none.
 pub(crate) async fn write(
     client: &mut Client,
     batch: Vec<Write>,
     shown: u64,
-) -> Result<(u64, Committed), Failure> {
+) -> Result<Made<Committed>, Failure> {
+    in_transaction(client, batch, shown, |staging, batch| Ok(staging.stage(batch)?)).await
+}
+
+/// Makes independent writes; those that are refused are left out.
+pub(crate) async fn write_each(
+    client: &mut Client,
+    writes: Vec<Write>,
+    shown: u64,
+) -> Result<Made<Vec<Result<Committed, Error>>>, Failure> {
+    in_transaction(client, writes, shown, |staging, writes| Ok(staging.stage_each(writes))).await
+}
+
+/// Makes durable what `stage` works out. A database that is behind `shown` is not the one this control
+/// plane knows.
+async fn in_transaction<T>(
+    client: &mut Client,
+    writes: Vec<Write>,
+    shown: u64,
+    stage: impl FnOnce(&mut Staging<'_>, Vec<Write>) -> Result<T, Failure>,
+) -> Result<Made<T>, Failure> {
     let refused = |why: tokio_postgres::Error| failed(ATTEMPT, &why);
     let work = async {
         let transaction = client.transaction().await.map_err(refused)?;
@@ -56,19 +84,35 @@ pub(crate) async fn write(
         if base < shown {
             return Err(Failure::Behind { stored: base, shown });
         }
-        let known = Snapshot::load(base, read(&transaction, &batch).await?);
+        let known = Snapshot::load(base, read(&transaction, &writes).await?);
         let owners = Owners::load(&known);
-        let committed = Staging::new(&known, &owners).stage(batch)?;
-        apply(&transaction, &committed).await?;
+        let mut staging = Staging::new(&known, &owners);
+        let outcome = stage(&mut staging, writes)?;
+        let committed = staging.finish();
+        if committed.revision > base {
+            apply(&transaction, &committed).await?;
+        }
         if base / TRIM_EVERY != committed.revision / TRIM_EVERY {
             trim(&transaction, committed.revision).await?;
         }
-        Ok((transaction, base, committed))
+        Ok((transaction, Made { base, committed, outcome }))
     };
-    let (transaction, base, committed) = within(ATTEMPT, work).await?;
+    let (transaction, made) = within(ATTEMPT, work).await?;
     let commit = async { transaction.commit().await.map_err(|why| undecided(&why)) };
     within("learn whether a write to PostgreSQL was committed (its outcome is unknown)", commit).await?;
-    Ok((base, committed))
+    Ok(made)
+}
+
+/// The revision of the last commit.
+pub(crate) async fn latest(client: &Client) -> Result<u64, Error> {
+    let attempt = "ask PostgreSQL for its revision";
+    let work = async {
+        let statement = client.prepare_cached("SELECT value FROM kuma_rs.revision").await;
+        let statement = statement.map_err(|why| failed(attempt, &why))?;
+        let row = client.query_one(&statement, &[]).await.map_err(|why| failed(attempt, &why))?;
+        unsigned(get(&row, 0)?)
+    };
+    within(attempt, work).await
 }
 
 async fn lock(transaction: &Transaction<'_>) -> Result<u64, Error> {

@@ -24,7 +24,7 @@ use deadpool_postgres::{Object, Pool};
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tokio::{sync::Notify, task::JoinHandle};
 
-use batch::Failure;
+use batch::{Failure, Made};
 pub use config::{Config, Tls, TlsMode};
 use endpoint::{Endpoint, reason, within};
 use image::Image;
@@ -98,17 +98,47 @@ impl Store for Postgres {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        self.make(async |client, shown| batch::write(client, batch, shown).await).await
+    }
+
+    async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+        let count = writes.len();
+        let outcomes = self.make(async |client, shown| batch::write_each(client, writes, shown).await);
+        outcomes.await.unwrap_or_else(|error| vec![Err(error); count])
+    }
+
+    fn changes(&self) -> Changes {
+        self.shared.image.feed().subscribe()
+    }
+
+    async fn latest(&self) -> Result<u64, Error> {
+        self.shared.check()?;
+        let client = self.pool.get().await.map_err(|why| self.shared.endpoint.no_connection(why))?;
+        let latest = batch::latest(&client).await;
+        if latest.is_err() {
+            drop(Object::take(client));
+        }
+        latest
+    }
+}
+
+impl Postgres {
+    /// Runs a transaction and shows what it made.
+    async fn make<T>(
+        &self,
+        transaction: impl AsyncFnOnce(&mut Object, u64) -> Result<Made<T>, Failure>,
+    ) -> Result<T, Error> {
         let Shared { endpoint, image, .. } = &*self.shared;
         self.shared.check()?;
         let mut client = self.pool.get().await.map_err(|why| endpoint.no_connection(why))?;
         let shown = image.snapshot().revision();
-        match batch::write(&mut client, batch, shown).await {
-            Ok((base, committed)) => {
+        match transaction(&mut client, shown).await {
+            Ok(Made { base, committed, outcome }) => {
                 if let Err(why) = image.show(&client, base, &committed).await {
                     // The write itself is safe. It becomes visible when the listener has caught up.
                     self.shared.doubt(reason(why));
                 }
-                Ok(committed)
+                Ok(outcome)
             }
             Err(Failure::Behind { stored, shown }) => {
                 let why = format!(
@@ -126,10 +156,6 @@ impl Store for Postgres {
                 Err(why)
             }
         }
-    }
-
-    fn changes(&self) -> Changes {
-        self.shared.image.feed().subscribe()
     }
 }
 

@@ -75,15 +75,20 @@ pub fn export(store: &dyn Store, to: impl Output) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// Restores a backup into an empty store, all of it or nothing; returns how many resources that is.
+/// Restores a backup into an empty store; returns how many resources that is. A store that holds a part
+/// of this backup and nothing else, as one without transactions does when it failed half way, gets the
+/// rest.
 pub async fn import(store: &dyn Store, from: impl BufRead) -> Result<usize, Error> {
-    let resources = read(from)?;
-    let found = store.snapshot()?.iter().count();
-    if found > 0 {
+    let mut resources = read(from)?;
+    let count = resources.len();
+    let snapshot = store.snapshot()?;
+    let found = snapshot.iter().count();
+    resources.retain(|resource| snapshot.get(&resource.key).is_none_or(|stored| **stored != *resource));
+    let is_part = count - resources.len() == found && !resources.is_empty();
+    if found > 0 && !is_part {
         return Err(Error::NotEmpty { found });
     }
-    let count = resources.len();
-    if count > 0 {
+    if !resources.is_empty() {
         store.write(owners_first(resources).into_iter().map(Write::Restore).collect()).await?;
     }
     Ok(count)

@@ -9,10 +9,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use resources::Key;
 use tokio::sync::watch;
+
+use crate::Error;
 
 /// How many deletions are remembered for subscribers that fall behind.
 pub const TOMBSTONES: usize = 100_000;
@@ -33,7 +36,10 @@ pub enum Dirty {
 #[derive(Debug)]
 pub struct Feed {
     log: Arc<Mutex<Log>>,
+    /// The revision of the last change that subscribers are told of.
     latest: watch::Sender<u64>,
+    /// The revision of the snapshot: commits that changed nothing count too.
+    reached: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -51,34 +57,35 @@ impl Feed {
     /// A feed that starts after `revision`: nobody knows what changed before.
     pub fn new(revision: u64) -> Feed {
         let log = Log { complete_from: revision, ..Log::default() };
-        Feed { log: Arc::new(Mutex::new(log)), latest: watch::Sender::new(revision) }
+        Feed {
+            log: Arc::new(Mutex::new(log)),
+            latest: watch::Sender::new(revision),
+            reached: watch::Sender::new(revision),
+        }
     }
 
-    /// Records a commit. `changed` lists each key with whether it still exists. One that changed nothing
-    /// moves no cursor: nobody would be told of it, so whoever waits for it would wait forever.
+    /// Records a commit that is in the snapshot. `changed` lists each key with whether it still exists.
+    /// A commit that changed nothing moves no cursor: no subscriber would report it, so a caller that
+    /// waits for a cursor would wait forever.
     pub fn publish(&self, revision: u64, changed: impl IntoIterator<Item = (Key, bool)>) {
         let mut changed = changed.into_iter().peekable();
-        if changed.peek().is_none() {
-            return;
-        }
-        {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, exists) in changed {
-                log.record(revision, key, exists);
+        if changed.peek().is_some() {
+            {
+                let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+                for (key, exists) in changed {
+                    log.record(revision, key, exists);
+                }
             }
+            raise(&self.latest, revision);
         }
-        self.latest.send_if_modified(|latest| {
-            let newer = revision > *latest;
-            *latest = revision.max(*latest);
-            newer
-        });
+        raise(&self.reached, revision);
     }
 
     /// A subscription that reports what changes from now on.
     pub fn subscribe(&self) -> Changes {
         let latest = self.latest.subscribe();
         let cursor = Cursor(*latest.borrow());
-        Changes { log: self.log.clone(), latest, cursor }
+        Changes { log: self.log.clone(), latest, reached: self.reached.subscribe(), cursor }
     }
 
     /// Tells every subscriber to look at everything: the past is unknown, as after a lost connection
@@ -89,7 +96,17 @@ impl Feed {
             *log = Log { complete_from: revision, ..Log::default() };
         }
         self.latest.send_modify(|latest| *latest = revision.max(*latest));
+        raise(&self.reached, revision);
     }
+}
+
+/// Revisions only grow; subscribers wake when one did.
+fn raise(sender: &watch::Sender<u64>, revision: u64) {
+    sender.send_if_modified(|known| {
+        let newer = revision > *known;
+        *known = revision.max(*known);
+        newer
+    });
 }
 
 impl Log {
@@ -141,6 +158,7 @@ impl Log {
 pub struct Changes {
     log: Arc<Mutex<Log>>,
     latest: watch::Receiver<u64>,
+    reached: watch::Receiver<u64>,
     cursor: Cursor,
 }
 
@@ -194,5 +212,20 @@ impl Changes {
             }
             self.latest.changed().await.ok()?;
         }
+    }
+    /// Waits until the snapshot has reached a revision, however many commits that takes; the cursor
+    /// stays where it is. Fails when that takes longer than `patience`, or when the store is gone.
+    pub async fn until(&self, revision: u64, patience: Duration) -> Result<(), Error> {
+        let mut reached = self.reached.clone();
+        let arrival = async { reached.wait_for(|reached| *reached >= revision).await.map(drop) };
+        let why = match tokio::time::timeout(patience, arrival).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(_)) => format!("it was closed before revision {revision} arrived"),
+            Err(_) => format!(
+                "revision {revision} did not arrive within {patience:?}, it shows revision {}",
+                *self.reached.borrow()
+            ),
+        };
+        Err(Error::Unavailable(why))
     }
 }

@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod each;
 mod history;
+mod piecewise;
 mod reads;
 mod watches;
 mod writes;
@@ -19,7 +21,9 @@ use serde_json::{Value, json};
 
 use crate::{Committed, Error, Store, Write};
 
+pub use each::*;
 pub use history::{histories_match_memory, same_history};
+pub use piecewise::Piecewise;
 pub use reads::*;
 pub use watches::*;
 pub use writes::*;
@@ -41,6 +45,8 @@ impl Fixture {
 macro_rules! conformance_tests {
     ($make:path) => {
         $crate::conformance_tests! { $make:
+            a_revision_can_be_waited_for
+            a_store_that_has_caught_up_shows_every_write
             batches_see_their_own_steps
             changes_are_in_the_snapshot_before_they_are_reported
             circular_ownership_ends
@@ -48,6 +54,8 @@ macro_rules! conformance_tests {
             concurrent_writers_are_all_reported
             created_resources_are_found
             deleted_resources_are_gone
+            each_write_has_an_outcome_of_its_own
+            each_write_sees_those_before_it
             empty_batches_move_no_cursor
             existing_names_are_refused
             failed_batches_leave_no_trace
@@ -57,6 +65,7 @@ macro_rules! conformance_tests {
             lists_are_sorted_by_mesh_and_name
             many_changes_of_a_key_become_one
             missing_resources_are_not_found
+            only_those_of_each_that_were_written_are_reported
             owned_resources_follow_their_last_owner
             owners_must_exist
             owners_take_what_they_own_with_them
@@ -68,6 +77,8 @@ macro_rules! conformance_tests {
             subscribers_learn_that_the_store_is_gone
             subscriptions_resume_from_a_cursor
             updates_replace_and_raise_the_version
+            waiting_for_a_revision_ends_with_the_store
+            when_each_write_is_refused_nothing_happens
         }
     };
     ($make:path: $($fact:ident)*) => { $(

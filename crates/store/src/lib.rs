@@ -1,15 +1,16 @@
 //! Where resources are kept.
 //!
 //! Every store is an immutable in-memory [`Snapshot`] in front of something durable. Reads never
-//! touch the disk or the network: they look at a snapshot. A write is an atomic batch; when it is
-//! acknowledged it is durable and visible in the next snapshot. [`Changes`] tells subscribers which
-//! keys are dirty since they last looked: it may coalesce, it never drops, it never blocks a writer.
+//! touch the disk or the network: they look at a snapshot. What a write acknowledges is durable and
+//! visible in the next snapshot. [`Changes`] tells subscribers which keys are dirty since they last
+//! looked: it may coalesce, it never drops, it never blocks a writer.
 //!
 //! ```text
-//!   Registrar ──▶ Store::write(batch) ──▶ durable ──▶ Snapshot (swapped) ──▶ Changes (dirty keys)
+//!   Registrar ──▶ Store::write ──▶ durable ──▶ Snapshot (swapped) ──▶ Changes (dirty keys)
 //! ```
 //!
-//! Invariant: whoever reads holds a snapshot, and no snapshot ever changes.
+//! Invariants: every reader holds a snapshot, and no snapshot ever changes. No caller depends on
+//! several resources being written together; see [`Store::write`] for what a caller may rely on.
 
 pub mod backup;
 pub mod changes;
@@ -22,7 +23,10 @@ pub mod snapshot;
 pub mod sqlite;
 pub mod staging;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use resources::{Key, Resource};
@@ -80,15 +84,48 @@ pub trait Store: Send + Sync + 'static {
     /// Everything, as of the last acknowledged write this store has seen.
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error>;
 
-    /// Applies the whole batch or nothing of it.
+    /// Makes dependent writes, in order; stops at the first that is refused and reports why.
+    ///
+    /// On success everything is written. After an error a caller may rely on one thing only: nothing
+    /// after the refused write was made. Memory, SQLite and PostgreSQL write nothing at all then; a
+    /// store without transactions across resources, such as Kubernetes, has written what came before.
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error>;
+
+    /// Makes independent writes, in order, each as if it were alone: one that is refused does not stop
+    /// the others. Exactly one outcome per write, in the same order.
+    ///
+    /// Stores with transactions make all of them durable at once, at the cost of a single write.
+    async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+        let mut outcomes = Vec::with_capacity(writes.len());
+        for write in writes {
+            outcomes.push(self.write(vec![write]).await);
+        }
+        outcomes
+    }
 
     /// A feed of dirty keys, starting now.
     fn changes(&self) -> Changes;
+
+    /// The revision of the newest write of any process to this store. The snapshot may still be behind.
+    async fn latest(&self) -> Result<u64, Error> {
+        Ok(self.snapshot()?.revision())
+    }
+
+    /// A snapshot with every write that any process had acknowledged before this call: what to look at
+    /// after a write was refused because of something that is not in the snapshot yet
+    /// ([`Error::is_outdated`]).
+    async fn caught_up(&self, patience: Duration) -> Result<Arc<Snapshot>, Error> {
+        let begun = Instant::now();
+        let newest = tokio::time::timeout(patience, self.latest())
+            .await
+            .map_err(|_| Error::Unavailable(format!("it did not say its revision within {patience:?}")))??;
+        self.changes().until(newest, patience.saturating_sub(begun.elapsed())).await?;
+        self.snapshot()
+    }
 }
 
 /// Why a store refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     #[error("{0} not found")]
     NotFound(Key),
@@ -105,4 +142,19 @@ pub enum Error {
     /// What is stored cannot be read: a human must look.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+}
+
+impl Error {
+    /// Whether the write was refused because of what is stored: the caller decided on a snapshot that
+    /// another writer, here or on another control plane, has made outdated. Look again with
+    /// [`Store::caught_up`] and decide anew.
+    pub fn is_outdated(&self) -> bool {
+        match self {
+            Error::NotFound(_)
+            | Error::AlreadyExists(_)
+            | Error::Conflict { .. }
+            | Error::OwnerMissing { .. } => true,
+            Error::Unavailable(_) | Error::Damaged(_) => false,
+        }
+    }
 }

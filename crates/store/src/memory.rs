@@ -32,17 +32,31 @@ impl Store for Memory {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.snapshot.load_full();
-        let committed = Staging::new(&before, &owners).stage(batch)?;
-        owners.apply(&before, &committed);
-        self.snapshot.store(Arc::new(before.with(committed.revision, &committed.changed)));
-        self.feed
-            .publish(committed.revision, committed.changed.iter().map(|(k, r)| (k.clone(), r.is_some())));
-        Ok(committed)
+        self.make(|staging| staging.stage(batch))
+    }
+
+    async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+        self.make(|staging| staging.stage_each(writes))
     }
 
     fn changes(&self) -> Changes {
         self.feed.subscribe()
+    }
+}
+
+impl Memory {
+    /// Shows what `stage` works out, if that is anything.
+    fn make<T>(&self, stage: impl FnOnce(&mut Staging<'_>) -> T) -> T {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot.load_full();
+        let mut staging = Staging::new(&before, &owners);
+        let outcome = stage(&mut staging);
+        let made = staging.finish();
+        if made.revision > before.revision() {
+            owners.apply(&before, &made);
+            self.snapshot.store(Arc::new(before.with(made.revision, &made.changed)));
+            self.feed.publish(made.revision, made.changed.iter().map(|(k, r)| (k.clone(), r.is_some())));
+        }
+        outcome
     }
 }

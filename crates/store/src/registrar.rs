@@ -4,7 +4,13 @@
 //! names and labels, computes the labels and SNIs only the control plane may set, sees that the mesh
 //! exists and owns its resources, and refuses what this control plane must not write (see [`Mode`]).
 //! All violations are reported at once; nothing is written when there is one.
+//!
+//! ```text
+//!   Draft + Snapshot ──▶ admit ──▶ Admitted { outcome, warnings, pending } ──▶ commit ──▶ Store::write
+//!                        pure      or Refusal with every violation             async
+//! ```
 
+mod admission;
 mod deletion;
 mod labels;
 mod names;
@@ -16,9 +22,11 @@ mod writable;
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations};
+use resources::{Draft, Key, Kind, Resource, Violations};
 
-use crate::{Error, Snapshot, Store, Write};
+use crate::{Committed, Error, Snapshot, Store, Write};
+
+pub use admission::{Admitted, Pending};
 
 /// Which control plane this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +39,38 @@ pub enum Mode {
     },
 }
 
-/// The resources that come into being together with a mesh: default policies, signing key.
-/// A mesh whose companions cannot be made is not made either.
-pub type Companions = Box<dyn Fn(&Draft) -> Result<Vec<Draft>, Error> + Send + Sync>;
+/// What a mesh comes with and does not have on this snapshot: default policies, signing key.
+///
+/// A new mesh lacks all of them. So may one that is stored: a store without transactions can fail
+/// between the mesh and its companions. They are written in the order given, so the last one tells
+/// that none before it was forgotten; one that an operator has deleted must not be asked for again.
+pub type Companions = Box<dyn Fn(&Draft, &Snapshot) -> Vec<Companion> + Send + Sync>;
+
+/// Something a mesh comes with.
+#[derive(Debug, Clone)]
+pub enum Companion {
+    Known(Draft),
+    /// Made when it is stored, after everything that is known. A mesh whose secrets cannot be made is
+    /// not made either.
+    Secret {
+        key: Key,
+        make: fn(&Key) -> Result<Draft, Error>,
+    },
+}
+
+impl Companion {
+    pub fn key(&self) -> &Key {
+        match self {
+            Companion::Known(draft) => &draft.key,
+            Companion::Secret { key, .. } => key,
+        }
+    }
+}
 
 /// How long the writes of another control plane may be on their way here.
 const CATCH_UP: Duration = Duration::from_secs(30);
+/// How often a deletion is admitted again because the resource has changed meanwhile.
+const ATTEMPTS: usize = 10;
 
 /// What the rules depend on.
 pub struct Setup {
@@ -111,127 +145,72 @@ impl Registrar {
     pub async fn put(&self, draft: Draft) -> Result<Put, Refusal> {
         self.check_writable(draft.kind())?;
         let snapshot = self.store.snapshot()?;
-        let existing = snapshot.get(&draft.key).cloned();
-        self.check_mesh(&snapshot, &draft.key)?;
-
-        let mut found = draft.validate();
-        names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
-        labels::validate(&draft, &self.setup, &mut found);
-        let mut warnings = draft.spec.warnings();
-        let resource = self.complete(draft, existing.as_deref());
-        warnings.extend(snis::warnings(&resource));
-        if let Some(existing) = &existing {
-            labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
-        }
-        found.into_result().map_err(Refusal::Invalid)?;
-
-        match existing {
-            Some(existing) if existing.labels == resource.labels && existing.spec == resource.spec => {
-                Ok(Put { resource: existing, outcome: Outcome::Unchanged, warnings })
-            }
-            Some(existing) => {
-                let expected = existing.version;
-                let resource = self.commit(vec![Write::Update { resource, expected }]).await?;
-                Ok(Put { resource, outcome: Outcome::Updated, warnings })
-            }
-            None => {
-                let resource = self.commit(self.with_companions(resource)?).await?;
-                Ok(Put { resource, outcome: Outcome::Created, warnings })
-            }
-        }
+        let admitted = self.admit(draft, &snapshot, (self.setup.now)())?;
+        let Admitted { resource, outcome, warnings, pending } = admitted;
+        let committed = self.commit(pending).await?;
+        let stored = committed.as_ref().and_then(|committed| committed.get(&resource.key)).cloned();
+        Ok(Put { resource: stored.unwrap_or(resource), outcome, warnings })
     }
 
     /// Removes a resource, and what it owns, on behalf of a user.
     pub async fn delete(&self, key: &Key) -> Result<(), Refusal> {
         self.check_writable(key.kind)?;
-        let snapshot = self.store.snapshot()?;
-        self.check_mesh(&snapshot, key)?;
-        let existing = snapshot.get(key).ok_or_else(|| Error::NotFound(key.clone()))?;
-        let mut found = Violations::default();
-        labels::validate_origin(existing.kind(), &existing.labels, &self.setup, &mut found);
-        if !self.setup.unsafe_delete {
-            deletion::validate(existing, &snapshot, &mut found);
-        }
-        found.into_result().map_err(Refusal::Invalid)?;
-        self.store.write(vec![Write::Delete { key: key.clone(), expected: None }]).await?;
-        Ok(())
-    }
-
-    /// Creates what is missing, for the control plane itself: in one batch, leaving alone what exists.
-    /// Read-only rules are for users and do not apply. Says what it created.
-    pub async fn ensure(&self, drafts: Vec<Draft>) -> Result<Vec<Key>, Refusal> {
-        let mut changes = self.store.changes();
+        let mut snapshot = self.store.snapshot()?;
+        let mut attempts = 1;
         loop {
-            let snapshot = self.store.snapshot()?;
-            let missing: Vec<&Draft> = drafts.iter().filter(|d| snapshot.get(&d.key).is_none()).collect();
-            if missing.is_empty() {
-                return Ok(Vec::new());
+            match self.commit(self.admit_delete(key, &snapshot)?).await {
+                // Whatever it has become: may that be deleted?
+                Err(Refusal::Store(Error::Conflict { .. })) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    snapshot = self.store.caught_up(CATCH_UP).await?;
+                }
+                done => return done.map(drop),
             }
-            let mut batch = Vec::new();
-            for draft in missing {
-                draft.validate().into_result().map_err(Refusal::Invalid)?;
-                batch.extend(self.with_companions(self.complete(draft.clone(), None))?);
-            }
-            let created = batch.iter().map(|write| write.key().clone()).collect();
-            let Err(error) = self.store.write(batch).await else { return Ok(created) };
-            // Another control plane on the same database was faster; what it wrote is on its way here.
-            let Error::AlreadyExists(_) = error else { return Err(error.into()) };
-            tokio::time::timeout(CATCH_UP, changes.next()).await.map_err(|_| error)?;
         }
     }
 
-    /// The draft as it will be stored: with everything the control plane adds.
-    fn complete(&self, draft: Draft, existing: Option<&Resource>) -> Resource {
+    /// Creates what is missing, in order, for the control plane itself, leaving alone what exists; meshes
+    /// that lack companions get them. Read-only rules are for users and do not apply. Says what it created.
+    pub async fn ensure(&self, drafts: Vec<Draft>) -> Result<Vec<Key>, Refusal> {
+        self.ensure_with(|_| Ok(drafts.clone())).await
+    }
+
+    /// As [`Registrar::ensure`], for drafts that belong together, such as a key and its certificate: what
+    /// is missing is asked again when another control plane was faster.
+    pub async fn ensure_with<E: From<Refusal>>(
+        &self,
+        missing: impl Fn(&Snapshot) -> Result<Vec<Draft>, E>,
+    ) -> Result<Vec<Key>, E> {
+        let mut snapshot = self.store.snapshot().map_err(Refusal::Store)?;
+        loop {
+            let pending = self.admit_missing(&missing(&snapshot)?, &snapshot, (self.setup.now)())?;
+            let created = pending.keys().cloned().collect();
+            let error = match self.commit(pending).await {
+                Err(Refusal::Store(error @ Error::AlreadyExists(_))) => error,
+                done => return Ok(done.map(|_| created)?),
+            };
+            // Another control plane on the same store was faster.
+            let newer = self.store.caught_up(CATCH_UP).await.map_err(Refusal::Store)?;
+            if newer.revision() == snapshot.revision() {
+                return Err(Refusal::Store(error).into());
+            }
+            snapshot = newer;
+        }
+    }
+
+    /// Makes writes that were admitted. [`Error::Conflict`] and its like mean that they were admitted on
+    /// something that has changed since: admit again. `None` when there was nothing to write.
+    pub async fn commit(&self, pending: Pending) -> Result<Option<Committed>, Refusal> {
+        if pending.is_empty() {
+            return Ok(None);
+        }
         let now = (self.setup.now)();
-        let labels = labels::compute(&draft, &self.setup.mode);
-        let mut resource = Resource {
-            owner: owner_of(&draft.key),
-            key: draft.key,
-            labels,
-            created: existing.map_or(now, |e| e.created),
-            modified: now,
-            version: 0,
-            spec: draft.spec,
-            status: existing.and_then(|e| e.status.clone()),
-        };
-        snis::fill(&mut resource, existing);
-        resource
-    }
-
-    /// What to write for a new resource: a mesh comes with its companions.
-    fn with_companions(&self, resource: Resource) -> Result<Vec<Write>, Error> {
-        let mut batch = vec![Write::Create(resource.clone())];
-        if matches!(resource.spec, Spec::Mesh(_)) {
-            let mesh = Draft { key: resource.key, labels: resource.labels, spec: resource.spec };
-            let companions = (self.setup.companions)(&mesh)?;
-            batch.extend(companions.into_iter().map(|draft| Write::Create(self.complete(draft, None))));
+        let mut writes = pending.writes;
+        for secret in pending.secrets {
+            let draft = (secret.make)(&secret.key)?;
+            writes.push(Write::Create(self.complete(draft, None, now)));
         }
-        Ok(batch)
-    }
-
-    async fn commit(&self, batch: Vec<Write>) -> Result<Arc<Resource>, Refusal> {
-        let key = batch.first().map(|write| write.key().clone());
-        let committed = self.store.write(batch).await?;
-        let stored = key.as_ref().and_then(|key| committed.get(key)).cloned();
-        stored.ok_or_else(|| Error::Unavailable("the store did not return what it wrote".to_owned()).into())
-    }
-
-    fn check_mesh(&self, snapshot: &Snapshot, key: &Key) -> Result<(), Refusal> {
-        let mesh = Key::global(Kind::Mesh, &key.mesh);
-        if key.kind.descriptor().scope == Scope::Mesh && snapshot.get(&mesh).is_none() {
-            return Err(Refusal::MeshMissing(key.mesh.to_string()));
-        }
-        Ok(())
-    }
-}
-
-/// A mesh owns what is in it; a resource owns the insight about it.
-fn owner_of(key: &Key) -> Option<Key> {
-    let reported_on = Kind::ALL.iter().copied().find(|k| k.descriptor().insight == Some(key.kind));
-    match reported_on {
-        Some(kind) => Some(Key::new(kind, &key.mesh, &key.name)),
-        None if key.kind.descriptor().scope == Scope::Mesh => Some(Key::global(Kind::Mesh, &key.mesh)),
-        None => None,
+        Ok(Some(self.store.write(writes).await?))
     }
 }
 

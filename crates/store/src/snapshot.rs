@@ -100,16 +100,16 @@ impl Snapshot {
     pub fn with(&self, revision: u64, changed: &[(Key, Option<Arc<Resource>>)]) -> Snapshot {
         let mut next = self.clone();
         next.revision = revision;
-        let mut touched = [false; Kind::COUNT];
+        // Counting visits every chunk, so it waits for the end, and what was only replaced needs none.
+        let mut recount = [false; Kind::COUNT];
         for (key, value) in changed {
-            touched[key.kind as usize] = true;
             let shelf = Arc::make_mut(&mut next.shelves[key.kind as usize]);
-            match value {
+            recount[key.kind as usize] |= match value {
                 Some(resource) => shelf.put(resource.clone()),
                 None => shelf.remove(&key.mesh, &key.name),
-            }
+            };
         }
-        for (shelf, _) in next.shelves.iter_mut().zip(touched).filter(|(_, touched)| *touched) {
+        for (shelf, _) in next.shelves.iter_mut().zip(recount).filter(|(_, recount)| *recount) {
             Arc::make_mut(shelf).count();
         }
         next
@@ -172,31 +172,37 @@ impl Shelf {
         self.chunks.partition_point(|chunk| !starts_after(chunk)).saturating_sub(1)
     }
 
-    fn put(&mut self, resource: Arc<Resource>) {
+    /// Stores a resource; says whether it is one more than before.
+    fn put(&mut self, resource: Arc<Resource>) -> bool {
         self.index.put(resource.clone());
         if self.chunks.is_empty() {
             self.chunks.push(Arc::new(vec![resource]));
-            return;
+            return true;
         }
         let at = self.chunk_for(resource.mesh(), resource.name());
         let chunk = Arc::make_mut(&mut self.chunks[at]);
         match chunk.binary_search_by(|r| compare(r, resource.mesh(), resource.name())) {
-            Ok(index) => chunk[index] = resource,
+            Ok(index) => {
+                chunk[index] = resource;
+                false
+            }
             Err(index) => {
                 chunk.insert(index, resource);
                 if chunk.len() > CHUNK {
                     let upper = chunk.split_off(CHUNK / 2);
                     self.chunks.insert(at + 1, Arc::new(upper));
                 }
+                true
             }
         }
     }
 
-    fn remove(&mut self, mesh: &str, name: &str) {
+    /// Removes a resource; says whether it was there.
+    fn remove(&mut self, mesh: &str, name: &str) -> bool {
         self.index.remove(mesh, name);
         let at = self.chunk_for(mesh, name);
-        let Some(shared) = self.chunks.get_mut(at) else { return };
-        let Ok(index) = shared.binary_search_by(|r| compare(r, mesh, name)) else { return };
+        let Some(shared) = self.chunks.get_mut(at) else { return false };
+        let Ok(index) = shared.binary_search_by(|r| compare(r, mesh, name)) else { return false };
         let chunk = Arc::make_mut(shared);
         chunk.remove(index);
         if chunk.is_empty() {
@@ -207,6 +213,7 @@ impl Shelf {
             let next = self.chunks.remove(at + 1);
             Arc::make_mut(&mut self.chunks[at]).extend(next.iter().cloned());
         }
+        true
     }
 
     /// How many resources `before` lets through; it must do so for the first ones and no other.

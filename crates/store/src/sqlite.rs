@@ -78,6 +78,15 @@ impl Sqlite {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn send(&self, request: Request) -> Result<(), Error> {
+        let sent = self.queue.as_ref().is_some_and(|queue| queue.send(request).is_ok());
+        if sent { Ok(()) } else { Err(self.stopped()) }
+    }
+
+    fn stopped(&self) -> Error {
+        Error::Unavailable(format!("{}: the thread that writes has stopped", self.path.display()))
+    }
 }
 
 #[async_trait]
@@ -87,12 +96,19 @@ impl Store for Sqlite {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let stopped =
-            || Error::Unavailable(format!("{}: the thread that writes has stopped", self.path.display()));
         let (reply, answer) = oneshot::channel();
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(Request { batch, reply }).map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        self.send(Request::Together { batch, reply })?;
+        answer.await.unwrap_or_else(|_| Err(self.stopped()))
+    }
+
+    async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+        let count = writes.len();
+        let (reply, answer) = oneshot::channel();
+        let outcomes = match self.send(Request::Each { writes, reply }) {
+            Ok(()) => answer.await.map_err(|_| self.stopped()),
+            Err(stopped) => Err(stopped),
+        };
+        outcomes.unwrap_or_else(|stopped| vec![Err(stopped); count])
     }
 
     fn changes(&self) -> Changes {

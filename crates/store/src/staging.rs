@@ -1,7 +1,7 @@
 //! What a batch does, worked out in memory before anything durable is touched.
 //!
-//! Memory and SQLite stores share this: the batch is checked and expanded (versions, owned
-//! resources) against the last snapshot; the store then makes the outcome durable and publishes it.
+//! All stores share this: the batch is checked and expanded (versions, owned resources) against what
+//! is stored; the store then makes the outcome durable and publishes it. What was refused is not in it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -59,6 +59,15 @@ impl Owners {
     }
 }
 
+/// What a snapshot would be after a batch, and what is different in it. Nothing is stored.
+pub fn preview(snapshot: &Snapshot, batch: Vec<Write>) -> Result<(Snapshot, Committed), Error> {
+    let deletes = batch.iter().any(|write| matches!(write, Write::Delete { .. }));
+    // Only deletions ask who owns what, and finding that out takes a look at everything.
+    let owners = if deletes { Owners::load(snapshot) } else { Owners::default() };
+    let committed = Staging::new(snapshot, &owners).stage(batch)?;
+    Ok((snapshot.with(committed.revision, &committed.changed), committed))
+}
+
 /// Several batches worked out on top of each other, none of them durable yet.
 #[derive(Debug)]
 pub struct Staging<'a> {
@@ -113,11 +122,16 @@ impl<'a> Staging<'a> {
         Ok(Committed { revision, changed })
     }
 
-    /// What all staged batches leave behind, each key once, sorted.
-    pub fn into_changed(self) -> Vec<(Key, Option<Arc<Resource>>)> {
+    /// Adds writes that do not depend on each other, each as a batch of its own.
+    pub fn stage_each(&mut self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+        writes.into_iter().map(|write| self.stage(vec![write])).collect()
+    }
+
+    /// What all staged batches leave behind, each key once, sorted; the revision is that of the last one.
+    pub fn finish(self) -> Committed {
         let mut changed: Vec<_> = self.staged.values.into_iter().collect();
         changed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        changed
+        Committed { revision: self.revision, changed }
     }
 
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {

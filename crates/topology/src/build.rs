@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use imbl::OrdSet;
 use resources::{
     Labels, Resource, Status,
     kinds::{
@@ -181,7 +182,7 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
 pub(crate) fn tagged(
     wanted: &Arc<Tags>,
     members: &[&Resource],
-    certified: &BTreeSet<Arc<str>>,
+    certified: &OrdSet<Arc<str>>,
     around: Surroundings<'_>,
 ) -> Built {
     let service = wanted.get(labels::SERVICE).map_or("", String::as_str);

@@ -14,7 +14,9 @@
 mod build;
 pub mod destination;
 pub mod endpoint;
+pub mod labelled;
 pub mod matching;
+pub mod selection;
 pub mod services;
 pub mod snapshot;
 pub mod state;

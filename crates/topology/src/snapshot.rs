@@ -12,7 +12,7 @@ use resources::{
     },
 };
 
-use crate::{Destination, DestinationId, Endpoints};
+use crate::{Destination, DestinationId, Endpoints, labelled::Labelled, selection::Selections};
 
 /// Everything about one mesh that a proxy's configuration can depend on.
 ///
@@ -28,7 +28,13 @@ pub struct MeshSnapshot {
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     /// The ports of every MeshService, MeshExternalService and MeshMultiZoneService, in the order of its spec.
     pub services: OrdMap<Key, Arc<[DestinationId]>>,
+    /// Those services by their labels.
+    pub labelled: Labelled,
     pub policies: OrdMap<Key, Arc<Policy>>,
+    /// Which policies may select which Dataplanes.
+    pub selections: Selections,
+    /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
+    pub globals: OrdMap<Key, Arc<Resource>>,
 }
 
 /// Mutual TLS by the mesh's own certificate authority.
@@ -67,6 +73,11 @@ impl MeshSnapshot {
         of_kind(&self.policies, kind).map(|(_, policy)| policy)
     }
 
+    /// The policies that may select a Dataplane, sorted by kind and name.
+    pub fn candidates<'a>(&'a self, dataplane: &Resource) -> impl Iterator<Item = &'a Arc<Policy>> {
+        self.selections.candidates(dataplane).into_iter().filter_map(|key| self.policies.get(key))
+    }
+
     /// The destination an outbound refers to: by name, or else the first by name that has the labels.
     pub fn backend(&self, reference: &BackendRef) -> Option<&Arc<Destination>> {
         let kind = Kind::by_name(&reference.kind)?;
@@ -83,11 +94,10 @@ impl MeshSnapshot {
         kind: Kind,
         labels: &'a Labels,
     ) -> impl Iterator<Item = &'a [DestinationId]> {
-        let has_labels = move |ports: &[DestinationId]| {
-            let destination = ports.first().and_then(|id| self.destinations.get(id));
-            destination.is_some_and(|d| labels.iter().all(|(name, value)| d.labels.get(name) == Some(value)))
-        };
-        of_kind(&self.services, kind).map(|(_, ports)| &**ports).filter(move |ports| has_labels(ports))
+        self.labelled
+            .find(kind, labels)
+            .filter_map(|service| self.services.get(service))
+            .map(|ports| &**ports)
     }
 
     /// No port means the only one, which is how a MeshExternalService is referred to.
@@ -109,6 +119,7 @@ impl PartialEq for MeshSnapshot {
             && self.services == other.services
             && all_look_same(&self.dataplanes, &other.dataplanes, |dataplane| dataplane)
             && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
+            && all_look_same(&self.globals, &other.globals, |resource| resource)
     }
 }
 

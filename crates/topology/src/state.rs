@@ -8,25 +8,29 @@ use std::{
     sync::Arc,
 };
 
+use imbl::OrdMap;
 use policy::Policy;
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind, Labels, Resource};
 
-use crate::{DestinationId, MeshSnapshot};
+use crate::{DestinationId, MeshSnapshot, snapshot::looks_same};
 use mesh::MeshState;
 
 /// A resource as it is now; `None` when it was deleted.
 pub type Change = (Key, Option<Arc<Resource>>);
 
-/// The one writer's view of all meshes.
-#[derive(Debug, Default)]
+/// The one writer's view of all meshes. Cheap to clone: a clone that some changes are applied to says what
+/// they would do.
+#[derive(Debug, Clone, Default)]
 pub struct State {
     zone: Arc<str>,
-    meshes: BTreeMap<Arc<str>, MeshState>,
+    meshes: OrdMap<Arc<str>, MeshState>,
+    /// What belongs to no mesh and may matter to all.
+    globals: OrdMap<Key, Arc<Resource>>,
     made: Made,
 }
 
 /// How much was computed since the beginning.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Made {
     destinations: u64,
     views: u64,
@@ -51,11 +55,13 @@ pub struct Affected {
     pub proxies: BTreeSet<Arc<str>>,
     /// Destinations that appeared, disappeared or changed otherwise than in their endpoints.
     pub destinations: BTreeSet<DestinationId>,
-    /// Some of them can be found now where nothing, or something else, was found before: a service
-    /// is new or has other ports or labels. (Tags are asked for by the proxies in `proxies` only.)
-    pub appeared: bool,
+    /// Services that are new or gone, or have other ports or labels, each with the labels it had and has: a
+    /// reference may find something else now.
+    pub services: BTreeMap<Key, BTreeSet<Arc<Labels>>>,
     /// Destinations with other endpoints than before, and no other change.
     pub endpoints: BTreeSet<DestinationId>,
+    /// Resources that belong to no mesh.
+    pub globals: BTreeSet<Key>,
 }
 
 /// A policy before and after a change; `None` where it does not exist.
@@ -88,23 +94,52 @@ impl State {
     /// Folds changed resources in. Returns the meshes that look different now.
     pub fn apply(&mut self, changed: &[Change]) -> Vec<MeshUpdate> {
         let mut by_mesh: BTreeMap<&Arc<str>, Vec<&Change>> = BTreeMap::new();
+        let mut globals = BTreeSet::new();
         for change in changed {
             let key = &change.0;
             let mesh = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
             if !mesh.is_empty() {
                 by_mesh.entry(mesh).or_default().push(change);
+            } else if self.take_global(change) {
+                globals.insert(key.clone());
             }
         }
-        let mut updates = Vec::new();
+        let mut updates = if globals.is_empty() { Vec::new() } else { self.share_globals(&globals) };
         for (name, changes) in by_mesh {
             let mesh = self
                 .meshes
                 .entry(name.clone())
-                .or_insert_with(|| MeshState::empty(name.clone(), self.zone.clone()));
+                .or_insert_with(|| MeshState::empty(name.clone(), self.zone.clone(), self.globals.clone()));
             updates.extend(mesh.apply(&changes, &mut self.made));
             if mesh.is_empty() {
                 self.meshes.remove(name);
             }
+        }
+        updates
+    }
+
+    /// Takes in a resource that belongs to no mesh; says whether it looks different now.
+    fn take_global(&mut self, (key, value): &Change) -> bool {
+        if !concerns_meshes(key.kind) {
+            return false;
+        }
+        let same = match (self.globals.get(key), value) {
+            (Some(old), Some(new)) => looks_same(old, new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        match value {
+            Some(value) => self.globals.insert(key.clone(), value.clone()),
+            None => self.globals.remove(key),
+        };
+        !same
+    }
+
+    fn share_globals(&mut self, changed: &BTreeSet<Key>) -> Vec<MeshUpdate> {
+        let names: Vec<Arc<str>> = self.meshes.keys().cloned().collect();
+        let mut updates = Vec::new();
+        for name in names {
+            let mesh = self.meshes.get_mut(&name);
+            updates.extend(mesh.and_then(|mesh| mesh.take_globals(&self.globals, changed)));
         }
         updates
     }
@@ -122,4 +157,10 @@ impl State {
     pub fn views_made(&self) -> u64 {
         self.made.views
     }
+}
+
+/// Whether resources of a kind that belong to no mesh say something to meshes: not what is observed, and not
+/// what is secret.
+fn concerns_meshes(kind: Kind) -> bool {
+    matches!(kind, Kind::HostnameGenerator | Kind::Zone | Kind::ZoneIngress | Kind::ZoneEgress)
 }

@@ -12,12 +12,13 @@
 
 mod channel;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use crate::{
     action::{self, Error, Status},
+    encoded::Encoded,
     identify::Identity,
-    message::{ControlPlane, DeltaRequest, DeltaResponse, Resource},
+    message::{ControlPlane, DeltaRequest, DeltaResponse},
     target::{Target, Type},
     words,
 };
@@ -39,7 +40,9 @@ pub struct Stream {
     channels: [Channel; Type::ALL.len()],
     /// Clusters the proxy took on this stream and whose endpoints it has still to ask for. Those it came
     /// with do not count: what it wants for them is in its first requests, or nowhere.
-    unasked: BTreeSet<Arc<str>>,
+    unasked: HashSet<Arc<str>>,
+    /// Those of them that the proxy has as it should: listeners wait until it has asked.
+    awaited: HashSet<Arc<str>>,
     last_nonce: u64,
     closed: bool,
 }
@@ -84,6 +87,10 @@ impl Stream {
         }
         let target = self.target.clone();
         self.channel(kind).subscribe(kind, &request, target.as_ref().map(|target| target.of(kind)));
+        if kind == Type::Endpoint {
+            let names = request.resource_names_subscribe.iter().chain(&request.resource_names_unsubscribe);
+            names.for_each(|name| self.review_awaited(name));
+        }
         self.advance(&mut actions);
         actions
     }
@@ -94,14 +101,17 @@ impl Stream {
             return Vec::new();
         }
         let before = self.target.replace(target.clone());
-        let nothing = Target::default();
         for kind in Type::ALL {
-            let mut changed = target.changed(before.as_deref().unwrap_or(&nothing), kind);
             let channel = &mut self.channels[kind as usize];
-            if before.is_none() {
-                changed.extend(channel.had().cloned());
-            }
+            let Some(before) = &before else {
+                channel.review_everything(target.of(kind));
+                continue;
+            };
+            let changed = target.changed(before, kind);
             changed.iter().for_each(|name| channel.touch(name, target.of(kind)));
+            if matches!(kind, Type::Cluster | Type::Endpoint) && !self.unasked.is_empty() {
+                changed.iter().for_each(|name| self.review_awaited(name));
+            }
         }
         let mut actions = Vec::new();
         self.advance(&mut actions);
@@ -112,7 +122,10 @@ impl Stream {
     pub fn retry(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         if !self.closed {
-            self.channels.iter_mut().for_each(Channel::forgive);
+            let target = self.target.clone();
+            for kind in Type::ALL {
+                self.channel(kind).forgive(target.as_ref().map(|target| target.of(kind)));
+            }
             self.advance(&mut actions);
         }
         actions
@@ -120,8 +133,16 @@ impl Stream {
 
     /// Where every type stands.
     pub fn status(&self) -> Vec<Status> {
-        let status = |kind: Type| self.channels[kind as usize].status(kind, self.target.as_deref());
+        let status = |kind: Type| {
+            let target = self.target.as_ref().map(|target| target.of(kind));
+            self.channels[kind as usize].status(kind, target)
+        };
         Type::ALL.into_iter().map(status).collect()
+    }
+
+    /// How often a name was looked at since the stream began, for proving that cost follows change.
+    pub fn visits(&self) -> u64 {
+        self.channels.iter().map(Channel::visits).sum()
     }
 
     fn channel(&mut self, kind: Type) -> &mut Channel {
@@ -135,18 +156,52 @@ impl Stream {
 
     fn on_answer(&mut self, kind: Type, request: &DeltaRequest) -> Action {
         let nonce = request.response_nonce.clone();
-        match self.channel(kind).answer(&nonce, request.error_detail.as_ref()) {
+        let target = self.target.clone();
+        let target = target.as_ref().map(|target| target.of(kind));
+        match self.channel(kind).answer(&nonce, request.error_detail.as_ref(), target) {
             Verdict::Stale => Action::Ignored { reason: format!("stale nonce {nonce:?} for {kind:?}") },
-            Verdict::Rejected { blamed } => {
+            Verdict::Rejected { sent, blamed } => {
+                self.on_clusters(kind, &sent, false);
                 let message = request.error_detail.as_ref().map(|e| e.message.clone()).unwrap_or_default();
                 Action::Rejected { kind, nonce, names: blamed, message }
             }
             Verdict::Acked { sent, resources } => {
-                if kind == Type::Cluster {
-                    self.unasked.extend(sent);
-                }
+                self.on_clusters(kind, &sent, true);
                 Action::Acked { kind, nonce, resources }
             }
+        }
+    }
+
+    /// Notes which clusters the proxy took, or refused, and has to ask endpoints for.
+    fn on_clusters(&mut self, kind: Type, sent: &[Arc<Encoded>], taken: bool) {
+        if kind != Type::Cluster {
+            return;
+        }
+        for resource in sent {
+            if taken {
+                self.unasked.insert(resource.name.clone());
+            }
+            self.review_awaited(&resource.name);
+        }
+    }
+
+    /// Looks at a cluster about which, or about whose endpoints, something happened.
+    fn review_awaited(&mut self, name: &str) {
+        let Some(unasked) = self.unasked.get(name).cloned() else { return };
+        let [clusters, endpoints, ..] = &self.channels;
+        let Some(target) = &self.target else { return };
+        let (cluster, assigned) = (target.of(Type::Cluster).get(name), target.of(Type::Endpoint).get(name));
+        if cluster.is_none() || assigned.is_none() || endpoints.wants(name) {
+            self.unasked.remove(name);
+            self.awaited.remove(name);
+            if self.unasked.is_empty() {
+                (self.unasked, self.awaited) = (HashSet::new(), HashSet::new());
+            }
+        } else if clusters.version(name) == cluster.map(|cluster| cluster.version) {
+            self.awaited.insert(unasked);
+        } else {
+            // A proxy that refused the wanted cluster has another under its name, which may not discover.
+            self.awaited.remove(name);
         }
     }
 
@@ -159,7 +214,7 @@ impl Stream {
         self.send(Type::Endpoint, &target, true, nothing_uses, actions);
         self.send(Type::Secret, &target, true, nothing_uses, actions);
         let usable = self.clusters_are_usable(&target);
-        let idle = !self.channel(Type::Listener).needs(target.of(Type::Listener)).sends;
+        let idle = !self.channel(Type::Listener).has_sends(target.of(Type::Listener));
         self.send(Type::Listener, &target, usable, usable || idle, actions);
         self.send(Type::Route, &target, usable, true, actions);
     }
@@ -180,7 +235,7 @@ impl Stream {
         let nonce = self.last_nonce.to_string();
         actions.push(Action::Send(DeltaResponse {
             system_version_info: String::new(),
-            resources: batch.sent.iter().map(|resource| Resource::of(kind, resource)).collect(),
+            resources: batch.sent.iter().map(|resource| resource.resource().clone()).collect(),
             type_url: kind.url().to_owned(),
             nonce: nonce.clone(),
             removed_resources: batch.removed.iter().map(ToString::to_string).collect(),
@@ -191,12 +246,14 @@ impl Stream {
 
     /// A changed cluster waits for its endpoints, but does not ask for them when the proxy is subscribed already.
     fn renew_endpoints(&mut self, batch: &Batch, target: &Target) {
+        let assigned = target.of(Type::Endpoint);
+        let endpoints = self.channel(Type::Endpoint);
         for name in batch.sent.iter().map(|resource| &resource.name) {
-            if target.of(Type::Endpoint).contains_key(name) {
-                self.channel(Type::Endpoint).send_again(name);
+            if assigned.contains_key(name) {
+                endpoints.send_again(name, assigned);
             }
         }
-        batch.removed.iter().for_each(|name| self.channel(Type::Endpoint).send_at_most_once(name));
+        batch.removed.iter().for_each(|name| endpoints.send_at_most_once(name, assigned));
     }
 
     /// Whether no listener and no route is on its way that may stop using a cluster.
@@ -209,16 +266,8 @@ impl Stream {
     /// Whether everything that listeners and routes may point to is there and has its endpoints.
     fn clusters_are_usable(&mut self, target: &Target) -> bool {
         let [clusters, endpoints, ..] = &mut self.channels;
-        let (wanted, assigned) = (target.of(Type::Cluster), target.of(Type::Endpoint));
-        let clusters_come = clusters.is_waiting() || clusters.needs(wanted).sends;
-        if clusters_come || endpoints.introduces() || endpoints.needs(assigned).sends {
-            return false;
-        }
-        let discovers = |name: &Arc<str>| wanted.contains_key(name) && assigned.contains_key(name);
-        self.unasked.retain(|name| discovers(name) && !endpoints.wants(name));
-        // A proxy that refused the wanted cluster has another under its name, which may not discover.
-        let has_wanted =
-            |name: &Arc<str>| clusters.version(name) == wanted.get(name).map(|cluster| cluster.version);
-        !self.unasked.iter().any(has_wanted)
+        let clusters_come = clusters.is_waiting() || clusters.has_sends(target.of(Type::Cluster));
+        let endpoints_come = endpoints.introduces() || endpoints.has_sends(target.of(Type::Endpoint));
+        !clusters_come && !endpoints_come && self.awaited.is_empty()
     }
 }

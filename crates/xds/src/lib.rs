@@ -14,6 +14,7 @@
 pub mod action;
 mod blame;
 pub mod delta;
+mod encoded;
 pub mod identify;
 pub mod message;
 pub mod sotw;
@@ -21,4 +22,5 @@ pub mod target;
 mod words;
 
 pub use action::{Action, Counters, Error, Rejection, State, Status};
-pub use target::{Encoded, Resources, Target, Type};
+pub use encoded::Encoded;
+pub use target::{Layer, Resources, Target, Type};

@@ -1,13 +1,12 @@
 //! The messages of `envoy.service.discovery.v3`, as far as a control plane needs them.
 //!
-//! They are our own for two reasons: the body of a resource is a reference-counted [`Bytes`], so all
+//! They are our own for two reasons: responses carry resources as reference-counted [`Bytes`], so all
 //! streams share one encoding, and a proxy's long list of extensions is skipped instead of parsed.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-
-use crate::target::{Encoded, Type};
+use prost::{DecodeError, Message};
 
 /// `google.protobuf.Any` with a shared value.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -16,12 +15,6 @@ pub struct Any {
     pub type_url: String,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
-}
-
-impl Any {
-    pub(crate) fn of(kind: Type, resource: &Encoded) -> Any {
-        Any { type_url: kind.url().to_owned(), value: resource.body.clone() }
-    }
 }
 
 /// `google.rpc.Status`: why a proxy rejects a response.
@@ -73,8 +66,9 @@ pub struct Request {
 pub struct Response {
     #[prost(string, tag = "1")]
     pub version_info: String,
-    #[prost(message, repeated, tag = "2")]
-    pub resources: Vec<Any>,
+    /// Encoded [`Any`]s: nested messages and byte strings look the same on the wire.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub resources: Vec<Bytes>,
     #[prost(string, tag = "4")]
     pub type_url: String,
     #[prost(string, tag = "5")]
@@ -107,8 +101,9 @@ pub struct DeltaRequest {
 pub struct DeltaResponse {
     #[prost(string, tag = "1")]
     pub system_version_info: String,
-    #[prost(message, repeated, tag = "2")]
-    pub resources: Vec<Resource>,
+    /// Encoded [`Resource`]s: nested messages and byte strings look the same on the wire.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub resources: Vec<Bytes>,
     #[prost(string, tag = "4")]
     pub type_url: String,
     #[prost(string, tag = "5")]
@@ -130,12 +125,16 @@ pub struct Resource {
     pub name: String,
 }
 
-impl Resource {
-    pub(crate) fn of(kind: Type, resource: &Encoded) -> Resource {
-        Resource {
-            version: resource.version_text(),
-            resource: Some(Any::of(kind, resource)),
-            name: resource.name.to_string(),
-        }
+impl Response {
+    /// What the response carries, for clients.
+    pub fn decoded(&self) -> Result<Vec<Any>, DecodeError> {
+        self.resources.iter().map(|any| Any::decode(any.clone())).collect()
+    }
+}
+
+impl DeltaResponse {
+    /// What the response carries, for clients.
+    pub fn decoded(&self) -> Result<Vec<Resource>, DecodeError> {
+        self.resources.iter().map(|resource| Resource::decode(resource.clone())).collect()
     }
 }

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use crate::{
     action::{self, Error, Status},
     delta::MAX_NAMES,
+    encoded::version_text,
     identify::Identity,
-    message::{Any, ControlPlane, Request, Response},
-    target::{Target, Type, version_text},
+    message::{ControlPlane, Request, Response},
+    target::{Target, Type},
     words,
 };
 
@@ -33,6 +34,8 @@ pub struct Stream {
     identity: Identity,
     target: Option<Arc<Target>>,
     channels: [Channel; Type::ALL.len()],
+    /// Whether the proxy asked for the endpoints of all clusters it has; `None` when that is to be found out.
+    all_asked: Option<bool>,
     last_nonce: u64,
     closed: bool,
 }
@@ -87,7 +90,11 @@ impl Stream {
                 actions.push(Action::Rejected { kind, nonce, names: blamed, message });
             }
         }
-        channel.subscribe(kind, &request, self.target.as_ref().map(|target| target.of(kind)));
+        let subscribed =
+            channel.subscribe(kind, &request, self.target.as_ref().map(|target| target.of(kind)));
+        if subscribed || kind == Type::Cluster {
+            self.all_asked = None;
+        }
         self.advance(&mut actions);
         actions
     }
@@ -96,8 +103,13 @@ impl Stream {
     pub fn set_target(&mut self, target: Arc<Target>) -> Vec<Action> {
         let mut actions = Vec::new();
         if !self.closed {
-            Type::ALL.into_iter().for_each(|kind| self.channels[kind as usize].tidy(target.of(kind)));
-            self.target = Some(target);
+            let before = self.target.replace(target.clone());
+            for kind in Type::ALL {
+                if !before.as_ref().is_some_and(|before| target.shares(before, kind)) {
+                    self.channels[kind as usize].retarget(target.of(kind));
+                    self.all_asked = None;
+                }
+            }
             self.advance(&mut actions);
         }
         actions
@@ -108,6 +120,7 @@ impl Stream {
         let mut actions = Vec::new();
         if !self.closed {
             self.channels.iter_mut().for_each(Channel::forgive);
+            self.all_asked = None;
             self.advance(&mut actions);
         }
         actions
@@ -119,6 +132,11 @@ impl Stream {
         Type::ALL.into_iter().map(|kind| self.channels[kind as usize].status(kind, target(kind))).collect()
     }
 
+    /// How often a resource was looked at since the stream began, for proving that cost follows change.
+    pub fn visits(&self) -> u64 {
+        self.channels.iter().map(Channel::visits).sum()
+    }
+
     fn close(&mut self, error: Error) -> Vec<Action> {
         self.closed = true;
         vec![Action::Close(error)]
@@ -128,7 +146,9 @@ impl Stream {
     fn advance(&mut self, actions: &mut Vec<Action>) {
         let Some(target) = self.target.clone() else { return };
         for kind in Type::ALL {
-            self.channels[kind as usize].recognise(kind, target.of(kind));
+            let channel = &mut self.channels[kind as usize];
+            channel.refresh(kind, target.of(kind));
+            channel.recognise(kind, target.of(kind));
         }
         let in_use = !self.users_of_clusters_are_settled(&target);
         self.send(Type::Cluster, &target, in_use, actions);
@@ -141,7 +161,7 @@ impl Stream {
     }
 
     fn send(&mut self, kind: Type, target: &Target, keep_removed: bool, actions: &mut Vec<Action>) {
-        let channel = &self.channels[kind as usize];
+        let channel = &mut self.channels[kind as usize];
         if channel.is_waiting() {
             return;
         }
@@ -153,7 +173,7 @@ impl Stream {
         let nonce = self.last_nonce.to_string();
         actions.push(Action::Send(Response {
             version_info: version_text(set.version),
-            resources: set.resources.values().map(|resource| Any::of(kind, resource)).collect(),
+            resources: set.resources.iter().map(|resource| resource.any()).collect(),
             type_url: kind.url().to_owned(),
             nonce: nonce.clone(),
             control_plane: self.control_plane.clone(),
@@ -164,7 +184,7 @@ impl Stream {
     /// A changed cluster waits for its endpoints, which the proxy may already be subscribed to.
     fn renew_endpoints(&mut self, clusters: &Set, target: &Target) {
         let [known, endpoints, ..] = &mut self.channels;
-        let changed = clusters.resources.values().any(|cluster| {
+        let changed = clusters.resources.iter().any(|cluster| {
             let replaced =
                 known.accepted.get(&cluster.name).is_some_and(|old| old.version != cluster.version);
             replaced && target.of(Type::Endpoint).contains_key(&cluster.name)
@@ -174,21 +194,31 @@ impl Stream {
         }
     }
 
-    fn users_of_clusters_are_settled(&self, target: &Target) -> bool {
-        let settled = |kind: Type| self.channels[kind as usize].settled(kind, target.of(kind));
+    fn users_of_clusters_are_settled(&mut self, target: &Target) -> bool {
+        let mut settled = |kind: Type| self.channels[kind as usize].settled(kind, target.of(kind));
         settled(Type::Listener) && settled(Type::Route)
     }
 
     /// Whether everything that listeners and routes may point to is there and has its endpoints.
-    fn clusters_are_usable(&self, target: &Target, in_use: bool) -> bool {
-        let [clusters, endpoints, ..] = &self.channels;
-        let assigned = target.of(Type::Endpoint);
+    fn clusters_are_usable(&mut self, target: &Target, in_use: bool) -> bool {
+        let [clusters, endpoints, ..] = &mut self.channels;
         !clusters.is_waiting()
             && clusters.due(Type::Cluster, target.of(Type::Cluster), in_use).is_none()
             && !endpoints.introduces()
-            && (endpoints.is_waiting() || endpoints.due(Type::Endpoint, assigned, false).is_none())
-            && clusters.accepted.keys().filter(|name| assigned.contains_key(*name)).all(|name| {
-                !target.of(Type::Cluster).contains_key(name) || endpoints.wants(Type::Endpoint, name)
-            })
+            && (endpoints.is_waiting()
+                || endpoints.due(Type::Endpoint, target.of(Type::Endpoint), false).is_none())
+            && self.all_asked(target)
+    }
+
+    /// Whether the proxy asked for the endpoints of all clusters it has.
+    fn all_asked(&mut self, target: &Target) -> bool {
+        let [clusters, endpoints, ..] = &self.channels;
+        let (wanted, assigned) = (target.of(Type::Cluster), target.of(Type::Endpoint));
+        *self.all_asked.get_or_insert_with(|| {
+            let names = clusters.accepted.resources.iter().map(|cluster| &cluster.name);
+            let mut discovered =
+                names.filter(|name| assigned.contains_key(name) && wanted.contains_key(name));
+            discovered.all(|name| endpoints.wants(Type::Endpoint, name))
+        })
     }
 }

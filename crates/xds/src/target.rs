@@ -1,8 +1,10 @@
-//! What a proxy should have.
+//! What a proxy should have: its own resources over those it shares with proxies that call the same.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
-use bytes::Bytes;
+use imbl::{OrdMap, ordmap::DiffItem};
+
+use crate::encoded::Encoded;
 
 /// The kinds of resources that are discovered, in the order in which they are made before they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,91 +39,155 @@ impl Type {
     }
 }
 
-/// One encoded resource, shared by everybody who gets it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Encoded {
-    pub name: Arc<str>,
-    /// A hash of the content: the same on every control plane and after every restart.
-    pub version: u128,
-    /// The protobuf message, without its `Any` around it.
-    pub body: Bytes,
+type Map = OrdMap<Arc<str>, Arc<Encoded>>;
+
+/// Resources by type and name. Two layers share what they have in common, so a change costs what changed:
+/// to make, to keep and to compare.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layer {
+    by_type: [Map; Type::ALL.len()],
 }
 
-impl fmt::Debug for Encoded {
-    /// Some bodies hold private keys, which do not belong into logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Encoded { name, .. } = self;
-        let (version, bytes) = (self.version_text(), self.body.len());
-        f.debug_struct("Encoded")
-            .field("name", name)
-            .field("version", &version)
-            .field("bytes", &bytes)
-            .finish()
+impl Layer {
+    pub fn insert(&mut self, kind: Type, resource: Arc<Encoded>) {
+        self.by_type[kind as usize].insert(resource.name.clone(), resource);
+    }
+
+    pub fn get(&self, kind: Type, name: &str) -> Option<&Arc<Encoded>> {
+        self.by_type[kind as usize].get(name)
+    }
+
+    pub fn len(&self, kind: Type) -> usize {
+        self.by_type[kind as usize].len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_type.iter().all(OrdMap::is_empty)
+    }
+
+    /// Becomes equal to `next`, and keeps sharing with its former self what is equal in both.
+    pub fn become_like(&mut self, next: &Layer) {
+        for kind in Type::ALL {
+            let changed = changed(&self.by_type[kind as usize], &next.by_type[kind as usize]);
+            let map = &mut self.by_type[kind as usize];
+            for name in changed {
+                match next.get(kind, &name) {
+                    Some(resource) => map.insert(name, resource.clone()),
+                    None => map.remove(&name),
+                };
+            }
+        }
     }
 }
-
-impl Encoded {
-    /// What the version looks like in a message.
-    pub fn version_text(&self) -> String {
-        version_text(self.version)
-    }
-}
-
-pub(crate) fn version_text(version: u128) -> String {
-    format!("{version:032x}")
-}
-
-/// Reads a version that this crate wrote; anything else was written by another control plane.
-pub(crate) fn parse_version(text: &str) -> Option<u128> {
-    let ours = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    ours.then(|| u128::from_str_radix(text, 16).ok()).flatten()
-}
-
-/// All resources of one type, by name.
-pub type Resources = BTreeMap<Arc<str>, Arc<Encoded>>;
 
 /// Everything a proxy should have, by type and name.
 ///
-/// The endpoints of a cluster have the name of the cluster; a cluster whose endpoints are in the
-/// target is one that discovers them.
+/// A name that is in both layers is the proxy's own. The endpoints of a cluster have the name of the
+/// cluster; a cluster whose endpoints are in the target is one that discovers them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Shared, so that targets of one proxy that differ in one type are cheap to make and to compare.
-    by_type: [Arc<Resources>; Type::ALL.len()],
+    pub own: Layer,
+    pub shared: Arc<Layer>,
 }
 
 impl Target {
+    /// Adds one of the proxy's own resources.
     pub fn insert(&mut self, kind: Type, resource: Arc<Encoded>) {
-        Arc::make_mut(&mut self.by_type[kind as usize]).insert(resource.name.clone(), resource);
+        self.own.insert(kind, resource);
     }
 
-    pub fn of(&self, kind: Type) -> &Resources {
-        &self.by_type[kind as usize]
+    pub fn of(&self, kind: Type) -> Resources<'_> {
+        Resources { own: &self.own.by_type[kind as usize], shared: &self.shared.by_type[kind as usize] }
     }
 
-    /// The names that are in only one of both, or in both with different versions.
+    /// The names that are in only one of both, or in both with different versions; a name may be listed twice.
     pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<Arc<str>> {
-        let (ours, theirs) = (&self.by_type[kind as usize], &before.by_type[kind as usize]);
-        if Arc::ptr_eq(ours, theirs) {
-            return Vec::new();
+        let at = kind as usize;
+        let mut names = changed(&before.own.by_type[at], &self.own.by_type[at]);
+        if !Arc::ptr_eq(&before.shared, &self.shared) {
+            names.extend(changed(&before.shared.by_type[at], &self.shared.by_type[at]));
         }
-        let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
-        let mut changed = Vec::new();
-        loop {
-            let order = match (left.peek(), right.peek()) {
-                (None, None) => return changed,
-                (Some(_), None) => std::cmp::Ordering::Less,
-                (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some((a, _)), Some((b, _))) => a.cmp(b),
-            };
-            let a = if order.is_le() { left.next() } else { None };
-            let b = if order.is_ge() { right.next() } else { None };
-            match (a, b) {
-                (Some((_, a)), Some((_, b))) if Arc::ptr_eq(a, b) || a.version == b.version => {}
-                (Some((name, _)), _) | (None, Some((name, _))) => changed.push(name.clone()),
-                (None, None) => {}
-            }
+        names
+    }
+
+    /// Whether the resources of a type are known to be the same, without looking at them.
+    pub(crate) fn shares(&self, other: &Target, kind: Type) -> bool {
+        let at = kind as usize;
+        let same_shared = Arc::ptr_eq(&self.shared, &other.shared)
+            || self.shared.by_type[at].ptr_eq(&other.shared.by_type[at]);
+        same_shared && self.own.by_type[at].ptr_eq(&other.own.by_type[at])
+    }
+}
+
+fn changed(before: &Map, after: &Map) -> Vec<Arc<str>> {
+    let name = |difference: DiffItem<'_, '_, Arc<str>, Arc<Encoded>>| match difference {
+        DiffItem::Add(name, _) | DiffItem::Remove(name, _) => name.clone(),
+        DiffItem::Update { new: (name, _), .. } => name.clone(),
+    };
+    before.diff(after).map(name).collect()
+}
+
+/// The resources of one type, sorted by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Resources<'a> {
+    own: &'a Map,
+    shared: &'a Map,
+}
+
+impl<'a> Resources<'a> {
+    pub fn get(self, name: &str) -> Option<&'a Arc<Encoded>> {
+        self.own.get(name).or_else(|| self.shared.get(name))
+    }
+
+    pub fn contains_key(self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub fn values(self) -> impl Iterator<Item = &'a Arc<Encoded>> {
+        self.after(None)
+    }
+
+    pub fn keys(self) -> impl Iterator<Item = &'a Arc<str>> {
+        self.values().map(|resource| &resource.name)
+    }
+
+    /// At most one too many for every name that is in both layers.
+    pub fn len(self) -> usize {
+        self.own.len() + self.shared.len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The resources whose names come after this one; all without a name.
+    pub fn after(self, name: Option<&str>) -> impl Iterator<Item = &'a Arc<Encoded>> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let range =
+            |map: &'a Map| map.range::<_, str>((from, Bound::Unbounded)).map(|(_, resource)| resource);
+        Merged { own: range(self.own).peekable(), shared: range(self.shared).peekable() }
+    }
+}
+
+/// Two sorted lists as one; of equal names the own one counts.
+struct Merged<I: Iterator> {
+    own: Peekable<I>,
+    shared: Peekable<I>,
+}
+
+impl<'a, I: Iterator<Item = &'a Arc<Encoded>>> Iterator for Merged<I> {
+    type Item = &'a Arc<Encoded>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let order = match (self.own.peek(), self.shared.peek()) {
+            (Some(own), Some(shared)) => own.name.cmp(&shared.name),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        if order == Ordering::Equal {
+            self.shared.next();
         }
+        if order.is_le() { self.own.next() } else { self.shared.next() }
     }
 }
 
@@ -129,19 +195,29 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn target(resources: &str) -> Target {
-        let mut target = Target::default();
+    fn layer(resources: &str) -> Layer {
+        let mut layer = Layer::default();
         for (name, version) in resources.split_whitespace().filter_map(|r| r.split_once('@')) {
             let version = version.parse().unwrap();
-            target
-                .insert(Type::Cluster, Arc::new(Encoded { name: name.into(), version, body: Bytes::new() }));
+            layer.insert(Type::Cluster, Arc::new(Encoded::new(Type::Cluster, name, version, b"")));
         }
-        target
+        layer
+    }
+
+    fn target(own: &str, shared: &str) -> Target {
+        Target { own: layer(own), shared: Arc::new(layer(shared)) }
     }
 
     #[track_caller]
     fn check(before: &str, after: &str, changed: &str) {
-        assert_eq!(target(after).changed(&target(before), Type::Cluster).join(" "), changed);
+        for (before, after) in
+            [(target(before, ""), target(after, "")), (target("", before), target("", after))]
+        {
+            assert_eq!(after.changed(&before, Type::Cluster).join(" "), changed);
+        }
+        let mut changing = layer(before);
+        changing.become_like(&layer(after));
+        assert_eq!(changing, layer(after));
     }
 
     #[test]
@@ -155,12 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn only_versions_written_here_are_read() {
-        assert_eq!(parse_version(&version_text(7)), Some(7));
-        assert_eq!(parse_version(&version_text(u128::MAX)), Some(u128::MAX));
-        for foreign in ["", "7", "v1", "+0000000000000000000000000000007", "0000000000000000000000000000000G"]
-        {
-            assert_eq!(parse_version(foreign), None, "{foreign}");
-        }
+    fn own_resources_come_before_shared_ones_of_the_same_name() {
+        let target = target("b@2 d@2", "a@1 b@1 c@1");
+        let shown = |resource: &Arc<Encoded>| format!("{}@{}", resource.name, resource.version);
+        let all: Vec<String> = target.of(Type::Cluster).values().map(shown).collect();
+        assert_eq!(all.join(" "), "a@1 b@2 c@1 d@2");
+        let rest: Vec<String> = target.of(Type::Cluster).after(Some("b")).map(shown).collect();
+        assert_eq!(rest.join(" "), "c@1 d@2");
+        assert_eq!(target.of(Type::Cluster).get("b").map(shown).as_deref(), Some("b@2"));
+        assert!(!target.of(Type::Cluster).contains_key("e"));
     }
 }

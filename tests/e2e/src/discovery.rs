@@ -137,7 +137,8 @@ impl Stream {
         let kind =
             Type::by_url(&response.type_url).ok_or_else(|| Status::internal("a type nobody asked for"))?;
         let known = self.known.entry(kind).or_default();
-        for resource in response.resources {
+        let resources = response.decoded().map_err(|error| Status::internal(error.to_string()))?;
+        for resource in resources {
             *self.received.entry(kind).or_default() += resource.resource.map_or(0, |body| body.value.len());
             known.insert(resource.name, resource.version);
         }

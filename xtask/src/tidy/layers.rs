@@ -39,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("kumactl", &["resources", "identity"]),
     ("kuma-demo", &["runtime"]),
     ("e2e", &["resources", "store", "testkit", "xds"]),
+    ("scale", &[]),
     ("xtask", &[]),
 ];
 
@@ -54,7 +55,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("deadpool-postgres", &["store-postgres"]),
     ("rusqlite", &["store", "e2e"]),
     ("jsonwebtoken", &["identity"]),
-    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "testkit"]),
+    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "scale", "testkit"]),
 ];
 
 /// Packages nobody may pull in, with the reason.

@@ -1,11 +1,29 @@
 //! The ports of the control plane, and what the operator calls them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use runtime::listen::Listener;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use runtime::{
+    Shutdown,
+    listen::{self, Listener, Tally},
+    metrics::Metrics,
+};
 
-use crate::config::{Config, setting::Mode};
+use super::std_duration;
+use crate::{
+    config::{Config, DpLimits, setting::Mode},
+    dp_server::admission::{self, Admission},
+};
+
+/// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
+const BEGINNING: Duration = Duration::from_secs(60);
+/// Files that are open besides the connections of proxies: the database, the API, logs.
+const OTHER_FILES: u64 = 512;
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -19,7 +37,7 @@ pub struct Ports {
 
 impl Ports {
     /// Binds every port before any is served: a port in use leaves nothing half started.
-    pub async fn bind(config: &Config) -> Result<Ports> {
+    pub async fn bind(config: &Config, metrics: &Metrics) -> Result<Ports> {
         let server = &config.api_server;
         let http = Port {
             enabled: server.http.enabled,
@@ -46,12 +64,18 @@ impl Ports {
             key: "dpServer.port",
             env: "KUMA_DP_SERVER_PORT",
         };
-        Ok(Ports {
-            http: http.bind().await?,
-            https: https.bind().await?,
-            diagnostics: diagnostics.bind().await?,
-            proxies: proxies.bind_for_both_families().await?,
-        })
+        let api = Tally::register(metrics, "api_server");
+        let counted = |listener: Option<Listener>, tally: Tally| listener.map(|it| it.counted(tally));
+        let ports = Ports {
+            http: counted(http.bind().await?, api.clone()),
+            https: counted(https.bind().await?, api),
+            diagnostics: counted(diagnostics.bind().await?, Tally::register(metrics, "diagnostics")),
+            proxies: counted(proxies.bind_for_both_families().await?, Tally::register(metrics, "dp_server")),
+        };
+        if ports.proxies.is_some() {
+            allow_files(config.dp_server.limits.max_connections);
+        }
+        Ok(ports)
     }
 }
 
@@ -80,4 +104,63 @@ impl Port {
         let bound = Listener::bind(self.addr).await;
         bound.map(Some).with_context(|| format!("{} ({}) can be set to another port", self.key, self.env))
     }
+}
+
+/// Raises what the process may open to what the system allows, because the usual 1024 are used up by as
+/// many proxies.
+fn allow_files(connections: u32) {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard {
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+        }
+        Ok(hard)
+    });
+    match raised {
+        Ok(files) if files < u64::from(connections) + OTHER_FILES => tracing::warn!(
+            files,
+            connections,
+            "this process may open fewer files than dpServer.limits.maxConnections: raise its limit (ulimit -n, \
+             LimitNOFILE) or lower that"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
+    }
+}
+
+/// The limits of the listener that proxies connect to.
+pub fn proxy_limits(config: &Config) -> listen::Limits {
+    let (server, limits) = (&config.dp_server, &config.dp_server.limits);
+    listen::Limits {
+        connections: count(limits.max_connections),
+        handshakes: match limits.max_handshakes {
+            0 => listen::handshakes_at_once(),
+            some => count(some),
+        },
+        streams: limits.max_requests_per_connection,
+        handshake: std_duration(limits.handshake_timeout),
+        handshake_wait: std_duration(limits.handshake_wait_timeout),
+        first_request: std_duration(limits.first_request_timeout),
+        header_read: std_duration(server.read_header_timeout),
+        idle: std_duration(config.api_server.idle_timeout),
+        request: BEGINNING,
+    }
+}
+
+/// The gates of discovery streams.
+pub fn admission(limits: &DpLimits, listener: &Listener, shutdown: &Shutdown) -> Arc<Admission> {
+    let limits = admission::Limits {
+        streams_per_connection: count(limits.max_streams_per_connection),
+        streams_per_proxy: count(limits.max_streams_per_proxy),
+        unauthenticated: count(limits.max_unauthenticated_streams),
+        registered_at_once: count(limits.max_admissions),
+        wait: std_duration(limits.admission_timeout),
+        introduction: std_duration(limits.first_request_timeout),
+        first_message: count(limits.max_first_message_bytes),
+        message: count(limits.max_message_bytes),
+    };
+    Arc::new(Admission::new(limits, listener.tally().clone(), shutdown.clone()))
+}
+
+fn count(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }

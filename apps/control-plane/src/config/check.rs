@@ -3,7 +3,7 @@
 use resources::naming::dns;
 
 use super::{
-    Config,
+    Config, DpLimits,
     setting::{AuthnType, Environment, Mode, PostgresTls, StoreType},
 };
 
@@ -40,6 +40,23 @@ pub(super) fn check(config: &mut Config, problems: &mut Vec<String>, warnings: &
     );
     refuse(!api.base_path.starts_with('/'), "apiServer.basePath: must start with \"/\"");
     zone(config, &mut refuse);
+    limits(&config.dp_server.limits, &mut refuse);
+}
+
+/// A limit of 0 would turn every proxy away.
+fn limits(limits: &DpLimits, refuse: &mut impl FnMut(bool, &str)) {
+    for (limit, key) in [
+        (limits.max_connections, "maxConnections"),
+        (limits.max_requests_per_connection, "maxRequestsPerConnection"),
+        (limits.max_streams_per_connection, "maxStreamsPerConnection"),
+        (limits.max_streams_per_proxy, "maxStreamsPerProxy"),
+        (limits.max_unauthenticated_streams, "maxUnauthenticatedStreams"),
+        (limits.max_first_message_bytes, "maxFirstMessageBytes"),
+        (limits.max_message_bytes, "maxMessageBytes"),
+        (limits.max_admissions, "maxAdmissions"),
+    ] {
+        refuse(limit == 0, &format!("dpServer.limits.{key}: must be at least 1"));
+    }
 }
 
 /// A certificate and its key come together.

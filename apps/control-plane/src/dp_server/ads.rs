@@ -4,7 +4,7 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::Response;
@@ -22,6 +22,7 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 use tonic_prost::ProstCodec;
+use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
     message::{DeltaRequest, DeltaResponse, Node, Request as WorldRequest, Response as WorldResponse},
@@ -29,6 +30,7 @@ use xds::{
 
 use super::{
     Context,
+    admission::{Caller, Messages},
     proxy::Proxy,
     registration::Registration,
     secrets::{Issued, PAUSE},
@@ -36,11 +38,7 @@ use super::{
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-/// Envoy's first request carries its whole list of extensions, which is long; nothing else is.
-const MAX_MESSAGE: usize = 4 << 20;
 const TOKEN: &str = "authorization";
-/// How long a stream may stay silent before it has said whose it is.
-const INTRODUCTION: Duration = Duration::from_secs(30);
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -56,9 +54,14 @@ pub async fn state_of_the_world(
 }
 
 async fn serve<P: Protocol>(context: Arc<Context>, request: Request) -> Response<tonic::body::Body> {
+    let (admission, caller) = (context.admission.clone(), Caller::of(&request));
+    if let Err(status) = admission.open(&caller) {
+        return status.into_http();
+    }
     let codec = ProstCodec::<P::Response, P::Request>::default();
-    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_MESSAGE);
-    grpc.streaming(Discovery::<P>(context, std::marker::PhantomData), request).await
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(admission.longest_message());
+    let request = request.map(|body| Messages::new(body, admission, caller.clone()));
+    grpc.streaming(Discovery::<P>(context, caller, std::marker::PhantomData), request).await
 }
 
 /// The two variants of the protocol, as far as moving bytes is concerned.
@@ -105,7 +108,7 @@ macro_rules! protocol {
 protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
 protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
 
-struct Discovery<P>(Arc<Context>, std::marker::PhantomData<P>);
+struct Discovery<P>(Arc<Context>, Caller, std::marker::PhantomData<P>);
 
 type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
 type Answer<R> = Result<tonic::Response<ReceiverStream<Result<R, Status>>>, Status>;
@@ -116,16 +119,16 @@ impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
     type Future = Pin<Box<dyn Future<Output = Answer<P::Response>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<P::Request>>) -> Self::Future {
-        let context = self.0.clone();
+        let (context, caller) = (self.0.clone(), self.1.clone());
         Box::pin(async move {
             let (metadata, _, incoming) = request.into_parts();
             // One response at a time: a proxy that does not read holds up nobody but itself.
             let (outgoing, responses) = mpsc::channel(1);
             let shutdown = context.shutdown.clone();
-            let ending = context.shutdown.clone();
+            let (ending, admission) = (context.shutdown.clone(), context.admission.clone());
             shutdown.spawn(async move {
-                if let Err(status) = stream::<P>(context, metadata, incoming, &outgoing).await {
-                    tracing::info!(reason = status.message(), "a discovery stream was refused or broke");
+                if let Err(status) = stream::<P>(context, &caller, metadata, incoming, &outgoing).await {
+                    admission.ended(&caller, &status);
                     tokio::select! {
                         // The proxy may be gone already.
                         _ = outgoing.send(Err(status)) => {}
@@ -141,15 +144,13 @@ impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
 /// The life of one stream, from the first request to its end.
 async fn stream<P: Protocol>(
     context: Arc<Context>,
+    caller: &Caller,
     metadata: MetadataMap,
     mut incoming: Streaming<P::Request>,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
-    let first = tokio::select! {
-        first = tokio::time::timeout(INTRODUCTION, incoming.message()) => first
-            .map_err(|_| Status::deadline_exceeded("no discovery request came"))??,
-        () = context.shutdown.begun() => return Ok(()),
-    };
+    let stranger = context.admission.stranger(caller).await?;
+    let first = context.admission.introduction(caller, incoming.message()).await?;
     let Some(first) = first else { return Ok(()) };
     let node = P::node(&first).cloned().unwrap_or_default();
     let proxy = Proxy::identify(&node.id, xds::identify::metadata(&node).to_json())?;
@@ -157,14 +158,15 @@ async fn stream<P: Protocol>(
     // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
     let secrets_changed = context.push.secrets_changed();
     let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
-    let registration = {
-        // A thousand proxies that come back at once are let in a few at a time; the others wait here.
-        let _admitted =
-            context.admission.acquire().await.map_err(|_| Status::unavailable("shutting down"))?;
+    let (registration, _named) = {
+        let _place = context.admission.registering(caller).await?;
         let stored = snapshot(&context)?;
         proxy.authenticate(&context, &stored, token.as_deref())?;
-        Registration::begin(context.clone(), proxy.clone()).await?
+        let named = context.admission.named(caller, proxy.key())?;
+        (Registration::begin(context.clone(), proxy).await?, named)
     };
+    drop(stranger);
+    let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
     let mut session = Session::<P> {
@@ -243,7 +245,7 @@ impl<P: Protocol> Session<'_, P> {
                     let actions = self.machine.on_request(request);
                     self.perform(actions).await?;
                 }
-                work = watcher.work() => self.push(&work).await?,
+                work = watcher.work() => self.push(work).await?,
                 changed = self.secrets_changed.changed() => {
                     if changed.is_err() { return Ok(()) }
                     self.on_secrets().await?;
@@ -267,29 +269,24 @@ impl<P: Protocol> Session<'_, P> {
         self.send_target().await
     }
 
-    async fn push(&mut self, work: &Work) -> Result<(), Status> {
-        if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
-            // Told once, not with every other change.
-            let before = self.current.as_ref().map_or(&[][..], |current| &current.plan.problems);
-            for problem in next.plan.problems.iter().filter(|problem| !before.contains(problem)) {
-                tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
-            }
-            self.current = Some(next);
-            match work {
-                // Certificates do not depend on who serves what.
-                Work::Endpoints(_) => self.hand_over().await?,
-                _ => self.send_target().await?,
-            }
+    async fn push(&mut self, work: Work) -> Result<(), Status> {
+        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else { return Ok(()) };
+        // Told once, not with every other change.
+        let before: Vec<&String> = self.current.iter().flat_map(Current::problems).collect();
+        for problem in next.problems().filter(|problem| !before.contains(problem)) {
+            tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
         }
-        Ok(())
+        let first = self.current.replace(next).is_none();
+        // Certificates do not depend on what the proxy calls.
+        if first || work == Work::Everything { self.send_target().await } else { self.hand_over().await }
     }
 
     /// Sees to the proxy's secrets and hands everything to the state machine.
     async fn send_target(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
-        if let Some(names) = &current.plan.secrets {
+        if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
-            match self.context.issuer.issue(&self.context, proxy, names, self.issued.as_ref()).await {
+            match self.context.issuer.issue(&self.context, proxy, names).await {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {
@@ -315,7 +312,7 @@ impl<P: Protocol> Session<'_, P> {
     async fn hand_over(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
         let mut target = current.target.clone();
-        if let Some(issued) = self.issued.as_ref().filter(|_| current.plan.secrets.is_some()) {
+        if let Some(issued) = self.issued.as_ref().filter(|_| current.secrets.is_some()) {
             issued.add_to(&mut target);
         }
         let actions = self.machine.set_target(Arc::new(target));
@@ -325,7 +322,7 @@ impl<P: Protocol> Session<'_, P> {
     /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
     async fn announce(&mut self) {
         self.unannounced = None;
-        let needs_secrets = self.current.as_ref().is_none_or(|current| current.plan.secrets.is_some());
+        let needs_secrets = self.current.as_ref().is_none_or(|current| current.secrets.is_some());
         let settled = |kind: Type| {
             let status = self.machine.status().into_iter().find(|status| status.kind == kind);
             matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
@@ -366,11 +363,11 @@ impl<P: Protocol> Session<'_, P> {
     fn blame(&self, names: &[&str]) -> Vec<Option<Kri>> {
         let traits = &self.registration.proxy().traits;
         let mesh = self.context.push.mesh(&traits.mesh);
-        let dataplane = mesh.and_then(|mesh| Kri::of(mesh.dataplanes.get(&traits.name)?, ""));
-        let known = match (&self.current, &dataplane) {
-            (Some(current), Some(dataplane)) => plan::meanings(&current.plan, dataplane),
-            _ => BTreeMap::new(),
+        let meanings = |mesh: &MeshSnapshot| {
+            let dataplane = Kri::of(mesh.dataplanes.get(&traits.name)?, "")?;
+            Some(plan::meanings(&plan::for_proxy(mesh, traits).ok()?, &dataplane))
         };
+        let known = mesh.and_then(|mesh| meanings(&mesh)).unwrap_or_default();
         let of_name = |name: &&str| match known.get(*name) {
             Some(meaning) => meaning.kri.clone(),
             None => classify(name).kri().cloned(),

@@ -3,7 +3,7 @@
 //! Its inbounds are stored as not ready, which takes them out of every list of endpoints at once. When
 //! the proxy comes back it brings its Dataplane along, as ready as ever.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use http::StatusCode;
@@ -30,6 +30,8 @@ pub struct Request {
 
 /// How often a Dataplane is written again after somebody else changed it in between.
 const ATTEMPTS: usize = 10;
+/// How long the write of another control plane may be on its way here: a proxy waits for the answer.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 pub async fn answer(
     State(context): State<Arc<Context>>,
@@ -40,8 +42,8 @@ pub async fn answer(
         .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let token = Some(request.dataplane_token.as_str()).filter(|token| !token.is_empty());
     let store = context.registrar.store();
+    let mut snapshot = store.snapshot().map_err(unavailable)?;
     for _ in 0..ATTEMPTS {
-        let snapshot = store.snapshot().map_err(unavailable)?;
         proxy
             .authenticate(&context, &snapshot, token)
             .map_err(|status| (StatusCode::UNAUTHORIZED, status.message().to_owned()))?;
@@ -59,7 +61,9 @@ pub async fn answer(
                 tracing::info!(proxy = %proxy.key(), "is about to stop");
                 return Ok(StatusCode::NO_CONTENT);
             }
-            Err(Error::Conflict { .. } | Error::NotFound(_)) => {}
+            Err(error) if error.is_outdated() => {
+                snapshot = store.caught_up(CATCH_UP).await.map_err(unavailable)?;
+            }
             Err(error) => return Err(unavailable(error)),
         }
     }
@@ -70,9 +74,7 @@ pub async fn answer(
 /// Of two with one name it is the older that leaves, and the younger is to be called.
 fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
     let key = proxy.key();
-    let connected = context.push.connected();
-    let own = connected.iter().filter(|it| *it.traits.mesh == *key.mesh && *it.traits.name == *key.name);
-    own.count() > 1
+    context.push.connections(&key.mesh, &key.name) > 1
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.

@@ -1,13 +1,17 @@
 //! A proxy's comings and goings: its Dataplane is stored while it is connected, and its connections are
 //! on record in the DataplaneInsight.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
+use jiff::Timestamp;
 use resources::{
-    Draft, Key, Resource, Spec,
+    Draft, Key, Labels, Resource, Spec,
     kinds::{
         dataplane::{Dataplane, InboundState},
         dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus},
@@ -21,6 +25,10 @@ use crate::insights::Connection;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
 const ATTEMPTS: usize = 10;
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the write of another control plane may be on its way here: a proxy waits for the answer.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// One connection of a registered proxy.
 pub struct Registration {
@@ -32,8 +40,11 @@ pub struct Registration {
 
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
-    pub async fn begin(context: Arc<Context>, proxy: Proxy) -> Result<Registration, Status> {
-        let connection = Connection::begin(proxy.key(), &context.instance_id, &proxy.metadata);
+    pub async fn begin(context: Arc<Context>, mut proxy: Proxy) -> Result<Registration, Status> {
+        // From here on what the proxy told about itself is kept with its connection.
+        let metadata = proxy.metadata.take();
+        let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
+        drop(metadata);
         let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
         for _ in 0..ATTEMPTS {
             match registration.record().await {
@@ -78,10 +89,9 @@ impl Registration {
         loop {
             match self.context.registrar.put(draft.clone()).await {
                 Ok(_) => return Ok(()),
-                Err(Refusal::Store(
-                    Error::Conflict { .. } | Error::AlreadyExists(_) | Error::NotFound(_),
-                )) if attempts < ATTEMPTS => {
+                Err(Refusal::Store(error)) if error.is_outdated() && attempts < ATTEMPTS => {
                     attempts += 1;
+                    self.context.registrar.store().caught_up(CATCH_UP).await?;
                 }
                 Err(refusal) => return Err(refusal),
             }
@@ -149,31 +159,57 @@ impl Registration {
     /// Forgets a proxy that has not come back, and takes its Dataplane away if it had brought it along.
     async fn leave(&self) {
         let key = self.proxy.key();
-        if self.context.push.is_connected(&key.mesh, &key.name) {
-            return;
-        }
-        self.context.issuer.forget(&key);
-        if self.proxy.own_dataplane.is_some() {
-            self.deregister(key).await;
+        loop {
+            if self.context.push.connections(&key.mesh, &key.name) > 0 {
+                return;
+            }
+            self.context.issuer.forget(&key);
+            if self.proxy.own_dataplane.is_none() {
+                return;
+            }
+            let Err(error) = self.deregister(&key).await else { return };
+            tracing::warn!(dataplane = %key, %error, "its proxy has gone, but it cannot be deleted yet");
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = self.context.shutdown.begun() => return,
+            }
         }
     }
 
-    async fn deregister(&self, key: Key) {
+    /// Deletes the Dataplane unless its proxy has come back.
+    async fn deregister(&self, key: &Key) -> Result<(), Error> {
         let store = self.context.registrar.store();
-        let Ok(snapshot) = store.snapshot() else { return };
-        let insight = snapshot.get(self.connection.insight());
-        if insight.is_some_and(|insight| self.came_back(insight)) {
-            return;
+        let snapshot = store.snapshot()?;
+        let record = snapshot.get(self.connection.insight());
+        if record.is_some_and(|insight| self.came_back(insight)) {
+            return Ok(());
         }
-        // A proxy that connects right now records that in its insight: then nothing is deleted.
-        let insight = insight.map(|i| Write::Delete { key: i.key.clone(), expected: Some(i.version) });
+        // A proxy that connects right now writes its insight: then this is refused, and what follows is
+        // not done. If only this is done, the next attempt finds another record and ends the same way.
+        let claim = match record {
+            Some(insight) => Write::Delete { key: insight.key.clone(), expected: Some(insight.version) },
+            None => Write::Create(self.empty_record(key)),
+        };
         let dataplane = Write::Delete { key: key.clone(), expected: None };
-        match store.write(insight.into_iter().chain([dataplane]).collect()).await {
+        match store.write(vec![claim, dataplane]).await {
             Ok(_) => tracing::info!(dataplane = %key, "deleted: its proxy has gone"),
-            Err(Error::NotFound(_) | Error::Conflict { .. }) => {}
-            Err(error) => {
-                tracing::warn!(dataplane = %key, %error, "its proxy has gone, but it could not be deleted")
-            }
+            Err(error) if error.is_outdated() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn empty_record(&self, dataplane: &Key) -> Resource {
+        let now = Timestamp::now();
+        Resource {
+            key: self.connection.insight().clone(),
+            labels: Labels::new(),
+            created: now,
+            modified: now,
+            version: 0,
+            owner: Some(dataplane.clone()),
+            spec: Spec::from(DataplaneInsight::default()),
+            status: None,
         }
     }
 

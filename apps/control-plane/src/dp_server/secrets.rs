@@ -1,8 +1,11 @@
 //! The secrets of a proxy: its certificate, and the authorities whose certificates it believes.
+//!
+//! What is the same for every proxy of a mesh (who signs, who is trusted) is read once per change of its
+//! secrets and shared; a certificate is kept as it is sent, and signed while no other proxy waits.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -26,18 +29,26 @@ use super::{Context, proxy::Proxy};
 /// Hands certificates to proxies; shared by all streams.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    issuer: Mutex<Issuer>,
-    /// As of which change of secrets each mesh's failures are remembered.
-    failures_as_of: Mutex<HashMap<Arc<str>, u64>>,
-    /// Authorities by mesh: reading one is expensive.
-    authorities: Mutex<HashMap<Arc<str>, Kept>>,
+    issuer: Issuer<Arc<Encoded>>,
+    meshes: Mutex<HashMap<Arc<str>, Arc<OfMesh>>>,
+    /// Held while a mesh is read: the others wait for the result instead of reading it, too.
+    reading: tokio::sync::Mutex<()>,
 }
 
-/// An authority, as of a count of changes of secrets.
+/// What all proxies of a mesh share, as of a count of changes of its secrets.
 #[derive(Debug)]
-struct Kept {
+struct OfMesh {
     as_of: u64,
-    authority: Arc<Authority>,
+    /// The backend that signs.
+    backend: String,
+    /// Every backend of the mesh; all are trusted.
+    backends: Arc<[String]>,
+    /// PEM.
+    roots: String,
+    /// The roots as they are sent, under each name that proxies have for them.
+    authorities: Mutex<Vec<Arc<Encoded>>>,
+    /// Read when a certificate is needed.
+    authority: Mutex<Option<Arc<Authority>>>,
 }
 
 /// What a proxy was given, and when to look again.
@@ -45,10 +56,8 @@ struct Kept {
 pub struct Issued {
     identity: Arc<Encoded>,
     authorities: Arc<Encoded>,
-    roots: String,
-    pub certificate: Arc<workload::Certificate>,
-    /// Every backend of the mesh; all are trusted.
-    backends: Vec<String>,
+    pub certificate: Arc<workload::Facts>,
+    backends: Arc<[String]>,
     renew_at: Instant,
 }
 
@@ -68,7 +77,7 @@ impl Issued {
             certificate_expiration_time: Some(self.certificate.expires),
             last_certificate_regeneration: Some(Timestamp::now()),
             issued_backend: self.certificate.backend.to_string(),
-            supported_backends: self.backends.clone(),
+            supported_backends: self.backends.to_vec(),
             ..CertificateStatus::default()
         }
     }
@@ -81,7 +90,7 @@ impl Issued {
     }
 }
 
-/// How long to wait before trying again when nobody knows better.
+/// How long to wait before trying again when nothing says how long.
 pub const PAUSE: Duration = Duration::from_secs(5);
 
 impl Secrets {
@@ -92,107 +101,127 @@ impl Secrets {
         context: &Context,
         proxy: &Proxy,
         names: &SecretNames,
-        before: Option<&Issued>,
     ) -> anyhow::Result<Issued> {
         let now = Timestamp::now();
         let mesh = &*proxy.traits.mesh;
-        // Counted before looking, so that what is kept can only be newer than its number.
-        let changes = context.push.secrets_changed().borrow().of(mesh);
-        let snapshot = with_authorities(context, mesh, now).await?;
-        let backend = enabled_backend(&snapshot, mesh)?;
+        let of_mesh = self.of_mesh(context, &proxy.traits.mesh, now).await?;
+        let snapshot = context.registrar.store().snapshot()?;
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
         let uris = workload::names(stored)?;
-        let wanted = Wanted { proxy: &key, mesh, backend: &backend, names: &uris };
-        let offer = {
-            let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.is_news(mesh, changes) {
-                issuer.forgive(mesh);
-            }
-            let authority = || self.authority(&snapshot, mesh, &backend, changes, now);
-            issuer.certificate_for(wanted, authority, now, rotation::jitter(&key))?
-        };
-        let roots = ca::trust_bundle(&snapshot, mesh);
-        for problem in &roots.problems {
-            tracing::warn!(mesh, %problem, "an authority is not trusted");
-        }
+        let wanted =
+            Wanted { proxy: &key, place: &names.identity, mesh, backend: &of_mesh.backend, names: &uris };
+        let encoder = context.push.encoder();
+        let offer = self.issuer.certificate_for(
+            wanted,
+            || of_mesh.authority(&snapshot, mesh, now),
+            now,
+            rotation::jitter(&key),
+            |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
+        )?;
         let wait = Duration::try_from(offer.ask_again.duration_since(now)).unwrap_or_default();
-        let (encoder, certificate) = (context.push.encoder(), offer.certificate);
-        // What the proxy has is not encoded again.
-        let identity = before.filter(|b| b.certificate == certificate && *b.identity.name == *names.identity);
-        let authorities =
-            before.filter(|b| b.roots == roots.pem && *b.authorities.name == *names.authorities);
         Ok(Issued {
-            identity: identity.map(|before| before.identity.clone()).unwrap_or_else(|| {
-                encoder.secret(&names.identity, &certificate.chain, certificate.private_key())
-            }),
-            authorities: authorities
-                .map(|before| before.authorities.clone())
-                .unwrap_or_else(|| encoder.authorities(&names.authorities, &roots.pem)),
-            roots: roots.pem,
-            certificate,
-            backends: backends(&snapshot, mesh),
+            identity: offer.certificate,
+            authorities: of_mesh.authorities(&names.authorities, encoder),
+            certificate: offer.facts,
+            backends: of_mesh.backends.clone(),
             renew_at: Instant::now() + wait,
         })
     }
-}
 
-impl Secrets {
     /// Drops what is kept for a proxy that is gone; if it comes back it gets the same again.
     pub fn forget(&self, proxy: &Key) {
-        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).forget(proxy);
+        self.issuer.forget(proxy);
     }
 
-    /// Whether secrets of the mesh have changed since the last time somebody asked.
-    fn is_news(&self, mesh: &str, changes: u64) -> bool {
-        let mut as_of = self.failures_as_of.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = as_of.entry(mesh.into()).or_insert(changes);
-        std::mem::replace(seen, changes.max(*seen)) < changes
+    /// How many certificates were signed, for proving that cost follows change.
+    pub fn signed(&self) -> u64 {
+        self.issuer.signed()
     }
 
+    async fn of_mesh(
+        &self,
+        context: &Context,
+        mesh: &Arc<str>,
+        now: Timestamp,
+    ) -> anyhow::Result<Arc<OfMesh>> {
+        // Counted before looking, so that what is kept can only be newer than its number.
+        let changes = context.push.secrets_changed().borrow().of(mesh);
+        let known = || lock(&self.meshes).get(mesh).cloned();
+        if let Some(known) = known().filter(|known| known.as_of >= changes) {
+            return Ok(known);
+        }
+        let _reading = self.reading.lock().await;
+        let before = match known() {
+            Some(known) if known.as_of >= changes => return Ok(known),
+            before => before,
+        };
+        let snapshot = with_authorities(context, mesh, now).await?;
+        let read = Arc::new(OfMesh::read(&snapshot, mesh, changes, before.as_deref())?);
+        if before.is_some() {
+            self.issuer.forgive(mesh);
+        }
+        lock(&self.meshes).insert(mesh.clone(), read.clone());
+        Ok(read)
+    }
+}
+
+impl OfMesh {
+    fn read(snapshot: &Snapshot, mesh: &str, as_of: u64, before: Option<&OfMesh>) -> anyhow::Result<OfMesh> {
+        let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
+        let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
+        let backend = backend.ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))?;
+        let listed = spec.and_then(|spec| spec.mtls.as_ref()).into_iter().flat_map(|mtls| &mtls.backends);
+        let backends: Arc<[String]> = listed.map(|backend| backend.name.clone()).collect();
+        let roots = ca::trust_bundle(snapshot, mesh);
+        for problem in &roots.problems {
+            tracing::warn!(mesh, %problem, "an authority is not trusted");
+        }
+        // Proxies that trust the same as before share what they have.
+        let before = before.filter(|before| before.roots == roots.pem);
+        let authorities = before.map(|before| lock(&before.authorities).clone()).unwrap_or_default();
+        let (authorities, authority) = (Mutex::new(authorities), Mutex::default());
+        Ok(OfMesh { as_of, backend, backends, roots: roots.pem, authorities, authority })
+    }
+
+    /// The roots as they are sent under a name, encoded once for all proxies.
+    fn authorities(&self, name: &str, encoder: &envoy::Encoder) -> Arc<Encoded> {
+        let mut encoded = lock(&self.authorities);
+        if let Some(known) = encoded.iter().find(|known| *known.name == *name) {
+            return known.clone();
+        }
+        let fresh = encoder.authorities(name, &self.roots);
+        encoded.push(fresh.clone());
+        fresh
+    }
+
+    /// Who signs. Reading it takes a signature, so that it is kept once that has worked.
     fn authority(
         &self,
         snapshot: &Snapshot,
         mesh: &str,
-        backend: &str,
-        changes: u64,
         now: Timestamp,
     ) -> Result<Arc<Authority>, identity::Error> {
-        let mut kept = self.authorities.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Kept { as_of, authority }) = kept.get(mesh)
-            && *as_of == changes
-            && **authority.backend() == *backend
-        {
-            return Ok(authority.clone());
+        let mut kept = lock(&self.authority);
+        if let Some(known) = &*kept {
+            return Ok(known.clone());
         }
-        let authority = Arc::new(Authority::load(snapshot, mesh, backend, now)?);
-        kept.insert(mesh.into(), Kept { as_of: changes, authority: authority.clone() });
-        Ok(authority)
+        let read = Arc::new(Authority::load(snapshot, mesh, &self.backend, now)?);
+        *kept = Some(read.clone());
+        Ok(read)
     }
 }
 
 /// The store, with the roots of the mesh's builtin backends made if they were missing.
 async fn with_authorities(context: &Context, mesh: &str, now: Timestamp) -> anyhow::Result<Arc<Snapshot>> {
-    let store = context.registrar.store();
-    let snapshot = store.snapshot()?;
-    let missing = builtin::missing(&snapshot, mesh, now)?;
-    if missing.is_empty() {
-        return Ok(snapshot);
-    }
-    for key in context.registrar.ensure(missing).await? {
+    let missing = |snapshot: &Snapshot| builtin::missing(snapshot, mesh, now).map_err(anyhow::Error::from);
+    for key in context.registrar.ensure_with(missing).await? {
         tracing::info!(secret = %key, "made for the certificate authority of the mesh");
     }
-    Ok(store.snapshot()?)
+    Ok(context.registrar.store().snapshot()?)
 }
 
-fn backends(snapshot: &Snapshot, mesh: &str) -> Vec<String> {
-    let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
-    let mtls = spec.and_then(|spec| spec.mtls.as_ref());
-    mtls.into_iter().flat_map(|mtls| &mtls.backends).map(|backend| backend.name.clone()).collect()
-}
-
-fn enabled_backend(snapshot: &Snapshot, mesh: &str) -> anyhow::Result<String> {
-    let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
-    let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
-    backend.ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in there can be half done, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use resources::{
     Key, Kind,
-    kinds::{
-        dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription},
-        proto::Struct,
+    kinds::dataplane_insight::{
+        CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription, ProxyVersion,
     },
 };
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -33,7 +33,9 @@ pub struct Connection {
 #[derive(Debug)]
 struct Facts {
     subscription: DiscoverySubscription,
-    metadata: Struct,
+    /// What the proxy told about itself, as text: it is as good as never needed again, and a tree of it is
+    /// several times as large.
+    metadata: Box<str>,
     certificate: Certificate,
     recorded: bool,
     changes: u64,
@@ -69,17 +71,17 @@ impl Taken {
 impl Connection {
     /// A connection that begins now. `metadata` is what the proxy told about itself.
     pub fn begin(dataplane: Key, control_plane: &str, metadata: &Value) -> Arc<Connection> {
-        let metadata = metadata.as_object().cloned().unwrap_or_default();
-        let version = metadata.get("version").cloned().unwrap_or(Value::Null);
+        let version = metadata.get("version").and_then(|version| ProxyVersion::deserialize(version).ok());
         let id = uuid::Uuid::new_v4().to_string();
         let subscription = DiscoverySubscription {
             id: id.clone(),
             control_plane_instance_id: control_plane.to_owned(),
             connect_time: Some(Timestamp::now()),
-            version: serde_json::from_value(version).ok(),
+            version,
             ..DiscoverySubscription::default()
         };
         let certificate = Certificate::Undecided;
+        let metadata = metadata.to_string().into();
         let facts = Facts { subscription, metadata, certificate, recorded: false, changes: 1 };
         Arc::new(Connection {
             id,
@@ -157,7 +159,7 @@ impl Connection {
         match insight.subscriptions.iter_mut().find(|subscription| subscription.id == self.id) {
             Some(own) => *own = facts.subscription.clone(),
             None => {
-                insight.metadata = facts.metadata.clone();
+                insight.metadata = serde_json::from_str(&facts.metadata).unwrap_or_default();
                 insight.subscriptions.push(facts.subscription.clone());
                 let surplus = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
                 insight.subscriptions.drain(..surplus);

@@ -1,161 +1,298 @@
 //! Counts over a mesh: how many proxies, services and resources there are, and how they fare.
 //!
-//! Functions of what is stored and nothing else, so that every control plane comes to the same result.
+//! A change of one proxy is counted as what it takes away and what it adds, so that it costs what the
+//! proxy's services cost, however large the mesh is.
+//!
+//! Invariant: counts depend on what is stored and on nothing else, so that every control plane comes to the
+//! same result, whatever it saw before.
+
+mod proxy;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use resources::{
     Key, Kind, Resource, Scope,
     kinds::{
-        dataplane::{Dataplane, GatewayType, InboundState, ListenerState},
-        dataplane_insight::{DataplaneInsight, ProxyVersion},
+        dataplane::GatewayType,
         mesh_external_service::MeshExternalService,
         mesh_insight::{
             BackendStats, DataplaneStat, DataplanesByType, DpVersions, MeshInsight, ServiceStat, Total,
         },
         service_insight::{Service, ServiceInsight, ServiceStatus, ServiceType},
     },
-    labels,
 };
 use store::Snapshot;
 
-/// What stands for a version or an authority that nobody told.
+use proxy::{Health, Proxy};
+
+/// What stands for a version or an authority that no proxy told.
 const UNKNOWN: &str = "unknown";
 
-/// How a proxy fares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Online,
-    /// Some of its inbounds do not take traffic.
-    PartiallyDegraded,
-    Offline,
+/// The counts of one mesh.
+#[derive(Debug, Default)]
+pub struct Counts {
+    proxies: HashMap<Arc<str>, Known>,
+    all: DataplaneStat,
+    standard: DataplaneStat,
+    gateways: DataplaneStat,
+    builtin: DataplaneStat,
+    delegated: DataplaneStat,
+    versions: DpVersions,
+    backends: BackendStats,
+    tallies: HashMap<String, Tally>,
+    external: BTreeMap<Arc<str>, Arc<Resource>>,
+    document: ServiceInsight,
+    visits: u64,
 }
 
-/// A Dataplane with what is reported about its proxy.
-struct Proxy<'a> {
-    resource: &'a Resource,
-    dataplane: &'a Dataplane,
-    insight: Option<&'a DataplaneInsight>,
+/// What is stored about a proxy.
+#[derive(Debug, Default)]
+struct Known {
+    dataplane: Option<Arc<Resource>>,
+    insight: Option<Arc<Resource>>,
 }
 
-/// What is to be observed about a mesh; `None` for one that does not exist.
-pub fn of_mesh(snapshot: &Snapshot, mesh: &str) -> Option<(MeshInsight, ServiceInsight)> {
-    snapshot.get(&Key::global(Kind::Mesh, mesh))?;
-    let proxies: Vec<Proxy<'_>> = snapshot
-        .in_mesh(Kind::Dataplane, mesh)
-        .filter_map(|dataplane| {
-            Some(Proxy {
-                resource: dataplane,
-                dataplane: dataplane.spec.get::<Dataplane>()?,
-                insight: snapshot
-                    .get(&Key::new(Kind::DataplaneInsight, mesh, dataplane.name()))
-                    .and_then(|insight| insight.spec.get::<DataplaneInsight>()),
-            })
-        })
-        .collect();
-    let externals: Vec<&Arc<Resource>> = snapshot.in_mesh(Kind::MeshExternalService, mesh).collect();
-    let services = services(&proxies, &externals);
-    let totals = |counts: fn(Kind) -> bool| -> BTreeMap<String, Total> {
-        let total = |&kind: &Kind| {
-            (kind.name().to_owned(), Total { total: number(snapshot.count(kind, Some(mesh))) })
+/// The proxies of one service.
+#[derive(Debug, Default)]
+struct Tally {
+    dataplanes: DataplaneStat,
+    builtin_gateways: u32,
+    delegated_gateways: u32,
+    issued_backends: BTreeMap<String, u32>,
+    zones: BTreeMap<String, u32>,
+}
+
+/// Whether a proxy is counted or not any more.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Add,
+    Remove,
+}
+
+impl Counts {
+    /// The counts of a mesh as it is stored.
+    pub fn read(snapshot: &Snapshot, mesh: &str) -> Counts {
+        let mut counts = Counts::default();
+        for kind in [Kind::Dataplane, Kind::DataplaneInsight, Kind::MeshExternalService] {
+            for resource in snapshot.in_mesh(kind, mesh) {
+                counts.replace(&resource.key, Some(resource));
+            }
+        }
+        counts
+    }
+
+    /// Takes in a resource of the mesh as it is now; `None` for one that is gone.
+    pub fn replace(&mut self, key: &Key, resource: Option<&Arc<Resource>>) {
+        match key.kind {
+            Kind::Dataplane | Kind::DataplaneInsight => self.replace_proxy(key, resource.cloned()),
+            Kind::MeshExternalService => {
+                match resource.cloned() {
+                    Some(resource) => self.external.insert(key.name.clone(), resource),
+                    None => self.external.remove(&key.name),
+                };
+                self.describe(&key.name);
+            }
+            // How many there are of the others is known without looking at them.
+            _ => {}
+        }
+    }
+
+    /// What is to be observed about every service: what Dataplanes say they are, then what lies outside the
+    /// mesh.
+    pub fn services(&self) -> &ServiceInsight {
+        &self.document
+    }
+
+    /// What is to be observed about the mesh, as it is in the snapshot.
+    pub fn mesh(&self, snapshot: &Snapshot, mesh: &str) -> MeshInsight {
+        let totals = |counts: fn(Kind) -> bool| -> BTreeMap<String, Total> {
+            let total = |&kind: &Kind| {
+                (kind.name().to_owned(), Total { total: number(snapshot.count(kind, Some(mesh))) })
+            };
+            let totals = Kind::ALL.iter().filter(|kind| counts(**kind)).map(total);
+            totals.filter(|(_, total)| total.total > 0).collect()
         };
-        Kind::ALL
-            .iter()
-            .filter(|kind| counts(**kind))
-            .map(total)
-            .filter(|(_, total)| total.total > 0)
-            .collect()
-    };
-    let external = number(externals.len());
-    let internal =
-        number(services.services.values().filter(|s| s.service_type != ServiceType::External).count());
-    let mut insight = MeshInsight {
-        policies: totals(|kind| kind.descriptor().policy.is_some()),
-        resources: totals(|kind| kind.descriptor().scope == Scope::Mesh && !kind.is_insight()),
-        services: Some(ServiceStat { total: internal + external, internal, external }),
-        ..MeshInsight::default()
-    };
-    count_proxies(&proxies, &mut insight);
-    Some((insight, services))
-}
+        let (internal, external) = (number(self.tallies.len()), number(self.external.len()));
+        MeshInsight {
+            policies: totals(|kind| kind.descriptor().policy.is_some()),
+            resources: totals(|kind| kind.descriptor().scope == Scope::Mesh && !kind.is_insight()),
+            services: Some(ServiceStat { total: internal + external, internal, external }),
+            dataplanes: Some(self.all),
+            dataplanes_by_type: Some(DataplanesByType {
+                standard: Some(self.standard),
+                gateway: Some(self.gateways),
+                gateway_builtin: Some(self.builtin),
+                gateway_delegated: Some(self.delegated),
+            }),
+            dp_versions: Some(self.versions.clone()),
+            mtls: Some(self.backends.clone()),
+        }
+    }
 
-fn count_proxies(proxies: &[Proxy<'_>], into: &mut MeshInsight) {
-    let mut all = DataplaneStat::default();
-    let [mut standard, mut gateways, mut builtin, mut delegated] = [DataplaneStat::default(); 4];
-    let (mut versions, mut backends) = (DpVersions::default(), BackendStats::default());
-    for proxy in proxies {
+    /// How many times a service was described, for proving that cost follows change.
+    pub fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    fn replace_proxy(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
+        let old = self.proxies.remove(&key.name).unwrap_or_default();
+        let new = match key.kind {
+            Kind::Dataplane => Known { dataplane: resource, insight: old.insight.clone() },
+            _ => Known { dataplane: old.dataplane.clone(), insight: resource },
+        };
+        let (before, after) = (old.proxy(), new.proxy());
+        let same = match (&before, &after) {
+            (Some(before), Some(after)) => before.counts_as(after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        if !same {
+            let mut touched = BTreeSet::new();
+            for (proxy, step) in [(before, Step::Remove), (after, Step::Add)] {
+                let Some(proxy) = proxy else { continue };
+                self.count(&proxy, step);
+                touched.extend(proxy.services().into_keys());
+            }
+            touched.into_iter().for_each(|service| self.describe(service));
+        }
+        if new.dataplane.is_some() || new.insight.is_some() {
+            self.proxies.insert(key.name.clone(), new);
+        }
+    }
+
+    fn count(&mut self, proxy: &Proxy<'_>, step: Step) {
         let health = proxy.health();
-        add(&mut all, health);
-        match proxy.dataplane.gateway().map(|gateway| gateway.kind) {
-            None => add(&mut standard, health),
+        step.count(&mut self.all, health);
+        match proxy.gateway() {
+            None => step.count(&mut self.standard, health),
             Some(kind) => {
-                add(&mut gateways, health);
-                add(if kind == GatewayType::Builtin { &mut builtin } else { &mut delegated }, health);
+                step.count(&mut self.gateways, health);
+                let of_kind =
+                    if kind == GatewayType::Builtin { &mut self.builtin } else { &mut self.delegated };
+                step.count(of_kind, health);
             }
         }
         let version = proxy.version();
         let agent = version.and_then(|version| version.kuma_dp.as_ref()).map(|dp| dp.version.as_str());
         let envoy = version.and_then(|version| version.envoy.as_ref()).map(|envoy| envoy.version.as_str());
-        add(versions.kuma_dp.entry(or_unknown(agent)).or_default(), health);
-        add(versions.envoy.entry(or_unknown(envoy)).or_default(), health);
-        if let Some(mtls) = proxy.insight.and_then(|insight| insight.mtls.as_ref()) {
+        step.count_named(&mut self.versions.kuma_dp, or_unknown(agent), health);
+        step.count_named(&mut self.versions.envoy, or_unknown(envoy), health);
+        if let Some(mtls) = proxy.mtls() {
             let issued = or_unknown(Some(&mtls.issued_backend));
-            add(backends.issued_backends.entry(issued).or_default(), health);
+            step.count_named(&mut self.backends.issued_backends, issued, health);
             for backend in &mtls.supported_backends {
-                add(backends.supported_backends.entry(backend.clone()).or_default(), health);
+                step.count_named(&mut self.backends.supported_backends, backend, health);
+            }
+        }
+        for (name, (ready, service_type)) in proxy.services() {
+            let tally = self.tallies.entry(name.to_owned()).or_default();
+            tally.count(proxy, ready, service_type, step);
+            if tally.dataplanes.total == 0 {
+                self.tallies.remove(name);
             }
         }
     }
-    into.dataplanes = Some(all);
-    into.dataplanes_by_type = Some(DataplanesByType {
-        standard: Some(standard),
-        gateway: Some(gateways),
-        gateway_builtin: Some(builtin),
-        gateway_delegated: Some(delegated),
-    });
-    into.dp_versions = Some(versions);
-    into.mtls = Some(backends);
+
+    /// Brings what is said about a service up to date.
+    fn describe(&mut self, name: &str) {
+        self.visits += 1;
+        // What is in the mesh is found first under a name.
+        let service = match (self.tallies.get(name), self.external.get(name)) {
+            (Some(tally), _) => tally.describe(),
+            (None, Some(external)) => Service {
+                service_type: ServiceType::External,
+                address_port: address_of(external),
+                ..Service::default()
+            },
+            (None, None) => {
+                self.document.services.remove(name);
+                return;
+            }
+        };
+        self.document.services.insert(name.to_owned(), service);
+    }
 }
 
-/// Every service by its name: what Dataplanes say they are, then what lies outside the mesh.
-fn services(proxies: &[Proxy<'_>], externals: &[&Arc<Resource>]) -> ServiceInsight {
-    let mut services: BTreeMap<String, Service> = BTreeMap::new();
-    let mut zones: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for proxy in proxies {
-        for (name, (ready, service_type)) in proxy.services() {
-            let service = services.entry(name.to_owned()).or_default();
-            service.service_type = service_type;
-            let online = ready && proxy.is_online();
-            let stat = service.dataplanes.get_or_insert_default();
-            add(stat, if online { Health::Online } else { Health::Offline });
-            if let Some(mtls) = proxy.insight.and_then(|insight| insight.mtls.as_ref()) {
-                *service.issued_backends.entry(or_unknown(Some(&mtls.issued_backend))).or_default() += 1;
-            }
-            if let Some(zone) = proxy.zone() {
-                zones.entry(name.to_owned()).or_default().insert(zone.to_owned());
-            }
+impl Known {
+    fn proxy(&self) -> Option<Proxy<'_>> {
+        Proxy::of(self.dataplane.as_deref(), self.insight.as_deref())
+    }
+}
+
+impl Tally {
+    fn count(&mut self, proxy: &Proxy<'_>, ready: bool, service_type: ServiceType, step: Step) {
+        let online = ready && proxy.is_online();
+        step.count(&mut self.dataplanes, if online { Health::Online } else { Health::Offline });
+        match service_type {
+            ServiceType::GatewayBuiltin => step.apply(&mut self.builtin_gateways),
+            ServiceType::GatewayDelegated => step.apply(&mut self.delegated_gateways),
+            _ => {}
+        }
+        if let Some(mtls) = proxy.mtls() {
+            step.apply_named(&mut self.issued_backends, or_unknown(Some(&mtls.issued_backend)));
+        }
+        if let Some(zone) = proxy.zone() {
+            step.apply_named(&mut self.zones, zone);
         }
     }
-    for (name, service) in &mut services {
-        service.zones = zones.remove(name).into_iter().flatten().collect();
-        service.status = match service.dataplanes.unwrap_or_default() {
-            DataplaneStat { online: 0, .. } => ServiceStatus::Offline,
-            DataplaneStat { online, total, .. } if online == total => ServiceStatus::Online,
-            _ => ServiceStatus::PartiallyDegraded,
+
+    fn describe(&self) -> Service {
+        Service {
+            status: match self.dataplanes {
+                DataplaneStat { online: 0, .. } => ServiceStatus::Offline,
+                DataplaneStat { online, total, .. } if online == total => ServiceStatus::Online,
+                _ => ServiceStatus::PartiallyDegraded,
+            },
+            dataplanes: Some(self.dataplanes),
+            issued_backends: self.issued_backends.clone(),
+            // A service of several types is a mistake; gateways are what an operator would miss.
+            service_type: match (self.builtin_gateways, self.delegated_gateways) {
+                (0, 0) => ServiceType::Internal,
+                (0, _) => ServiceType::GatewayDelegated,
+                _ => ServiceType::GatewayBuiltin,
+            },
+            address_port: String::new(),
+            zones: self.zones.keys().cloned().collect(),
+        }
+    }
+}
+
+impl Step {
+    fn apply(self, number: &mut u32) {
+        *number = match self {
+            Step::Add => number.saturating_add(1),
+            Step::Remove => number.saturating_sub(1),
         };
     }
-    for external in externals {
-        // Whoever is in the mesh is found first under a name.
-        services.entry(external.name().to_owned()).or_insert_with(|| Service {
-            service_type: ServiceType::External,
-            address_port: address_of(external),
-            ..Service::default()
+
+    fn count(self, stat: &mut DataplaneStat, health: Health) {
+        self.apply(&mut stat.total);
+        self.apply(match health {
+            Health::Online => &mut stat.online,
+            Health::PartiallyDegraded => &mut stat.partially_degraded,
+            Health::Offline => &mut stat.offline,
         });
     }
-    ServiceInsight { services }
+
+    fn count_named(self, stats: &mut BTreeMap<String, DataplaneStat>, name: &str, health: Health) {
+        let stat = stats.entry(name.to_owned()).or_default();
+        self.count(stat, health);
+        if stat.total == 0 {
+            stats.remove(name);
+        }
+    }
+
+    fn apply_named(self, numbers: &mut BTreeMap<String, u32>, name: &str) {
+        let number = numbers.entry(name.to_owned()).or_default();
+        self.apply(number);
+        if *number == 0 {
+            numbers.remove(name);
+        }
+    }
 }
 
 fn address_of(external: &Resource) -> String {
@@ -164,252 +301,10 @@ fn address_of(external: &Resource) -> String {
     first.map_or_else(String::new, |endpoint| format!("{}:{}", endpoint.address, endpoint.port))
 }
 
-impl<'a> Proxy<'a> {
-    fn is_online(&self) -> bool {
-        self.insight.is_some_and(DataplaneInsight::is_online)
-    }
-
-    fn version(&self) -> Option<&'a ProxyVersion> {
-        self.insight?.subscriptions.last()?.version.as_ref()
-    }
-
-    fn health(&self) -> Health {
-        let inbounds =
-            self.dataplane.inbounds().iter().map(|inbound| inbound.state != InboundState::NotReady);
-        let listeners = self.dataplane.listeners().iter().map(|l| l.state == ListenerState::Ready);
-        let ready: Vec<bool> = inbounds.chain(listeners).collect();
-        // Whoever only calls others serves nobody, which is no failure.
-        let serves = ready.is_empty() || ready.contains(&true);
-        match (self.is_online() && serves, ready.contains(&false)) {
-            (false, _) => Health::Offline,
-            (true, true) => Health::PartiallyDegraded,
-            (true, false) => Health::Online,
-        }
-    }
-
-    /// The services it belongs to, each with whether it serves them.
-    fn services(&self) -> BTreeMap<&'a str, (bool, ServiceType)> {
-        let mut services = BTreeMap::new();
-        if let Some(gateway) = self.dataplane.gateway()
-            && let Some(name) = gateway.tags.get(labels::SERVICE)
-        {
-            let kind = match gateway.kind {
-                GatewayType::Builtin => ServiceType::GatewayBuiltin,
-                GatewayType::Delegated => ServiceType::GatewayDelegated,
-            };
-            services.insert(name.as_str(), (true, kind));
-        }
-        for inbound in self.dataplane.inbounds() {
-            let Some(name) = inbound.tags.get(labels::SERVICE) else { continue };
-            let (ready, _) = services.entry(name).or_insert((false, ServiceType::Internal));
-            *ready |= inbound.state == InboundState::Ready;
-        }
-        services
-    }
-
-    fn zone(&self) -> Option<&'a str> {
-        let tagged = || self.dataplane.inbounds().iter().find_map(|inbound| inbound.tags.get(labels::ZONE));
-        self.resource.label(labels::ZONE).or_else(|| tagged().map(String::as_str))
-    }
-}
-
-fn add(stat: &mut DataplaneStat, health: Health) {
-    stat.total += 1;
-    match health {
-        Health::Online => stat.online += 1,
-        Health::PartiallyDegraded => stat.partially_degraded += 1,
-        Health::Offline => stat.offline += 1,
-    }
-}
-
-fn or_unknown(name: Option<&str>) -> String {
-    name.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN).to_owned()
+fn or_unknown(name: Option<&str>) -> &str {
+    name.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN)
 }
 
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-    use resources::{Labels, Spec};
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn resource(key: Key, spec: Value) -> Arc<Resource> {
-        Arc::new(Resource {
-            spec: Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap(),
-            key,
-            labels: Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]),
-            created: Timestamp::UNIX_EPOCH,
-            modified: Timestamp::UNIX_EPOCH,
-            version: 1,
-            owner: None,
-            status: None,
-        })
-    }
-
-    fn of_kind(kind: Kind, name: &str, spec: Value) -> Arc<Resource> {
-        resource(Key::new(kind, "default", name), spec)
-    }
-
-    /// Services with whether their inbound is ready.
-    fn dataplane(name: &str, inbounds: &[(&str, &str)]) -> Arc<Resource> {
-        let inbound = |(index, (service, state)): (usize, &(&str, &str))| json!({ "port": 80 + index, "state": state, "tags": { "kuma.io/service": service } });
-        let inbounds: Vec<Value> = inbounds.iter().enumerate().map(inbound).collect();
-        of_kind(
-            Kind::Dataplane,
-            name,
-            json!({ "networking": { "address": "10.0.0.1", "inbound": inbounds } }),
-        )
-    }
-
-    fn connected(name: &str, connected: bool, more: Value) -> Arc<Resource> {
-        let mut subscription = json!({
-            "id": "1", "connectTime": "2024-05-01T10:00:00Z",
-            "version": { "kumaDp": { "version": "2.14.3" }, "envoy": { "version": "1.40.0" } }
-        });
-        if !connected {
-            subscription["disconnectTime"] = json!("2024-05-01T11:00:00Z");
-        }
-        let mut spec = json!({ "subscriptions": [subscription] });
-        if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-            spec.extend(more);
-        }
-        of_kind(Kind::DataplaneInsight, name, spec)
-    }
-
-    fn counted(resources: impl IntoIterator<Item = Arc<Resource>>) -> (Value, Value) {
-        let mesh = resource(Key::global(Kind::Mesh, "default"), json!({}));
-        let snapshot = Snapshot::load(1, resources.into_iter().chain([mesh]));
-        let (mesh, services) = of_mesh(&snapshot, "default").unwrap();
-        (Spec::from(mesh).to_json(), Spec::from(services).to_json()["services"].clone())
-    }
-
-    #[test]
-    fn proxies_are_counted_by_how_they_fare() {
-        let mtls = json!({ "mTLS": { "issuedBackend": "ca-1", "supportedBackends": ["ca-1", "ca-2"] } });
-        let (mesh, _) = counted([
-            dataplane("ready", &[("web", "Ready")]),
-            connected("ready", true, mtls.clone()),
-            dataplane("partly", &[("web", "Ready"), ("web-admin", "NotReady")]),
-            connected("partly", true, mtls),
-            dataplane("unready", &[("web", "NotReady")]),
-            connected("unready", true, json!({})),
-            dataplane("gone", &[("web", "Ready")]),
-            connected("gone", false, json!({})),
-            dataplane("never", &[("web", "Ready")]),
-            dataplane("client", &[]),
-            connected("client", true, json!({})),
-        ]);
-        let all = json!({ "total": 6, "online": 2, "offline": 3, "partiallyDegraded": 1 });
-        assert_eq!(mesh["dataplanes"], all);
-        assert_eq!(
-            mesh["dataplanesByType"],
-            json!({ "standard": all, "gateway": {}, "gatewayBuiltin": {}, "gatewayDelegated": {} })
-        );
-        let told = json!({ "total": 5, "online": 2, "offline": 2, "partiallyDegraded": 1 });
-        let untold = json!({ "total": 1, "offline": 1 });
-        assert_eq!(
-            mesh["dpVersions"],
-            json!({
-                "kumaDp": { "2.14.3": told, "unknown": untold },
-                "envoy": { "1.40.0": told, "unknown": untold }
-            })
-        );
-        let with_mtls = json!({ "total": 2, "online": 1, "partiallyDegraded": 1 });
-        assert_eq!(
-            mesh["mTLS"],
-            json!({ "issuedBackends": { "ca-1": with_mtls }, "supportedBackends": { "ca-1": with_mtls, "ca-2": with_mtls } })
-        );
-    }
-
-    #[test]
-    fn gateways_are_counted_apart() {
-        let gateway = |name: &str, kind: &str| {
-            let gateway = json!({ "type": kind, "tags": { "kuma.io/service": name } });
-            of_kind(
-                Kind::Dataplane,
-                name,
-                json!({ "networking": { "address": "10.0.0.1", "gateway": gateway } }),
-            )
-        };
-        let (mesh, services) = counted([
-            gateway("edge", "BUILTIN"),
-            connected("edge", true, json!({})),
-            gateway("nginx", "DELEGATED"),
-        ]);
-        let (online, offline) = (json!({ "total": 1, "online": 1 }), json!({ "total": 1, "offline": 1 }));
-        assert_eq!(
-            mesh["dataplanesByType"],
-            json!({
-                "standard": {}, "gateway": { "total": 2, "online": 1, "offline": 1 },
-                "gatewayBuiltin": online, "gatewayDelegated": offline
-            })
-        );
-        assert_eq!(services["edge"]["serviceType"], "gateway_builtin");
-        assert_eq!(services["edge"]["status"], "online");
-        assert_eq!(services["nginx"]["serviceType"], "gateway_delegated");
-    }
-
-    #[test]
-    fn services_fare_as_the_proxies_that_serve_them() {
-        let mtls = json!({ "mTLS": { "issuedBackend": "ca-1" } });
-        let external = json!({
-            "match": { "type": "HostnameGenerator", "port": 443, "protocol": "tls" },
-            "endpoints": [{ "address": "example.com", "port": 443 }]
-        });
-        let (mesh, services) = counted([
-            dataplane("one", &[("web", "Ready"), ("admin", "NotReady")]),
-            connected("one", true, mtls),
-            dataplane("two", &[("web", "Ready"), ("web", "NotReady")]),
-            connected("two", false, json!({})),
-            dataplane("three", &[("api", "Ready")]),
-            connected("three", true, json!({})),
-            of_kind(Kind::MeshExternalService, "example", external.clone()),
-            of_kind(Kind::MeshExternalService, "api", external),
-        ]);
-        assert_eq!(
-            services,
-            json!({
-                "admin": {
-                    "status": "offline", "dataplanes": { "total": 1, "offline": 1 },
-                    "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
-                },
-                "api": { "status": "online", "dataplanes": { "total": 1, "online": 1 }, "zones": ["east"] },
-                "example": { "serviceType": "external", "addressPort": "example.com:443" },
-                "web": {
-                    "status": "partially_degraded", "dataplanes": { "total": 2, "online": 1, "offline": 1 },
-                    "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
-                }
-            })
-        );
-        assert_eq!(mesh["services"], json!({ "total": 5, "internal": 3, "external": 2 }));
-    }
-
-    #[test]
-    fn resources_of_the_mesh_are_counted_by_kind() {
-        let policy = |name| of_kind(Kind::MeshTimeout, name, json!({ "targetRef": { "kind": "Mesh" } }));
-        let elsewhere = resource(Key::new(Kind::MeshTimeout, "elsewhere", "a"), json!({}));
-        let (mesh, _) = counted([
-            policy("a"),
-            policy("b"),
-            elsewhere,
-            dataplane("web", &[]),
-            connected("web", true, json!({})),
-            of_kind(Kind::Secret, "s", json!({ "data": "" })),
-        ]);
-        assert_eq!(mesh["policies"], json!({ "MeshTimeout": { "total": 2 } }));
-        assert_eq!(
-            mesh["resources"],
-            json!({ "Dataplane": { "total": 1 }, "MeshTimeout": { "total": 2 }, "Secret": { "total": 1 } })
-        );
-    }
-
-    #[test]
-    fn a_mesh_that_is_not_there_is_not_counted() {
-        assert_eq!(of_mesh(&Snapshot::default(), "default"), None);
-    }
 }

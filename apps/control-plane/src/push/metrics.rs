@@ -18,6 +18,8 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     metrics.register("xds_resources_encoded", help, of(What::Encoded));
     metrics.register("xds_proxies_woken", "How often a change concerned a connected proxy", of(What::Woken));
     metrics.register("xds_proxies_connected", "Proxies connected to this control plane", of(What::Connected));
+    let help = "Classes of connected proxies that share their outbounds; each is planned once";
+    metrics.register("xds_proxy_classes", help, of(What::Classes));
 }
 
 /// A metric that is looked up when somebody asks.
@@ -32,6 +34,7 @@ enum What {
     Encoded,
     Woken,
     Connected,
+    Classes,
 }
 
 impl fmt::Debug for Reading {
@@ -49,14 +52,15 @@ impl EncodeMetric for Reading {
                 encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
             }),
             What::Woken => encoder.encode_counter::<NoLabelSet, _, u64>(&self.push.woken(), None),
-            What::Connected => encoder.encode_gauge(&self.push.connected().len()),
+            What::Classes => encoder.encode_gauge(&self.push.classes()),
+            What::Connected => encoder.encode_gauge(&self.push.connected()),
         }
     }
 
     fn metric_type(&self) -> MetricType {
         match self.what {
             What::Encoded | What::Woken => MetricType::Counter,
-            What::Connected => MetricType::Gauge,
+            What::Connected | What::Classes => MetricType::Gauge,
         }
     }
 }

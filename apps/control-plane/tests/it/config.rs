@@ -236,6 +236,11 @@ fn settings_that_do_not_go_together_are_refused() {
     refused("multizone: {zone: {name: East Zone}}\n", &[], &["multizone.zone.name", "East Zone"]);
     refused("multizone: {zone: {globalAddress: 'global:5685'}}\n", &[], &["grpcs://"]);
     refused("mode: global\nmultizone: {zone: {globalAddress: 'grpcs://g:5685'}}\n", &[], &["globalAddress"]);
+    refused(
+        "dpServer: {limits: {maxConnections: 0}}\n",
+        &[],
+        &["dpServer.limits.maxConnections", "at least 1"],
+    );
     let postgres = "store: {type: postgres, postgres: {tls: {mode: verifyFull}}}\n";
     refused(postgres, &[], &["store.postgres.tls.caPath"]);
 }

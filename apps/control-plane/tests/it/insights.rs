@@ -204,6 +204,23 @@ async fn fifty_proxies_that_report_are_one_batch() {
 }
 
 #[tokio::test]
+async fn a_thousand_proxies_that_connect_at_once_are_a_few_batches() {
+    const PROXIES: u64 = 1000;
+    let server = Arc::new(Server::new(false, LONG).await);
+    let name = |i: u64| format!("web-{i}");
+    server.world.put((0..PROXIES).map(|i| dataplane("default", &name(i), "127.0.2.1", "web", &[]))).await;
+    let revision = || server.world.store.snapshot().unwrap().revision();
+    let before = revision();
+    let mut connecting = tokio::task::JoinSet::new();
+    for i in 0..PROXIES {
+        let (server, name) = (server.clone(), name(i));
+        connecting.spawn(async move { connect(&server, &name).await });
+    }
+    assert_eq!(connecting.join_all().await.len() as u64, PROXIES);
+    assert!(revision() - before <= 10, "{} batches", revision() - before);
+}
+
+#[tokio::test]
 async fn a_control_plane_that_ends_writes_what_is_left() {
     let world = World::new();
     world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;

@@ -57,7 +57,9 @@ impl Inspected {
     }
 
     fn admin_tls(&self, proxy: &Key, address: &str) -> AdminTls {
-        inspect::admin_tls(&self.world.store.snapshot().unwrap(), proxy, address).unwrap()
+        let snapshot = self.world.store.snapshot().unwrap();
+        let authority = AdminAuthority::load(&snapshot, Timestamp::now()).unwrap();
+        inspect::admin_tls(&authority, proxy, address).unwrap()
     }
 
     fn connect(&self, name: &str, admin: SocketAddr) -> Connected {

@@ -1,14 +1,26 @@
 //! What proxies ask before and while they run: a bootstrap, a place in the mesh, and leave to go.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use axum::{
     Router,
     body::{Body, to_bytes},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
-    dp_server::{self, Certificate, Context, proxy::Proxy, registration::Registration},
+    dp_server::{
+        self, Certificate, Context,
+        admission::{Admission, Limits},
+        proxy::Proxy,
+        registration::Registration,
+    },
     insights,
 };
 use http::{Request, StatusCode, header};
@@ -27,14 +39,27 @@ use resources::{
         dataplane_insight::DataplaneInsight,
     },
 };
+use runtime::{listen::Tally, metrics::Metrics};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tower::ServiceExt;
 
 use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
 
 /// How long insights may wait for each other.
 const FLUSH: Duration = Duration::from_millis(50);
+
+/// Limits that do not get in the way. Proxies are registered one by one, which must not matter.
+pub const GENEROUS: Limits = Limits {
+    streams_per_connection: 100,
+    streams_per_proxy: 100,
+    unauthenticated: 100,
+    registered_at_once: 1,
+    wait: Duration::from_secs(60),
+    introduction: Duration::from_secs(60),
+    first_message: 1 << 20,
+    message: 4 << 20,
+};
 
 /// A server for proxies, without a port.
 pub struct Server {
@@ -54,6 +79,17 @@ impl Server {
         server.router = Router::new();
         let context = Arc::get_mut(&mut server.context);
         context.expect("nobody serves yet").second_try_after = Duration::from_millis(1);
+        server.router = dp_server::router(server.context.clone());
+        server
+    }
+
+    /// A server with other limits, which counts in `metrics`.
+    pub async fn limited(limits: Limits, metrics: &Metrics) -> Server {
+        let mut server = Server::new(true, Duration::from_secs(60)).await;
+        server.router = Router::new();
+        let tally = Tally::register(metrics, "dp_server");
+        let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
+        Arc::get_mut(&mut server.context).expect("no request is served yet").admission = admission;
         server.router = dp_server::router(server.context.clone());
         server
     }
@@ -83,7 +119,7 @@ impl Server {
             deregistration_delay,
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
-            admission: Semaphore::new(1),
+            admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
             shutdown: world.shutdown.clone(),
         });
         Server { world, router: dp_server::router(context.clone()), context }
@@ -306,6 +342,41 @@ async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
     drop(connected);
     second.end();
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
+}
+
+/// A store without transactions that goes away in the middle of the first write of several resources.
+struct Halving {
+    store: Arc<dyn Store>,
+    failed: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Halving {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.store.snapshot()
+    }
+
+    async fn write(&self, mut batch: Vec<Write>) -> Result<Committed, Error> {
+        if batch.len() > 1 && !self.failed.swap(true, Ordering::Relaxed) {
+            self.store.write(vec![batch.remove(0)]).await?;
+            return Err(Error::Unavailable("it went away".to_owned()));
+        }
+        self.store.write(batch).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_dataplane_goes_also_when_the_store_fails_half_way() {
+    let halving = |store| Arc::new(Halving { store, failed: AtomicBool::new(false) }) as Arc<dyn Store>;
+    let server = Server::on(false, Duration::ZERO, halving).await;
+    server.register().await.end();
+    eventually("the Dataplane is gone", || server.ready().is_none()).await;
+    let snapshot = server.world.store.snapshot().unwrap();
+    assert_eq!(snapshot.count(Kind::DataplaneInsight, None), 0, "nothing of it is left");
 }
 
 #[tokio::test]

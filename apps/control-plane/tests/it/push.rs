@@ -80,7 +80,7 @@ async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_cal
             false => busy.world.delete(Kind::Dataplane, "default", "backend-2").await,
         }
         let (callers, bystanders) = busy.turns().await;
-        assert!(callers.iter().all(|work| matches!(work, Work::Endpoints(_))), "{callers:?}");
+        assert!(callers.iter().all(|work| matches!(work, Work::Endpoints)), "{callers:?}");
         assert_eq!(bystanders, [Work::Nothing, Work::Nothing, Work::Nothing]);
         assert_eq!(busy.world.push.woken() - woken, CALLERS as u64);
         assert_eq!(busy.world.encoded_since(&encoded), [(Type::Endpoint, 1)]);
@@ -90,7 +90,7 @@ async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_cal
             .map(|caller| caller.current.as_ref().unwrap().target.of(Type::Endpoint).values().next().unwrap())
             .collect();
         assert!(assignments.iter().all(|one| Arc::ptr_eq(one, assignments[0])), "it is shared, not copied");
-        assert_eq!(assignments[0].body.windows(9).any(|text| text == b"127.0.1.9"), joins);
+        assert_eq!(assignments[0].body().windows(9).any(|text| text == b"127.0.1.9"), joins);
     }
 }
 
@@ -226,7 +226,7 @@ impl Hundred {
     async fn awake(&mut self, expect: &[usize], times: usize, what: &str) {
         let mut busy = Vec::new();
         for (i, proxy) in self.proxies.iter_mut().enumerate() {
-            if proxy.turn().await == Work::Everything {
+            if proxy.turn().await != Work::Nothing {
                 busy.push(i);
             }
         }
@@ -358,12 +358,12 @@ async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
     world.put([resource(key, &[], json!({ "networking": networking }))]).await;
     let mut proxy = world.proxy("default", "web").await;
     let cluster = |proxy: &Proxy| {
-        let plan = &proxy.current.as_ref().unwrap().plan;
-        plan.outbounds.iter().map(|outbound| outbound.names.cluster.clone()).collect::<Vec<_>>()
+        let target = &proxy.current.as_ref().unwrap().target;
+        target.of(Type::Endpoint).keys().map(ToString::to_string).collect::<Vec<_>>()
     };
     let before = cluster(&proxy);
     world.put([service("default", "a", &team)]).await;
-    assert_eq!(proxy.turn().await, Work::Everything);
+    assert_eq!(proxy.turn().await, Work::Outbounds);
     assert_ne!(cluster(&proxy), before);
     world.delete(Kind::MeshService, "default", "a").await;
     proxy.turn().await;
@@ -386,4 +386,51 @@ async fn a_change_between_connecting_and_the_first_configuration_is_not_missed()
     early.turn().await;
     assert!(proxy.told().is_some());
     assert_eq!(proxy.told(), early.told());
+}
+
+#[tokio::test]
+async fn proxies_that_call_the_same_are_planned_once() {
+    let busy = Busy::new().await;
+    // The callers of `backend`, the loner, and two that call nothing, in one mesh each.
+    assert_eq!(busy.world.push.classes(), 4);
+    let shared = |proxy: &Proxy| proxy.current.as_ref().unwrap().target.shared.clone();
+    let first = shared(&busy.callers[0]);
+    assert!(busy.callers.iter().all(|caller| Arc::ptr_eq(&shared(caller), &first)));
+    let Busy { world, callers, bystanders } = busy;
+    drop((callers, bystanders));
+    assert_eq!((world.push.classes(), world.push.connected()), (0, 0), "the last to leave takes it along");
+}
+
+#[tokio::test]
+async fn an_application_is_not_offered_a_service_where_it_answers_itself() {
+    let world = World::new();
+    let mut backend = service("default", "backend", &[]);
+    backend.status =
+        Some(Status::from_json(Kind::MeshService, json!({ "vips": [{ "ip": "241.0.0.1" }] })).unwrap());
+    world.put([mesh("default", ""), backend]).await;
+    let transparent = |name: &str, address: &str| {
+        let inbound = json!([{ "address": address, "port": 80, "tags": { "kuma.io/service": name } }]);
+        let networking = json!({ "address": "127.0.2.1", "inbound": inbound,
+            "transparentProxying": { "redirectPortInbound": 15006, "redirectPortOutbound": 15001 } });
+        resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
+    };
+    world.put([transparent("one", "127.0.2.1"), transparent("odd", "241.0.0.1")]).await;
+    let listeners = |proxy: &Proxy| proxy.current.as_ref().unwrap().target.shared.len(Type::Listener);
+    let (one, odd) = (world.proxy("default", "one").await, world.proxy("default", "odd").await);
+    assert_eq!((listeners(&one), listeners(&odd)), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_change_would_do_is_asked_without_doing_it() {
+    let mut busy = Busy::new().await;
+    let before = busy.world.push.mesh("default").unwrap();
+    let moved = dataplane("default", "backend-1", "127.0.1.77", "backend", &[]);
+    let updates = busy.world.push.what_if(&[(moved.key.clone(), Some(Arc::new(moved)))]);
+    let [update] = &updates[..] else { panic!("{} updates", updates.len()) };
+    assert_eq!(update.affected.endpoints.len(), 1);
+    let asked = plan::for_proxy(update.snapshot.as_ref().unwrap(), &traits("default", "web-0")).unwrap();
+    assert_eq!(asked.backends[0].endpoints.0[0].address, "127.0.1.77");
+    assert!(Arc::ptr_eq(&busy.world.push.mesh("default").unwrap(), &before));
+    let (callers, bystanders) = busy.turns().await;
+    assert!(callers.iter().chain(&bystanders).all(|work| *work == Work::Nothing));
 }

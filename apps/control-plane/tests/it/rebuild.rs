@@ -318,7 +318,7 @@ async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Proxy {
         tokio::select! {
             biased;
             work = watcher.work() => {
-                if let Some(next) = proxy.connected.compute(&work, proxy.current.as_ref()).await {
+                if let Some(next) = proxy.connected.compute(work, proxy.current.as_ref()).await {
                     proxy.current = Some(next);
                 }
             }

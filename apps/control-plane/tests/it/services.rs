@@ -113,3 +113,21 @@ async fn a_service_without_dataplanes_goes_after_the_grace_period_whatever_happe
     eventually("the service next door is there", || stored(&world.store, "next-door", "web").is_some()).await;
     eventually("the service is gone", || stored(&world.store, "default", "backend").is_none()).await;
 }
+
+#[tokio::test]
+async fn a_burst_of_dataplanes_is_a_few_batches() {
+    let world = World::new();
+    world.put([mesh("default", "")]).await;
+    let _generator = generate(&world.store, "1h");
+    let revision = || world.store.snapshot().unwrap().revision();
+    let count = || world.store.snapshot().unwrap().count(Kind::MeshService, Some("default"));
+    let (before, began, burst) = (revision(), std::time::Instant::now(), 200);
+    for i in 0..burst {
+        register(&world.store, "default", &format!("dp-{i}"), "127.0.1.1", &format!("s-{i}")).await;
+    }
+    eventually("every service is there", || count() == burst).await;
+    let batches = revision() - before - burst as u64;
+    // The first at once, then one in 50 ms.
+    let most = 2 + began.elapsed().as_millis() as u64 / 50;
+    assert!(batches <= most, "{batches} batches where {most} would do");
+}

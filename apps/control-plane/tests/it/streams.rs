@@ -22,11 +22,13 @@ use crate::{
     world::{SOON, dataplane, mesh, resource, service},
 };
 
-const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+type Requests = mpsc::Sender<Result<Bytes, Infallible>>;
 
 /// A proxy's end of a delta stream.
 pub struct Stream {
-    requests: mpsc::Sender<Result<Bytes, Infallible>>,
+    requests: Requests,
     answers: Body,
     unread: BytesMut,
     /// Who it is, until it has said so.
@@ -49,16 +51,25 @@ impl Stream {
     }
 
     pub async fn of(server: &Server, node: Node, token: Option<&str>) -> Stream {
+        let (requests, request) = Stream::request(DELTA, token);
+        let answer = server.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        Stream::begun(requests, answer.into_body(), node)
+    }
+
+    /// The request that opens a stream, and where its messages go.
+    pub fn request(uri: &str, token: Option<&str>) -> (Requests, Request<Body>) {
         let (requests, incoming) = mpsc::channel(16);
         let mut request =
-            Request::post(DELTA).header("content-type", "application/grpc").header("te", "trailers");
+            Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         if let Some(token) = token {
             request = request.header("authorization", token);
         }
-        let request = request.body(Body::from_stream(ReceiverStream::new(incoming))).unwrap();
-        let answer = server.router.clone().oneshot(request).await.unwrap();
-        assert_eq!(answer.status(), 200);
-        Stream { requests, answers: answer.into_body(), unread: BytesMut::new(), node: Some(node) }
+        (requests, request.body(Body::from_stream(ReceiverStream::new(incoming))).unwrap())
+    }
+
+    pub fn begun(requests: Requests, answers: Body, node: Node) -> Stream {
+        Stream { requests, answers, unread: BytesMut::new(), node: Some(node) }
     }
 
     pub async fn ask(&mut self, kind: Type, names: &[&str]) {
@@ -74,13 +85,18 @@ impl Stream {
         .await;
     }
 
+    /// Sends bytes as they are.
+    pub async fn send_bytes(&mut self, bytes: impl Into<Bytes>) {
+        self.requests.send(Ok(bytes.into())).await.unwrap();
+    }
+
     pub async fn send(&mut self, request: DeltaRequest) {
         let body = request.encode_to_vec();
         let mut frame = BytesMut::new();
         frame.put_u8(0);
         frame.put_u32(u32::try_from(body.len()).unwrap());
         frame.put_slice(&body);
-        self.requests.send(Ok(frame.freeze())).await.unwrap();
+        self.send_bytes(frame).await;
     }
 
     pub async fn next(&mut self) -> Next {
@@ -117,7 +133,8 @@ impl Stream {
         let next = self.next().await;
         let Next::Response(response) = next else { panic!("{next:?}") };
         let kind = Type::by_url(&response.type_url).unwrap();
-        let names: Vec<String> = response.resources.into_iter().map(|resource| resource.name).collect();
+        let names: Vec<String> =
+            response.decoded().unwrap().into_iter().map(|resource| resource.name).collect();
         let complaint = names.iter().find_map(|name| wrong(name));
         let error_detail = complaint.map(|message| RpcStatus { code: 13, message });
         let answer = DeltaRequest {
@@ -132,7 +149,7 @@ impl Stream {
 }
 
 /// A server with `web`, which calls `backend`, and a stream that has everything.
-async fn connected(server: &Server, token: &str) -> Stream {
+pub async fn connected(server: &Server, token: &str) -> Stream {
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     let web = Draft::new(web.key, web.spec);
     server.context.registrar.put(web).await.unwrap();
@@ -240,7 +257,7 @@ async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
     let huge = [&[0][..], &u32::MAX.to_be_bytes()[..]].concat();
     for (what, bytes) in [("garbage", vec![0, 0, 0, 0, 3, 255, 255, 255]), ("too much", huge)] {
         let mut stream = Stream::open(&server, Some(&token)).await;
-        stream.requests.send(Ok(bytes.into())).await.unwrap();
+        stream.send_bytes(bytes).await;
         let Next::End(code, text) = stream.next().await else { panic!("{what}") };
         assert!(code != "0" && !text.is_empty(), "{what}: {code} {text}");
     }

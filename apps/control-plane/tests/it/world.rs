@@ -35,7 +35,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
-        companions: Box::new(|_| Ok(Vec::new())),
+        companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     };
     Registrar::new(store, setup)
@@ -179,7 +179,7 @@ impl Proxy {
             work = watcher.work() => work,
             () = std::future::ready(()) => return Work::Nothing,
         };
-        if let Some(next) = self.connected.compute(&work, self.current.as_ref()).await {
+        if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
             self.current = Some(next);
         }
         work
@@ -189,7 +189,7 @@ impl Proxy {
     pub fn told(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
         let target = &self.current.as_ref()?.target;
         let of_kind =
-            |kind: Type| target.of(kind).values().map(move |r| (kind, r.name.to_string(), r.body.to_vec()));
+            |kind: Type| target.of(kind).values().map(move |r| (kind, r.name.to_string(), r.body().to_vec()));
         Some(Type::ALL.into_iter().flat_map(of_kind).collect())
     }
 }

@@ -69,8 +69,8 @@ fn one_endpoint_change_encodes_exactly_one_load_assignment() {
         encoded,
         [(Type::Cluster, 0), (Type::Endpoint, 1), (Type::Secret, 0), (Type::Listener, 0), (Type::Route, 0)]
     );
-    let assignment = &after.of(Type::Endpoint)["kri_msvc_default_east__backend_http"];
-    let shown = json::to_json(Type::Endpoint.url(), &assignment.body).unwrap();
+    let assignment = after.of(Type::Endpoint).get("kri_msvc_default_east__backend_http").unwrap();
+    let shown = json::to_json(Type::Endpoint.url(), &assignment.body()).unwrap();
     assert_eq!(shown["endpoints"][0]["lbEndpoints"].as_array().unwrap().len(), 2);
 }
 
@@ -110,7 +110,7 @@ fn secrets_are_encoded_under_the_name_they_are_asked_for() {
     let encoder = Encoder::default();
     let identity = encoder.secret("system_mtls_identity_default", "CHAIN", "KEY");
     let authorities = encoder.authorities("system_mtls_ca_default", "ROOTS");
-    let shown = |secret: &xds::Encoded| json::to_json(Type::Secret.url(), &secret.body).unwrap();
+    let shown = |secret: &xds::Encoded| json::to_json(Type::Secret.url(), &secret.body()).unwrap();
     assert_eq!(
         shown(&identity),
         json!({

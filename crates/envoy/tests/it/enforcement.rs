@@ -189,7 +189,7 @@ fn self_contained(plan: &ProxyPlan, authority: &Authority, admin: u16) -> bootst
         encoder.authorities(&names.authorities, &authority.0.pem()),
     ];
     let listeners = target.of(Type::Listener).values().map(|encoded| {
-        let mut listener = Listener::decode(&*encoded.body).unwrap();
+        let mut listener = Listener::decode(&*encoded.body()).unwrap();
         listener.filter_chains.iter_mut().for_each(|chain| {
             chain.transport_socket.iter_mut().for_each(with_secrets_beside);
         });
@@ -207,8 +207,12 @@ fn self_contained(plan: &ProxyPlan, authority: &Authority, admin: u16) -> bootst
         }),
         static_resources: Some(bootstrap::bootstrap::StaticResources {
             listeners: listeners.collect(),
-            clusters: target.of(Type::Cluster).values().map(|c| Cluster::decode(&*c.body).unwrap()).collect(),
-            secrets: secrets.iter().map(|secret| Secret::decode(&*secret.body).unwrap()).collect(),
+            clusters: target
+                .of(Type::Cluster)
+                .values()
+                .map(|c| Cluster::decode(&*c.body()).unwrap())
+                .collect(),
+            secrets: secrets.iter().map(|secret| Secret::decode(&*secret.body()).unwrap()).collect(),
         }),
         ..Default::default()
     }

@@ -126,7 +126,7 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, folder: &Path) -> Value {
 }
 
 fn shown(target: &Target, kind: Type) -> Vec<Value> {
-    target.of(kind).values().map(|encoded| json::to_json(kind.url(), &encoded.body).unwrap()).collect()
+    target.of(kind).values().map(|encoded| json::to_json(kind.url(), &encoded.body()).unwrap()).collect()
 }
 
 /// Endpoints and secrets, each in a file as the answer to a question for it, by name.

@@ -26,7 +26,7 @@ fn clusters(traits: &ProxyTraits, names: ClusterNames) -> BTreeMap<String, Meani
     let known = meanings(&plan, &"kri_dp_default_east__web_".parse().unwrap());
     let target = Encoder::default().lower(&plan);
     let shown = target.of(Type::Cluster).values().map(|encoded| {
-        let cluster = json::to_json(Type::Cluster.url(), &encoded.body).unwrap();
+        let cluster = json::to_json(Type::Cluster.url(), &encoded.body()).unwrap();
         let name = cluster["altStatName"].as_str().or(cluster["name"].as_str()).unwrap();
         (name.to_owned(), known[name].clone())
     });

@@ -143,7 +143,7 @@ fn the_filter_grows_with_the_rules_and_no_faster() {
         let web = web("inbound: [{ port: 80, tags: { kuma.io/service: web } }]");
         let mut plan = plan(&[SECURED, &web], &unified("web"));
         plan.inbounds[0].permissions = Some(Permissions { rules: rules.collect() });
-        envoy::Encoder::default().lower(&plan).of(Type::Listener)["self_80"].body.len()
+        envoy::Encoder::default().lower(&plan).of(Type::Listener).get("self_80").unwrap().body().len()
     };
     let (empty, thousand, two) = (many(0), many(1000), many(2000));
     assert!(two - empty < (thousand - empty) * 21 / 10, "{empty} {thousand} {two}");

@@ -37,7 +37,7 @@ pub fn envoy_binary() -> PathBuf {
 }
 
 fn decoded<M: Message + Default>(target: &Target, kind: Type) -> Vec<M> {
-    target.of(kind).values().map(|encoded| M::decode(&*encoded.body).unwrap()).collect()
+    target.of(kind).values().map(|encoded| M::decode(&*encoded.body()).unwrap()).collect()
 }
 
 /// Everything the proxy gets, as a configuration that needs no control plane. What is discovered later

@@ -19,7 +19,7 @@ pub fn shown(target: &Target, kind: Type, name: &str) -> Value {
     let found = target.of(kind).get(name);
     let known: Vec<_> = target.of(kind).keys().collect();
     let found = found.unwrap_or_else(|| panic!("no {kind:?} {name}, only {known:?}"));
-    json::to_json(kind.url(), &found.body).unwrap()
+    json::to_json(kind.url(), &found.body()).unwrap()
 }
 
 /// Compares the parts of a resource that JSON pointers point to; `null` for absent ones.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use aws_lc_rs::{encoding::AsDer, rsa, signature::RsaKeyPair};
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
-};
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose, SanType};
 use resources::{
     Draft, Key, Kind,
     kinds::{
@@ -15,7 +13,6 @@ use resources::{
     },
     naming::SpiffeId,
 };
-use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::Value;
 use store::Snapshot;
 
@@ -37,24 +34,29 @@ pub fn key_secret(mesh: &str, backend: &str) -> Key {
     Key::new(Kind::Secret, mesh, &format!("{mesh}.ca-builtin-key-{backend}"))
 }
 
-/// Makes the secrets that a mesh's builtin backends still lack: none when all is there. Certificate
-/// and key of one root stand next to each other and must be stored together.
+/// Makes the secrets that a mesh's builtin backends still lack: none when all is there.
 ///
-/// A root of which only one half is stored is an error: making another would cut off every proxy
-/// that trusts the first.
+/// The key of a root comes before its certificate and must be stored first, because a store may fail in
+/// between: a key alone gets its certificate here. One more certificate of the same name and key is as
+/// good to proxies as the first. A certificate whose key is gone is an error: another root would cut off
+/// every proxy that trusts this one.
 pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Draft>, Error> {
     let mut drafts = Vec::new();
     let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
     let backends = mtls.into_iter().flat_map(|mtls| &mtls.backends);
     for backend in backends.filter(|backend| backend.kind == "builtin") {
-        let keys = [certificate_secret(mesh, &backend.name), key_secret(mesh, &backend.name)];
-        match keys.each_ref().map(|key| snapshot.get(key).is_some()) {
+        let (certificate, key) = (certificate_secret(mesh, &backend.name), key_secret(mesh, &backend.name));
+        match [&certificate, &key].map(|secret| snapshot.get(secret).is_some()) {
             [true, true] => {}
             [false, false] => drafts.extend(create(mesh, backend, now)?),
-            [certificate, _] => {
-                let [here, gone] = if certificate { [&keys[0], &keys[1]] } else { [&keys[1], &keys[0]] };
-                let reason =
-                    format!("there is {here} but no {gone}; restore that, or delete both for a fresh root");
+            [false, true] => {
+                let key = stored(snapshot, &key).map_err(|reason| refused(mesh, &backend.name, reason))?;
+                drafts.push(certify(mesh, backend, &key, now)?);
+            }
+            [true, false] => {
+                let reason = format!(
+                    "there is {certificate} but no {key}; restore that, or delete both for a fresh root"
+                );
                 return Err(refused(mesh, &backend.name, reason));
             }
         }
@@ -62,25 +64,39 @@ pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Dr
     Ok(drafts)
 }
 
-/// Makes a root for a backend: the secrets with its certificate and its key.
+/// Makes a root for a backend: the secrets with its key and its certificate, in this order.
 pub fn create(
     mesh: &str,
     backend: &CertificateAuthorityBackend,
     now: Timestamp,
 ) -> Result<[Draft; 2], Error> {
     let refused = |reason| refused(mesh, &backend.name, reason);
-    let (size, lifetime) = settings(backend).map_err(refused)?;
+    let (size, _) = settings(backend).map_err(refused)?;
+    let key = generate(size).map_err(refused)?;
+    let certificate = certify(mesh, backend, key.as_bytes(), now)?;
+    Ok([secret(key_secret(mesh, &backend.name), key), certificate])
+}
+
+/// The certificate of a root with this key.
+fn certify(
+    mesh: &str,
+    backend: &CertificateAuthorityBackend,
+    key: &[u8],
+    now: Timestamp,
+) -> Result<Draft, Error> {
+    let refused = |reason| refused(mesh, &backend.name, reason);
+    let (_, lifetime) = settings(backend).map_err(refused)?;
     let mut name = DistinguishedName::new();
     name.push(DnType::OrganizationName, "Kuma");
     name.push(DnType::OrganizationalUnitName, "Mesh");
     name.push(DnType::CommonName, mesh);
     let uri = signer::uri(SpiffeId::of_trust_domain(mesh).as_str()).map_err(refused)?;
-    let root = root(name, vec![uri], size, lifetime, now).map_err(refused)?;
-    let draft = |key, text: String| Draft::new(key, Secret { data: SecretBytes::new(text) }.into());
-    Ok([
-        draft(certificate_secret(mesh, &backend.name), root.certificate),
-        draft(key_secret(mesh, &backend.name), root.key),
-    ])
+    let certificate = self_signed(name, vec![uri], key, lifetime, now).map_err(refused)?;
+    Ok(secret(certificate_secret(mesh, &backend.name), certificate))
+}
+
+fn secret(key: Key, text: String) -> Draft {
+    Draft::new(key, Secret { data: SecretBytes::new(text) }.into())
 }
 
 /// Makes a self-signed authority with an RSA key in the encoding that Kuma stores.
@@ -91,11 +107,26 @@ pub(crate) fn root(
     lifetime: Duration,
     now: Timestamp,
 ) -> Result<Pair, String> {
+    let key = generate(size)?;
+    Ok(Pair { certificate: self_signed(name, names, key.as_bytes(), lifetime, now)?, key })
+}
+
+fn generate(size: rsa::KeySize) -> Result<String, String> {
     let failed = |_| "generating an RSA key failed".to_owned();
     let pkcs8 = RsaKeyPair::generate(size).and_then(|pair| pair.as_der()).map_err(failed)?;
     let pem = pem::encode("PRIVATE KEY", pkcs8.as_ref());
-    let stored = signing_key::KeyPair::from_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
-    let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(|e| e.to_string())?;
+    let pair = signing_key::KeyPair::from_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(pair.private_pem())
+}
+
+fn self_signed(
+    name: DistinguishedName,
+    names: Vec<SanType>,
+    key: &[u8],
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<String, String> {
+    let key = signer::key(key)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = name;
     params.subject_alt_names = names;
@@ -104,7 +135,7 @@ pub(crate) fn root(
     let (start, end) = signer::validity(now, lifetime)?;
     (params.not_before, params.not_after) = (start.into(), end.into());
     let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
-    Ok(Pair { certificate: certificate.pem(), key: stored.private_pem() })
+    Ok(certificate.pem())
 }
 
 /// `conf.caCert`: the size of the key and how long the root is valid.

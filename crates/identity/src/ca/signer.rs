@@ -27,6 +27,16 @@ use crate::{certificate::Pair, pem};
 /// Clocks differ a little: what was signed just now must not be refused as not yet valid.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(10);
 
+/// Reads a private key from PEM.
+pub(crate) fn key(pem: &[u8]) -> Result<KeyPair, String> {
+    // Errors of the reader may quote what it read, so they are not passed on.
+    let key = PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|_| "the key is not PEM; it must start with -----BEGIN … PRIVATE KEY-----")?;
+    let key = KeyPair::try_from(&key)
+        .map_err(|_| "the key cannot be used; it must be an unencrypted RSA, ECDSA or Ed25519 key")?;
+    Ok(key)
+}
+
 /// Can sign.
 pub struct Signer {
     /// The certificate that signs, then those it was signed by, up to the one to trust.
@@ -53,11 +63,7 @@ impl Signer {
     /// Reads PEM and checks that the two belong together and may sign now.
     pub fn parse(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Signer, String> {
         let chain = chain(certificate)?;
-        // Errors of the reader may quote what it read, so they are not passed on.
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|_| "the key is not PEM; it must start with -----BEGIN … PRIVATE KEY-----")?;
-        let key = KeyPair::try_from(&key)
-            .map_err(|_| "the key cannot be used; it must be an unencrypted RSA, ECDSA or Ed25519 key")?;
+        let key = self::key(key)?;
         let (mut not_before, mut not_after) = (Timestamp::MIN, Timestamp::MAX);
         for (at, der) in chain.iter().enumerate() {
             let certificate = parsed(der)?;

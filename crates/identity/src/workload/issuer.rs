@@ -1,11 +1,22 @@
 //! Hands out certificates, and leaves an authority that fails alone for a while.
+//!
+//! Signing takes about a millisecond, so it happens under the lock of the one proxy it is for: proxies wait
+//! for themselves only, and one proxy that asks twice at once gets one signature.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use resources::Key;
 
-use super::{Certificate, issue, rotation};
+use super::{Certificate, Facts, issue, rotation};
 use crate::{Error, ca::Authority};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -15,6 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     pub proxy: &'a Key,
+    /// What the proxy knows the certificate by; it has one under each name.
+    pub place: &'a str,
     pub mesh: &'a str,
     /// The backend the mesh enables.
     pub backend: &'a str,
@@ -22,10 +35,11 @@ pub struct Wanted<'a> {
     pub names: &'a [String],
 }
 
-/// A certificate, and when to ask again.
+/// A certificate, in the form it is kept in, and when to ask again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    pub certificate: Arc<Certificate>,
+pub struct Offer<T> {
+    pub facts: Arc<Facts>,
+    pub certificate: T,
     pub ask_again: Timestamp,
 }
 
@@ -36,117 +50,163 @@ pub struct Failure {
     pub error: Error,
     /// How many attempts failed in a row.
     pub attempts: u32,
-    /// Until then nobody tries again.
+    /// Until then there is no other attempt.
     pub retry_at: Timestamp,
 }
 
 type Of = (Arc<str>, Arc<str>);
 
-/// Certificates by proxy, and failures by backend.
-#[derive(Debug, Default)]
-pub struct Issuer {
-    issued: HashMap<(Key, Arc<str>), Arc<Certificate>>,
-    failures: HashMap<Of, Failure>,
-    signed: u64,
+/// What one proxy has, by place: hardly ever more than one.
+type Held<T> = Vec<(Box<str>, Arc<Facts>, T)>;
+
+/// Certificates by proxy, in the form `T`, and failures by backend. The text of a certificate is not kept
+/// next to it: signing again gives the same bytes.
+pub struct Issuer<T> {
+    issued: Mutex<HashMap<Key, Arc<Mutex<Held<T>>>>>,
+    failures: Mutex<HashMap<Of, Failure>>,
+    signed: AtomicU64,
 }
 
-impl Issuer {
+impl<T> Default for Issuer<T> {
+    fn default() -> Self {
+        Issuer { issued: Mutex::default(), failures: Mutex::default(), signed: AtomicU64::new(0) }
+    }
+}
+
+impl<T> fmt::Debug for Issuer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issuer").field("signed", &self.signed()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone> Issuer<T> {
     /// The certificate a proxy is to have now: the one it has, unless that is to be replaced by age or
     /// because names, backend or root are others. While the authority fails, the one it has is kept as
     /// long as it is valid. `jitter` is between -1 and 1; with [`rotation::jitter`] every control plane
-    /// gives the same answer.
+    /// gives the same answer. `form` says in which form a certificate is kept.
     pub fn certificate_for(
-        &mut self,
+        &self,
         wanted: Wanted<'_>,
         authority: impl FnOnce() -> Result<Arc<Authority>, Error>,
         now: Timestamp,
         jitter: f64,
-    ) -> Result<Offer, Error> {
-        let backend: Of = (wanted.mesh.into(), wanted.backend.into());
-        if self.failures.get(&backend).is_none_or(|failure| failure.retry_at <= now) {
-            match authority().and_then(|authority| self.current(wanted, &authority, now, jitter)) {
+        form: impl FnOnce(&Certificate) -> T,
+    ) -> Result<Offer<T>, Error> {
+        let held = lock(&self.issued).entry(wanted.proxy.clone()).or_default().clone();
+        let mut held = lock(&held);
+        let failed = self.failure(wanted.mesh, wanted.backend);
+        if failed.as_ref().is_none_or(|failure| failure.retry_at <= now) {
+            let current =
+                |authority: Arc<Authority>| self.current(&mut held, wanted, &authority, now, jitter, form);
+            match authority().and_then(current) {
                 Ok(offer) => {
-                    self.failures.remove(&backend);
+                    if failed.is_some() {
+                        lock(&self.failures).remove(&of(wanted));
+                    }
                     return Ok(offer);
                 }
                 // The proxy's fault: the authority serves others well.
                 Err(error @ Error::Names(_)) => return Err(error),
-                Err(error) => self.record(backend.clone(), error, now),
+                Err(error) => self.record(wanted, error, now, failed.map(|failure| failure.attempts)),
             }
         }
-        self.keep(wanted, &backend, now)
+        self.keep(&held, wanted, now)
     }
 
     /// Why the last attempt of a backend failed; `None` when it did not.
-    pub fn failure(&self, mesh: &str, backend: &str) -> Option<&Failure> {
-        self.failures.get(&(mesh.into(), backend.into()))
+    pub fn failure(&self, mesh: &str, backend: &str) -> Option<Failure> {
+        let failures = lock(&self.failures);
+        if failures.is_empty() { None } else { failures.get(&(mesh.into(), backend.into())).cloned() }
     }
 
-    /// How many certificates were signed.
-    pub fn signed(&self) -> u64 {
-        self.signed
-    }
-
-    /// Tries again at once: somebody changed the mesh or its secrets, so what failed may work now.
-    pub fn forgive(&mut self, mesh: &str) {
-        self.failures.retain(|(of, _), _| &**of != mesh);
+    /// Tries again at once: the mesh or its secrets have changed, so what failed may work now.
+    pub fn forgive(&self, mesh: &str) {
+        lock(&self.failures).retain(|(of, _), _| &**of != mesh);
     }
 
     /// Drops what is kept for a proxy that is gone.
-    pub fn forget(&mut self, proxy: &Key) {
-        self.issued.retain(|(of, _), _| of != proxy);
+    pub fn forget(&self, proxy: &Key) {
+        lock(&self.issued).remove(proxy);
     }
 
     fn current(
-        &mut self,
+        &self,
+        held: &mut Held<T>,
         wanted: Wanted<'_>,
         authority: &Authority,
         now: Timestamp,
         jitter: f64,
-    ) -> Result<Offer, Error> {
+        form: impl FnOnce(&Certificate) -> T,
+    ) -> Result<Offer<T>, Error> {
         let issued_at = rotation::start(now, authority.lifetime(), jitter);
-        let slot = (wanted.proxy.clone(), wanted.mesh.into());
-        let certificate = match self.issued.get(&slot) {
-            Some(known) if is_current(known, wanted, authority, issued_at, now) => known.clone(),
+        let (facts, certificate) = match at(held, wanted.place) {
+            Some((facts, known)) if is_current(facts, wanted, authority, issued_at, now) => {
+                (facts.clone(), known.clone())
+            }
             _ => {
                 authority.signer().check_time(now).map_err(|reason| authority.refused(reason))?;
-                let certificate = Arc::new(issue(authority, wanted.proxy, wanted.names, issued_at)?);
-                self.signed += 1;
-                self.issued.insert(slot, certificate.clone());
-                certificate
+                let signed = issue(authority, wanted.proxy, wanted.names, issued_at)?;
+                self.signed.fetch_add(1, Ordering::Relaxed);
+                let (certificate, facts) = (form(&signed), Arc::new(signed.facts));
+                held.retain(|(place, ..)| **place != *wanted.place);
+                held.push((wanted.place.into(), facts.clone(), certificate.clone()));
+                (facts, certificate)
             }
         };
         // The end is that of a whole life: an authority about to expire must not be asked ever faster.
-        let end = issued_at.saturating_add(authority.lifetime()).unwrap_or(certificate.expires);
-        let ask_again = rotation::next(issued_at, end, now, jitter).min(certificate.expires);
-        Ok(Offer { certificate, ask_again })
+        let end = issued_at.saturating_add(authority.lifetime()).unwrap_or(facts.expires);
+        let ask_again = rotation::next(issued_at, end, now, jitter).min(facts.expires);
+        Ok(Offer { facts, certificate, ask_again })
     }
 
-    fn record(&mut self, backend: Of, error: Error, now: Timestamp) {
-        let attempts = self.failures.get(&backend).map_or(1, |failure| failure.attempts.saturating_add(1));
+    /// Remembers a failure. Attempts that were made at the same time count as one.
+    fn record(&self, wanted: Wanted<'_>, error: Error, now: Timestamp, before: Option<u32>) {
+        let mut failures = lock(&self.failures);
+        let backend = of(wanted);
+        if failures.get(&backend).map(|failure| failure.attempts) != before {
+            return;
+        }
+        let attempts = before.map_or(1, |before| before.saturating_add(1));
         let doubled = FIRST_PAUSE.saturating_mul(1 << (attempts - 1).min(6));
         let retry_at = now.saturating_add(doubled.min(LONGEST_PAUSE)).unwrap_or(Timestamp::MAX);
-        self.failures.insert(backend, Failure { error, attempts, retry_at });
+        failures.insert(backend, Failure { error, attempts, retry_at });
     }
 
-    fn keep(&self, wanted: Wanted<'_>, backend: &Of, now: Timestamp) -> Result<Offer, Error> {
-        let Some(failure) = self.failures.get(backend) else {
+    fn keep(&self, held: &Held<T>, wanted: Wanted<'_>, now: Timestamp) -> Result<Offer<T>, Error> {
+        let Some(failure) = self.failure(wanted.mesh, wanted.backend) else {
             return Err(Error::Crypto("issuing a certificate"));
         };
-        let known = self.issued.get(&(wanted.proxy.clone(), wanted.mesh.into()));
-        match known.filter(|certificate| now < certificate.expires) {
-            Some(known) => Ok(Offer { certificate: known.clone(), ask_again: failure.retry_at }),
+        match at(held, wanted.place).filter(|(facts, _)| now < facts.expires) {
+            Some((facts, known)) => {
+                let (facts, certificate) = (facts.clone(), known.clone());
+                Ok(Offer { facts, certificate, ask_again: failure.retry_at })
+            }
             None => Err(Error::Issuance {
                 attempts: failure.attempts,
                 retry_at: failure.retry_at,
-                cause: Box::new(failure.error.clone()),
+                cause: Box::new(failure.error),
             }),
         }
     }
 }
 
+impl<T> Issuer<T> {
+    /// How many certificates were signed.
+    pub fn signed(&self) -> u64 {
+        self.signed.load(Ordering::Relaxed)
+    }
+}
+
+fn of(wanted: Wanted<'_>) -> Of {
+    (wanted.mesh.into(), wanted.backend.into())
+}
+
+fn at<'a, T>(held: &'a Held<T>, place: &str) -> Option<(&'a Arc<Facts>, &'a T)> {
+    held.iter().find(|(known, ..)| **known == *place).map(|(_, facts, certificate)| (facts, certificate))
+}
+
 fn is_current(
-    known: &Certificate,
+    known: &Facts,
     wanted: Wanted<'_>,
     authority: &Authority,
     issued_at: Timestamp,
@@ -155,6 +215,11 @@ fn is_current(
     known.issued_at == issued_at
         && now < known.expires
         && known.backend == *authority.backend()
-        && known.authority == authority.fingerprint()
+        && known.authority == *authority.fingerprint()
         && known.names == wanted.names
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in there can be half done, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,15 @@
+use std::sync::Arc;
+
 use identity::{
     Error,
-    admin::{AdminAuthority, draft, secret},
+    admin::{AdminAuthority, Stored, draft, secret},
 };
 use resources::{
     Draft, Key, Kind,
     kinds::secret::{GlobalSecret, SecretBytes},
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
+use store::Snapshot;
 use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certificate};
 
 use crate::{
@@ -93,4 +96,19 @@ fn an_authority_that_is_missing_or_broken_is_named() {
     let (_, authority) = stored();
     authority.server(&web(), &[]).unwrap_err();
     authority.server(&web(), &["kö".to_owned()]).unwrap_err();
+}
+
+#[test]
+fn the_authority_is_read_again_only_when_its_secret_is_another_one() {
+    let kept = Stored::default();
+    let first = snapshot([draft(noon()).unwrap()]);
+    let load = |stored: &Snapshot| kept.load(stored, noon()).unwrap();
+    let authority = load(&first);
+    assert!(Arc::ptr_eq(&authority, &load(&first)));
+    let replaced = snapshot([draft(noon()).unwrap()]);
+    assert_ne!(load(&replaced).certificate(), authority.certificate());
+    kept.load(&snapshot([]), noon()).unwrap_err();
+    load(&first);
+    let eleven_years = std::time::Duration::from_secs(11 * 365 * 24 * 3600);
+    kept.load(&first, noon() + eleven_years).unwrap_err();
 }

@@ -75,11 +75,11 @@ fn load(drafts: Vec<Draft>, backend: &str) -> Result<Authority, Error> {
 fn a_builtin_root_is_made_once_and_looks_like_kumas() {
     let drafts = builtin_mesh("default");
     let names: Vec<&str> = drafts.iter().map(|draft| &*draft.key.name).collect();
-    assert_eq!(names, ["default", "default.ca-builtin-cert-ca-1", "default.ca-builtin-key-ca-1"]);
+    assert_eq!(names, ["default", "default.ca-builtin-key-ca-1", "default.ca-builtin-cert-ca-1"]);
     assert!(drafts[1..].iter().all(|draft| draft.kind() == Kind::Secret && &*draft.key.mesh == "default"));
-    assert!(text(&drafts[2]).starts_with("-----BEGIN RSA PRIVATE KEY-----\n"));
+    assert!(text(&drafts[1]).starts_with("-----BEGIN RSA PRIVATE KEY-----\n"));
 
-    let der = CertificateDer::from_pem_slice(text(&drafts[1]).as_bytes()).unwrap();
+    let der = CertificateDer::from_pem_slice(text(&drafts[2]).as_bytes()).unwrap();
     let (_, root) = X509Certificate::from_der(&der).unwrap();
     assert_eq!(root.subject().to_string(), "O=Kuma, OU=Mesh, CN=default");
     assert!(root.is_ca() && root.key_usage().unwrap().unwrap().value.key_cert_sign());
@@ -98,7 +98,7 @@ fn settings_of_a_builtin_root_are_honoured() {
         let conf = json!({ "caCert": { "RSAbits": bits, "expiration": "90d" } });
         let mesh = mesh("default", json!([{ "name": "ca-1", "type": "builtin", "conf": conf }]));
         let drafts = with_roots(mesh);
-        let der = CertificateDer::from_pem_slice(text(&drafts[1]).as_bytes()).unwrap();
+        let der = CertificateDer::from_pem_slice(text(&drafts[2]).as_bytes()).unwrap();
         let (_, root) = X509Certificate::from_der(&der).unwrap();
         assert_eq!(root.public_key().parsed().unwrap().key_size(), 3072);
         assert_eq!(root.validity().not_after.timestamp(), (noon() + (90 * 24).hours()).as_second());
@@ -120,16 +120,32 @@ fn settings_of_a_builtin_root_are_honoured() {
 }
 
 #[test]
-fn half_a_builtin_root_is_not_replaced() {
-    let drafts = builtin_mesh("default");
-    for gone in [1, 2] {
-        let mut left = drafts.clone();
-        let gone = left.remove(gone);
-        let error = builtin::missing(&snapshot(left.clone()), "default", noon()).unwrap_err().to_string();
-        assert!(error.contains(&format!("but no {}", gone.key)), "{error}");
-        let error = load(left, "ca-1").unwrap_err().to_string();
-        assert!(error.contains(&format!("there is no {}", gone.key)), "{error}");
-    }
+fn a_builtin_root_without_its_key_is_not_replaced() {
+    let mut left = builtin_mesh("default");
+    let key = left.remove(1);
+    let error = builtin::missing(&snapshot(left.clone()), "default", noon()).unwrap_err().to_string();
+    assert!(error.contains(&format!("but no {}", key.key)), "{error}");
+    let error = load(left, "ca-1").unwrap_err().to_string();
+    assert!(error.contains(&format!("there is no {}", key.key)), "{error}");
+}
+
+#[test]
+fn a_builtin_root_that_was_left_half_made_gets_the_certificate_of_its_key() {
+    let mut drafts = builtin_mesh("default");
+    let certificate = drafts.remove(2);
+    assert!(load(drafts.clone(), "ca-1").is_err());
+    let missing = builtin::missing(&snapshot(drafts.clone()), "default", noon()).unwrap();
+    let [made] = &missing[..] else { panic!("{missing:?}") };
+    assert_eq!(made.key, certificate.key);
+    drafts.push(made.clone());
+    load(drafts, "ca-1").expect("certificate and key belong together");
+    // To proxies it is the same root: same name, same key.
+    let [first, second] = [&certificate, made].map(|draft| {
+        let der = CertificateDer::from_pem_slice(text(draft).as_bytes()).unwrap();
+        let (_, root) = X509Certificate::from_der(&der).unwrap();
+        (root.subject().to_string(), root.public_key().raw.to_vec())
+    });
+    assert_eq!(first, second);
 }
 
 #[test]
@@ -256,11 +272,11 @@ fn a_backend_that_is_not_there_or_asks_for_nonsense_is_named() {
 fn all_listed_roots_are_trusted_and_a_broken_one_hides_no_other() {
     let backends = ["old", "new"].map(|name| json!({ "name": name, "type": "builtin" }));
     let drafts = with_roots(mesh("default", json!(backends)));
-    let roots = [text(&drafts[1]), text(&drafts[3])].map(|pem| pem);
+    let roots = [text(&drafts[2]), text(&drafts[4])].map(|pem| pem);
     let bundle = trust_bundle(&snapshot(drafts.clone()), "default");
     assert_eq!((bundle.pem, bundle.problems), (roots.concat(), vec![]));
 
-    let bundle = trust_bundle(&snapshot([&drafts[..1], &drafts[2..]].concat()), "default");
+    let bundle = trust_bundle(&snapshot([&drafts[..2], &drafts[3..]].concat()), "default");
     assert_eq!(bundle.pem, roots[1]);
     let problem = bundle.problems[0].to_string();
     assert!(problem.contains("\"old\"") && problem.contains("default.ca-builtin-cert-old"), "{problem}");
@@ -270,7 +286,7 @@ fn all_listed_roots_are_trusted_and_a_broken_one_hides_no_other() {
 #[test]
 fn an_authority_does_not_show_its_key() {
     let drafts = builtin_mesh("default");
-    let key = text(&drafts[2]);
+    let key = text(&drafts[1]);
     let shown = format!("{:?} {drafts:?}", load(drafts.clone(), "ca-1").unwrap());
     assert!(shown.contains("ca-1") && key.lines().all(|line| !shown.contains(line)), "{shown}");
 }

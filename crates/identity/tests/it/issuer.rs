@@ -1,10 +1,17 @@
-use std::{cell::Cell, sync::Arc};
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use identity::{
     Authority, Error,
-    workload::{Issuer, Offer, Wanted},
+    workload::{Certificate, Issuer, Offer, Wanted},
 };
 use jiff::{Timestamp, ToSpan};
+use resources::{Key, Kind};
 use serde_json::json;
 use store::Snapshot;
 
@@ -18,36 +25,48 @@ fn load(stored: &Snapshot, backend: &str) -> Arc<Authority> {
     Arc::new(Authority::load(stored, "default", backend, noon()).unwrap())
 }
 
-fn ask(issuer: &mut Issuer, authority: &Arc<Authority>, names: &[String], now: Timestamp) -> Offer {
-    let proxy = web("default");
-    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: authority.backend(), names };
-    issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0).unwrap()
+/// One that keeps certificates as they are signed.
+type Whole = Issuer<Arc<Certificate>>;
+
+fn whole(certificate: &Certificate) -> Arc<Certificate> {
+    Arc::new(certificate.clone())
+}
+
+fn ask(
+    issuer: &Whole,
+    authority: &Arc<Authority>,
+    names: &[String],
+    now: Timestamp,
+) -> Offer<Arc<Certificate>> {
+    let (proxy, backend) = (web("default"), &**authority.backend());
+    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend, names };
+    issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, whole).unwrap()
 }
 
 /// Asks an authority that fails, and counts how often it was asked.
-fn ask_broken(issuer: &mut Issuer, asked: &Cell<u32>, now: Timestamp) -> Result<Offer, Error> {
+fn ask_broken(issuer: &Whole, asked: &Cell<u32>, now: Timestamp) -> Result<Offer<Arc<Certificate>>, Error> {
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: "ca-1", names: &names };
+    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
     let fail = || {
         asked.set(asked.get() + 1);
         Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
     };
-    issuer.certificate_for(wanted, fail, now, 0.0)
+    issuer.certificate_for(wanted, fail, now, 0.0, whole)
 }
 
 #[test]
 fn a_proxy_that_reconnects_keeps_its_certificate_until_it_is_due() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (mut issuer, names) = (Issuer::default(), names_of_web("default"));
-    let first = ask(&mut issuer, &authority, &names, noon());
-    let again = ask(&mut issuer, &authority, &names, first.ask_again - 1.second());
+    let (issuer, names) = (Whole::default(), names_of_web("default"));
+    let first = ask(&issuer, &authority, &names, noon());
+    let again = ask(&issuer, &authority, &names, first.ask_again - 1.second());
     assert_eq!((&again, issuer.signed()), (&first, 1));
-    assert!(first.ask_again < first.certificate.expires);
+    assert!(first.ask_again < first.facts.expires);
 
-    let next = ask(&mut issuer, &authority, &names, first.ask_again);
+    let next = ask(&issuer, &authority, &names, first.ask_again);
     assert_eq!(issuer.signed(), 2);
-    assert_eq!(next.certificate.issued_at, first.ask_again);
-    assert!(next.certificate.expires > first.certificate.expires);
+    assert_eq!(next.facts.issued_at, first.ask_again);
+    assert!(next.facts.expires > first.facts.expires);
     assert_ne!(next.certificate.private_key(), first.certificate.private_key());
 }
 
@@ -55,8 +74,8 @@ fn a_proxy_that_reconnects_keeps_its_certificate_until_it_is_due() {
 fn after_a_restart_the_same_certificate_is_offered() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
     let names = names_of_web("default");
-    let before = ask(&mut Issuer::default(), &authority, &names, noon());
-    let after = ask(&mut Issuer::default(), &authority, &names, before.ask_again - 1.second());
+    let before = ask(&Whole::default(), &authority, &names, noon());
+    let after = ask(&Whole::default(), &authority, &names, before.ask_again - 1.second());
     assert_eq!(after, before);
 }
 
@@ -65,26 +84,26 @@ fn other_names_another_backend_or_another_root_replace_a_certificate_at_once() {
     let backends = ["old", "new"].map(|name| json!({ "name": name, "type": "builtin" }));
     let backends = mesh("default", json!(backends));
     let stored = snapshot(with_roots(backends.clone()));
-    let (mut issuer, names) = (Issuer::default(), names_of_web("default"));
+    let (issuer, names) = (Whole::default(), names_of_web("default"));
     let old = load(&stored, "old");
-    ask(&mut issuer, &old, &names, noon());
-    let fewer = ask(&mut issuer, &old, &names[..1], noon());
-    assert_eq!((fewer.certificate.names.as_slice(), issuer.signed()), (&names[..1], 2));
+    ask(&issuer, &old, &names, noon());
+    let fewer = ask(&issuer, &old, &names[..1], noon());
+    assert_eq!((fewer.facts.names.as_slice(), issuer.signed()), (&names[..1], 2));
 
-    let moved = ask(&mut issuer, &load(&stored, "new"), &names, noon());
-    assert_eq!((&*moved.certificate.backend, issuer.signed()), ("new", 3));
+    let moved = ask(&issuer, &load(&stored, "new"), &names, noon());
+    assert_eq!((&*moved.facts.backend, issuer.signed()), ("new", 3));
 
     let replaced = load(&snapshot(with_roots(backends)), "new");
-    let trusted_again = ask(&mut issuer, &replaced, &names, noon());
+    let trusted_again = ask(&issuer, &replaced, &names, noon());
     assert_ne!(trusted_again.certificate.chain, moved.certificate.chain);
     assert_eq!(issuer.signed(), 4);
 }
 
 #[test]
 fn an_authority_that_fails_is_asked_ever_more_seldom_up_to_once_a_minute() {
-    let (mut issuer, asked, mut now) = (Issuer::default(), Cell::new(0), noon());
+    let (issuer, asked, mut now) = (Whole::default(), Cell::new(0), noon());
     for (attempt, pause) in (1..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
-        let error = ask_broken(&mut issuer, &asked, now).unwrap_err();
+        let error = ask_broken(&issuer, &asked, now).unwrap_err();
         assert_eq!(asked.get(), attempt);
         let retry_at = now + pause.seconds();
         assert!(
@@ -92,7 +111,7 @@ fn an_authority_that_fails_is_asked_ever_more_seldom_up_to_once_a_minute() {
             "{error}"
         );
         assert!(error.to_string().contains("is ill"), "{error}");
-        let throttled = ask_broken(&mut issuer, &asked, retry_at - 1.millisecond()).unwrap_err();
+        let throttled = ask_broken(&issuer, &asked, retry_at - 1.millisecond()).unwrap_err();
         assert_eq!((throttled, asked.get()), (error, attempt));
         let failure = issuer.failure("default", "ca-1").unwrap();
         assert_eq!((failure.attempts, failure.retry_at), (attempt, retry_at));
@@ -106,15 +125,15 @@ fn a_mended_authority_is_used_when_its_time_comes_or_at_once_when_told() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
     let names = names_of_web("default");
     for told in [false, true] {
-        let (mut issuer, asked) = (Issuer::default(), Cell::new(0));
-        ask_broken(&mut issuer, &asked, noon()).unwrap_err();
+        let (issuer, asked) = (Whole::default(), Cell::new(0));
+        ask_broken(&issuer, &asked, noon()).unwrap_err();
         let now = if told { noon() } else { noon() + 1.second() };
         if told {
             issuer.forgive("default");
         }
-        ask(&mut issuer, &authority, &names, now);
+        ask(&issuer, &authority, &names, now);
         assert!(issuer.failure("default", "ca-1").is_none());
-        ask_broken(&mut issuer, &asked, now + 48.hours()).unwrap_err();
+        ask_broken(&issuer, &asked, now + 48.hours()).unwrap_err();
         assert_eq!(issuer.failure("default", "ca-1").unwrap().attempts, 1, "counting starts again");
     }
 }
@@ -122,14 +141,14 @@ fn a_mended_authority_is_used_when_its_time_comes_or_at_once_when_told() {
 #[test]
 fn while_an_authority_fails_a_valid_certificate_is_kept_and_an_expired_one_is_not() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (mut issuer, asked) = (Issuer::default(), Cell::new(0));
-    let held = ask(&mut issuer, &authority, &names_of_web("default"), noon());
-    let kept = ask_broken(&mut issuer, &asked, held.ask_again).unwrap();
+    let (issuer, asked) = (Whole::default(), Cell::new(0));
+    let held = ask(&issuer, &authority, &names_of_web("default"), noon());
+    let kept = ask_broken(&issuer, &asked, held.ask_again).unwrap();
     assert_eq!(kept.certificate, held.certificate);
     assert_eq!(kept.ask_again, held.ask_again + 1.second());
-    ask_broken(&mut issuer, &asked, held.certificate.expires).unwrap_err();
+    ask_broken(&issuer, &asked, held.facts.expires).unwrap_err();
     issuer.forget(&web("default"));
-    ask_broken(&mut issuer, &asked, noon()).unwrap_err();
+    ask_broken(&issuer, &asked, noon()).unwrap_err();
 }
 
 #[test]
@@ -138,18 +157,65 @@ fn an_expired_authority_signs_nothing_more_and_says_why() {
         json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);
     let authority = load(&snapshot(with_roots(mesh("default", backend))), "ca-1");
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted { proxy: &proxy, mesh: "default", backend: "ca-1", names: &names };
-    let mut issuer = Issuer::default();
+    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+    let issuer = Whole::default();
     let late = noon() + 1.hour();
-    let error = issuer.certificate_for(wanted, || Ok(authority.clone()), late, 0.0).unwrap_err().to_string();
+    let error =
+        issuer.certificate_for(wanted, || Ok(authority.clone()), late, 0.0, whole).unwrap_err().to_string();
     assert!(error.contains("expired at 2026-06-01T13:00:00Z") && error.contains("rotate"), "{error}");
 }
 
 #[test]
 fn an_issuer_does_not_show_keys() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let mut issuer = Issuer::default();
-    let offer = ask(&mut issuer, &authority, &names_of_web("default"), noon());
+    let issuer = Whole::default();
+    let offer = ask(&issuer, &authority, &names_of_web("default"), noon());
     let shown = format!("{issuer:?} {offer:?}");
     assert!(offer.certificate.private_key().lines().all(|line| !shown.contains(line)), "{shown}");
+}
+
+/// Two threads ask at once, and each gets its certificate when `ready` says so; returns how many were
+/// signed.
+fn at_once(proxies: [&str; 2], ready: impl Fn(u32) -> bool + Sync) -> u64 {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let (issuer, names) = (Whole::default(), names_of_web("default"));
+    let (coming, inside) = (AtomicU32::new(0), AtomicU32::new(0));
+    let ask = &|name: &str| {
+        let proxy = Key::new(Kind::Dataplane, "default", name);
+        let wanted =
+            Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+        let form = |certificate: &Certificate| {
+            let others = inside.fetch_add(1, Ordering::SeqCst);
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while coming.load(Ordering::SeqCst) < 2 || !ready(inside.load(Ordering::SeqCst)) {
+                assert!(std::time::Instant::now() < deadline, "{others} others are inside");
+                std::thread::yield_now();
+            }
+            whole(certificate)
+        };
+        coming.fetch_add(1, Ordering::SeqCst);
+        issuer.certificate_for(wanted, || Ok(authority.clone()), noon(), 0.0, form).unwrap();
+    };
+    std::thread::scope(|scope| proxies.map(|name| scope.spawn(move || ask(name))).map(drop));
+    issuer.signed()
+}
+
+#[test]
+fn proxies_are_served_at_the_same_time_and_one_proxy_gets_one_signature() {
+    assert_eq!(at_once(["web", "api"], |inside| inside == 2), 2, "each is served while the other one is");
+    assert_eq!(at_once(["web", "web"], |inside| inside == 1), 1);
+}
+
+#[test]
+fn attempts_that_fail_at_the_same_time_count_as_one() {
+    let (issuer, asked) = (Whole::default(), Cell::new(0));
+    let (proxy, names) = (Key::new(Kind::Dataplane, "default", "api"), names_of_web("default"));
+    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+    let fail = || {
+        // Another proxy's attempt fails while this one is under way.
+        ask_broken(&issuer, &asked, noon()).unwrap_err();
+        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
+    };
+    issuer.certificate_for(wanted, fail, noon(), 0.0, whole).unwrap_err();
+    assert_eq!(issuer.failure("default", "ca-1").unwrap().attempts, 1);
 }

@@ -77,13 +77,13 @@ fn a_proxy_without_a_name_gets_no_certificate() {
 fn a_certificate_says_exactly_who_the_proxy_is_and_for_how_long() {
     let stored = snapshot(builtin_mesh("default"));
     let signed = sign(&Authority::load(&stored, "default", "ca-1", noon()).unwrap());
-    assert_eq!((&*signed.backend, signed.expires), ("ca-1", noon() + 24.hours()));
+    assert_eq!((&*signed.facts.backend, signed.facts.expires), ("ca-1", noon() + 24.hours()));
     let der = CertificateDer::from_pem_slice(signed.chain.as_bytes()).unwrap();
     let (_, leaf) = X509Certificate::from_der(&der).unwrap();
     let expect = ["spiffe://default/web", "kuma://version/v1"].map(GeneralName::URI);
     assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names, expect);
     assert_eq!(leaf.validity().not_before.timestamp(), noon().as_second() - 10);
-    assert_eq!(leaf.validity().not_after.timestamp(), signed.expires.as_second());
+    assert_eq!(leaf.validity().not_after.timestamp(), signed.facts.expires.as_second());
     let usage = leaf.extended_key_usage().unwrap().unwrap().value;
     assert!(usage.server_auth && usage.client_auth && !leaf.is_ca());
     assert_eq!(signed.chain.matches("BEGIN CERTIFICATE").count(), 1, "the root is no part of the chain");
@@ -96,7 +96,7 @@ fn the_life_time_is_the_backends_and_never_longer_than_the_authoritys() {
         let backend = json!([{ "name": "b", "type": "builtin", "dpCert": rotation, "conf": conf }]);
         let stored = snapshot(with_roots(mesh("default", backend)));
         let signed = sign(&Authority::load(&stored, "default", "b", noon()).unwrap());
-        assert_eq!(signed.expires, expect);
+        assert_eq!(signed.facts.expires, expect);
     };
     check(json!({}), noon() + 150.minutes());
     check(json!({ "caCert": { "expiration": "1h" } }), noon() + 1.hour());

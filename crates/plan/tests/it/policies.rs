@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plan::{
     ProxyPlan,
-    effective::{self, Effective, KINDS},
+    effective::{Applying, Effective, KINDS},
 };
 use resources::{Kind, kinds::mesh_timeout::MeshTimeout, policy::Side};
 use topology::{DestinationId, MeshSnapshot};
@@ -90,14 +90,13 @@ fn what_is_in_effect_follows_from_the_policies_that_apply() {
     let samples: Vec<String> = KINDS.into_iter().map(sample).collect();
     let mesh = world(&samples.iter().map(String::as_str).collect::<Vec<_>>());
     let web = mesh.dataplanes.get("web").unwrap();
-    let applying = effective::applying(&mesh, web);
-    let effective = Effective::from_policies(&mesh, web, applying);
+    let effective = Effective::for_class(&mesh, Applying::of(&mesh, web));
     for kind in KINDS {
         assert_eq!(effective.policies(kind), Effective::of(&mesh, web).policies(kind), "{kind}");
         assert_eq!(effective.policies(kind).len(), 1, "{kind}");
         assert_eq!(effective.outbound(kind), Effective::of(&mesh, web).outbound(kind), "{kind}");
     }
-    let none = Effective::from_policies(&mesh, web, KINDS.map(|_| Vec::new()));
+    let none = Effective::for_class(&mesh, Applying::default());
     assert!(KINDS.into_iter().all(|kind| none.policies(kind).is_empty()));
     assert!(KINDS.into_iter().all(|kind| none.outbound(kind).rules.is_empty()));
 }

@@ -185,8 +185,6 @@ fn traffic_is_split_by_weight_over_backends_that_become_part_of_the_plan() {
             "kri_msvc_default_east__next_http",
         ]
     );
-    assert_eq!(plan.destinations().count(), 4);
-    assert!(plan.choosing, "labels may choose another service tomorrow");
 }
 
 #[test]

@@ -123,7 +123,7 @@ proto_enum! {
 }
 
 /// A service the application calls, and the port it calls it at.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outbound {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -137,7 +137,7 @@ pub struct Outbound {
 }
 
 /// The destination of an outbound: a MeshService, MeshExternalService or MeshMultiZoneService.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendRef {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -166,7 +166,7 @@ proto_enum! {
 }
 
 /// How traffic is redirected to the proxy without the application knowing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TransparentProxying {
     #[serde(
@@ -197,7 +197,7 @@ proto_enum! {
 }
 
 /// The only destinations the proxy is configured for; an empty list means none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReachableBackends {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -205,7 +205,7 @@ pub struct ReachableBackends {
 }
 
 /// One or, by labels, several destinations.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReachableBackendRef {
     #[serde(skip_serializing_if = "String::is_empty")]

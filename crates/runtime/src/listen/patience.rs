@@ -1,12 +1,14 @@
-//! A stream that loses patience with a client that does not finish the head of its request.
+//! A stream that loses patience with a client that does not finish the head of its request, and
+//! remembers how it broke.
 
 use std::{
     future::Future,
     io,
+    ops::Deref,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicU32, Ordering},
+        OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -23,12 +25,18 @@ const ANSWERING: u8 = 1;
 /// HTTP/2 has many heads at once and its own limits.
 const MULTIPLEXED: u8 = 2;
 
+/// How a connection of HTTP/2 begins. Its first request may come much later.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+
 /// What the connection is doing, told by the service and read by the stream below it.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     doing: AtomicU8,
     /// How many heads were completed: an answer may be over before the stream is read again.
     heads: AtomicU32,
+    /// Whether a head took too long.
+    lost: AtomicBool,
+    broken: OnceLock<io::ErrorKind>,
 }
 
 impl Patience {
@@ -42,27 +50,51 @@ impl Patience {
         let _ = self.doing.compare_exchange(ANSWERING, HEAD, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Whether the connection was given up because of a head.
+    pub(super) fn lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// How reading or writing failed, if it did.
+    pub(super) fn broken(&self) -> Option<io::ErrorKind> {
+        self.broken.get().copied()
+    }
+
+    /// Remembers the first failure.
+    fn note<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &done {
+            let _ = self.broken.set(error.kind());
+        }
+        done
+    }
+
+    fn begins_with(&self, bytes: &[u8]) {
+        if bytes.len() >= 3 && PREFACE.starts_with(&bytes[..bytes.len().min(PREFACE.len())]) {
+            self.doing.store(MULTIPLEXED, Ordering::Relaxed);
+        }
+    }
+
     fn in_head(&self) -> bool {
         self.doing.load(Ordering::Relaxed) == HEAD
     }
 }
 
 /// The stream: fails a read when a head was begun and not completed in time.
-pub(super) struct Patient<S> {
+pub(super) struct Patient<S, P> {
     inner: S,
-    patience: Arc<Patience>,
+    patience: P,
     limit: Duration,
     heads_seen: u32,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
-    pub(super) fn new(inner: S, patience: Arc<Patience>, limit: Duration) -> Self {
+impl<S, P> Patient<S, P> {
+    pub(super) fn new(inner: S, patience: P, limit: Duration) -> Self {
         Patient { inner, patience, limit, heads_seen: 0, timer: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin, P: Deref<Target = Patience> + Unpin> AsyncRead for Patient<S, P> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -73,12 +105,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             self.heads_seen = heads;
             self.timer = None;
         }
-        if !self.patience.in_head() {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
-        }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if buf.filled().len() > before && self.timer.is_none() {
+        let read = self.patience.note(read);
+        let came = buf.filled().len() > before;
+        if came && heads == 0 && self.timer.is_none() {
+            self.patience.begins_with(&buf.filled()[before..]);
+        }
+        if !self.patience.in_head() {
+            return read;
+        }
+        if came && self.timer.is_none() {
             let deadline = Instant::now() + self.limit;
             self.timer = Some(Box::pin(tokio::time::sleep_until(deadline)));
         }
@@ -86,19 +123,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             && let Some(timer) = &mut self.timer
             && timer.as_mut().poll(cx).is_ready()
         {
+            self.patience.lost.store(true, Ordering::Relaxed);
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin, P: Deref<Target = Patience> + Unpin> AsyncWrite for Patient<S, P> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let done = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.patience.note(done)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let done = Pin::new(&mut self.inner).poll_flush(cx);
+        self.patience.note(done)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -110,7 +150,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let done = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.patience.note(done)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, ClientConnection, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use tokio::{
@@ -48,6 +48,15 @@ pub async fn tls(
     let stream = TcpStream::connect(addr).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// The client's side of a handshake that is not sent yet.
+pub fn handshake(server: &Pair) -> ClientConnection {
+    runtime::tls::install_provider();
+    let mut roots = RootCertStore::empty();
+    roots.add(server.der()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap()
 }
 
 /// Sends a request and returns everything until the server closes the connection.

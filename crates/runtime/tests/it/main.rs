@@ -2,4 +2,5 @@
 //! Listeners seen from a client's side of real sockets.
 
 mod client;
+mod limits;
 mod listen;

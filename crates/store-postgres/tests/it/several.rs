@@ -5,7 +5,7 @@ use store::{Error, Store, Write, conformance::resource};
 use store_postgres::{Config, Postgres};
 use testkit::postgres::{fresh_database, shared};
 
-use crate::{config, connect, contents, create, delete, eventually, key, reported, secret};
+use crate::{PATIENCE, config, connect, contents, create, delete, eventually, key, reported, secret};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_one_is_seen_by_the_other() {
@@ -47,6 +47,48 @@ async fn writes_are_checked_against_the_database_not_against_what_is_shown() {
         let gone = one.write(vec![Write::Delete { key: mesh.key.clone(), expected: None }]).await.unwrap();
         assert_eq!(gone.changed, [(owned.key, None), (mesh.key, None)]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_refused_because_of_another_catches_up_and_succeeds() {
+    let database = fresh_database().unwrap();
+    let (one, two) = (connect(&database).await, connect(&database).await);
+    // Nothing else is waited for: in most rounds the second finds itself behind.
+    for round in 0..20 {
+        let name = format!("secret-{round}");
+        let created = create(&one, &name).await;
+        let refused = two.write(vec![Write::Create(secret(&name))]).await.unwrap_err();
+        assert!(refused.is_outdated(), "{refused}");
+        let snapshot = two.caught_up(PATIENCE).await.unwrap();
+        let found = snapshot.get(&key(&name)).expect("what stood in the way is shown");
+        assert_eq!(found, &created);
+        let update = Write::Update { resource: secret(&name), expected: found.version };
+        let updated = two.write_each(vec![update]).await.remove(0).unwrap();
+
+        let Err(Error::Conflict { found, .. }) =
+            one.write(vec![Write::Delete { key: key(&name), expected: Some(created.version) }]).await
+        else {
+            panic!("the version is an older one")
+        };
+        one.changes().until(found, PATIENCE).await.unwrap();
+        assert_eq!(one.snapshot().unwrap().get(&key(&name)), updated.get(&key(&name)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn independent_writes_share_one_transaction() {
+    let database = fresh_database().unwrap();
+    let (one, two) = (connect(&database).await, connect(&database).await);
+    let creates = (0..100).map(|n| Write::Create(secret(&(n % 99).to_string()))).collect();
+    let outcomes = one.write_each(creates).await;
+    let refused: Vec<usize> = (0..100).filter(|n| outcomes[*n].is_err()).collect();
+    assert_eq!(refused, [99]);
+    let sql = |sql: &str| shared().unwrap().sql(&database.name, sql).unwrap();
+    assert_eq!(sql("SELECT count(*), count(DISTINCT xmin::text) FROM kuma_rs.resources"), "99|1");
+
+    let snapshot = two.caught_up(PATIENCE).await.unwrap();
+    assert_eq!(snapshot.iter().count(), 99, "another control plane sees all of them");
+    assert_eq!(contents(&one), contents(&two));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,17 +23,22 @@ pub async fn histories_match_memory(fixture: Fixture) {
     }
 }
 
-/// Applies the same `steps` random batches to both stores, which must hold the same to begin with,
-/// and compares every outcome, snapshot and report. Panics with seed and step at the first difference.
+/// Applies the same `steps` random batches to both stores, which must hold the same to begin with, some
+/// of them as independent writes (one by one to the first store, all at once to the second). Compares
+/// every outcome, snapshot and report; panics with seed and step at the first difference.
 pub async fn same_history(a: &dyn Store, b: &dyn Store, seed: u64, steps: usize) {
     let mut random = Random(seed);
     let mut eager = Pair::subscribe(a, b);
     let mut lazy = Pair::subscribe(a, b);
     for step in 0..steps {
         let batch = random.batch(&a.snapshot().unwrap());
-        let at = format!("seed {seed}, step {step}, batch {batch:?}");
-        let (left, right) = (a.write(batch.clone()).await, b.write(batch).await);
-        assert_eq!(outcome(left), outcome(right), "outcome at {at}");
+        let each = random.one_in(3);
+        let at = format!("seed {seed}, step {step}, {} {batch:?}", if each { "each of" } else { "batch" });
+        let (left, right) = match each {
+            false => (vec![a.write(batch.clone()).await], vec![b.write(batch).await]),
+            true => (alone(a, &batch).await, b.write_each(batch).await),
+        };
+        assert_eq!(comparable(left), comparable(right), "outcomes at {at}");
         assert_eq!(a.snapshot().unwrap().revision(), b.snapshot().unwrap().revision(), "revision at {at}");
         assert_eq!(everything(a), everything(b), "contents at {at}");
         eager.compare(&at).await;
@@ -44,11 +49,21 @@ pub async fn same_history(a: &dyn Store, b: &dyn Store, seed: u64, steps: usize)
     lazy.compare(&format!("seed {seed}, the end")).await;
 }
 
-/// The outcome in words that compare: changes in order of their keys, or the whole error.
-fn outcome(result: Result<Committed, Error>) -> Result<Committed, String> {
-    let mut committed = result.map_err(|error| format!("{error:?}"))?;
-    committed.changed.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(committed)
+/// What [`Store::write_each`] must do, by its definition.
+async fn alone(store: &dyn Store, writes: &[Write]) -> Vec<Result<Committed, Error>> {
+    let mut outcomes = Vec::new();
+    for write in writes {
+        outcomes.push(store.write(vec![write.clone()]).await);
+    }
+    outcomes
+}
+
+/// Outcomes with their changes in the order of keys.
+fn comparable(mut outcomes: Vec<Result<Committed, Error>>) -> Vec<Result<Committed, Error>> {
+    for committed in outcomes.iter_mut().flatten() {
+        committed.changed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    outcomes
 }
 
 /// A subscription to each store.

@@ -1,5 +1,7 @@
 //! What users may write, seen through the registrar on a store in memory.
 
+mod admission;
+
 use std::sync::Arc;
 
 use resources::{Key, Kind, Resource, format};
@@ -15,9 +17,14 @@ fn zone(federated: bool) -> Mode {
 }
 
 fn registrar_with(mode: Mode, change: impl FnOnce(&mut Setup)) -> Registrar {
-    let companions: Companions = Box::new(|mesh| {
-        let name = format!("of-{}", mesh.key.name);
-        Ok(vec![draft(json!({"type": "Secret", "mesh": &*mesh.key.name, "name": name, "data": "aGk="}))])
+    let companions: Companions = Box::new(|mesh, snapshot| {
+        let key = Key::new(Kind::Secret, &mesh.key.name, &format!("of-{}", mesh.key.name));
+        if snapshot.get(&key).is_some() {
+            return Vec::new();
+        }
+        let policy =
+            Draft::new(Key::new(Kind::MeshTimeout, &mesh.key.name, "all"), timeout("", json!({})).spec);
+        vec![Companion::Known(policy), Companion::Secret { key, make: secret }]
     });
     let mut setup = Setup {
         mode,
@@ -29,6 +36,10 @@ fn registrar_with(mode: Mode, change: impl FnOnce(&mut Setup)) -> Registrar {
     };
     change(&mut setup);
     Registrar::new(Arc::new(Memory::default()), setup)
+}
+
+fn secret(key: &Key) -> Result<Draft, Error> {
+    Ok(draft(json!({"type": "Secret", "mesh": &*key.mesh, "name": &*key.name, "data": "aGk="})))
 }
 
 /// A registrar whose store already has the mesh `default`.
@@ -92,7 +103,11 @@ async fn a_mesh_comes_with_its_companions_and_takes_them_along() {
 #[tokio::test]
 async fn a_mesh_whose_companions_fail_is_not_made() {
     let registrar = registrar_with(zone(false), |setup| {
-        setup.companions = Box::new(|_| Err(Error::Unavailable("no randomness".to_owned())));
+        setup.companions = Box::new(|mesh, _| {
+            let key = Key::new(Kind::Secret, &mesh.key.name, "key");
+            let make = |_: &Key| Err(Error::Unavailable("no randomness".to_owned()));
+            vec![Companion::Secret { key, make }]
+        });
     });
     let mesh = draft(json!({"type": "Mesh", "name": "m"}));
     assert!(registrar.put(mesh.clone()).await.unwrap_err().to_string().contains("no randomness"));

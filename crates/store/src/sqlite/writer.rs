@@ -8,20 +8,52 @@ use tokio::sync::oneshot;
 
 use super::{Shared, file, rows};
 use crate::{
-    Committed, Error, Write,
+    Committed, Error, Snapshot, Write,
     staging::{Owners, Staging},
 };
 
-/// How many batches one transaction takes at most: enough to share the cost of a flush, few enough
+/// How many requests one transaction takes at most: enough to share the cost of a flush, few enough
 /// that the first in the group does not wait for long.
 const GROUP: usize = 128;
 
-type Reply = oneshot::Sender<Result<Committed, Error>>;
+type Outcome = Result<Committed, Error>;
 
-/// A batch and who waits for its outcome.
-pub(super) struct Request {
-    pub(super) batch: Vec<Write>,
-    pub(super) reply: Reply,
+/// What to write and who waits for the outcome.
+pub(super) enum Request {
+    /// Dependent writes.
+    Together { batch: Vec<Write>, reply: oneshot::Sender<Outcome> },
+    /// Independent writes.
+    Each { writes: Vec<Write>, reply: oneshot::Sender<Vec<Outcome>> },
+}
+
+/// A request that is worked out, and not durable yet.
+enum Staged {
+    Together(Outcome, oneshot::Sender<Outcome>),
+    Each(Vec<Outcome>, oneshot::Sender<Vec<Outcome>>),
+}
+
+impl Staged {
+    fn new(staging: &mut Staging<'_>, request: Request) -> Staged {
+        match request {
+            Request::Together { batch, reply } => Staged::Together(staging.stage(batch), reply),
+            Request::Each { writes, reply } => Staged::Each(staging.stage_each(writes), reply),
+        }
+    }
+
+    fn outcomes(&mut self) -> &mut [Outcome] {
+        match self {
+            Staged::Together(outcome, _) => std::slice::from_mut(outcome),
+            Staged::Each(outcomes, _) => outcomes,
+        }
+    }
+
+    /// A caller who has gone away does not need an answer.
+    fn answer(self) {
+        match self {
+            Staged::Together(outcome, reply) => drop(reply.send(outcome)),
+            Staged::Each(outcomes, reply) => drop(reply.send(outcomes)),
+        }
+    }
 }
 
 /// Owns the connection.
@@ -53,29 +85,34 @@ impl Writer {
     fn serve(&mut self, group: Vec<Request>) {
         let before = self.shared.snapshot.load_full();
         let mut staging = Staging::new(&before, &self.owners);
-        let mut staged = Vec::with_capacity(group.len());
-        for Request { batch, reply } in group {
-            match staging.stage(batch) {
-                Ok(committed) => staged.push((committed, reply)),
-                Err(refused) => answer(reply, Err(refused)),
+        let mut staged: Vec<Staged> =
+            group.into_iter().map(|request| Staged::new(&mut staging, request)).collect();
+        let made = staging.finish();
+        // When everything was refused there is nothing to make durable.
+        if made.revision > before.revision() {
+            match self.make_durable(&made) {
+                Ok(()) => self.show(&before, &made, &mut staged),
+                Err(why) => self.fail(&why, &mut staged),
             }
         }
-        let Some((last, _)) = staged.last() else { return };
-        let outcome = Committed { revision: last.revision, changed: staging.into_changed() };
-        if let Err(why) = self.make_durable(&outcome) {
-            let error = file::explain(&self.path, &why);
-            tracing::error!(batches = staged.len(), %error, "writing failed; nothing was written");
-            for (_, reply) in staged {
-                answer(reply, Err(Error::Unavailable(why_unavailable(&error))));
-            }
-            return;
-        }
-        self.owners.apply(&before, &outcome);
-        self.shared.snapshot.store(Arc::new(before.with(outcome.revision, &outcome.changed)));
-        for (committed, reply) in staged {
+        staged.into_iter().for_each(Staged::answer);
+    }
+
+    fn show(&mut self, before: &Snapshot, made: &Committed, staged: &mut [Staged]) {
+        self.owners.apply(before, made);
+        self.shared.snapshot.store(Arc::new(before.with(made.revision, &made.changed)));
+        for committed in staged.iter_mut().flat_map(Staged::outcomes).flatten() {
             let changed = committed.changed.iter().map(|(key, value)| (key.clone(), value.is_some()));
             self.shared.feed.publish(committed.revision, changed);
-            answer(reply, Ok(committed));
+        }
+    }
+
+    fn fail(&self, why: &rusqlite::Error, staged: &mut [Staged]) {
+        let error = file::explain(&self.path, why);
+        tracing::error!(requests = staged.len(), %error, "writing failed; nothing was written");
+        let error = Error::Unavailable(why_unavailable(&error));
+        for outcome in staged.iter_mut().flat_map(Staged::outcomes).filter(|outcome| outcome.is_ok()) {
+            *outcome = Err(error.clone());
         }
     }
 
@@ -87,11 +124,6 @@ impl Writer {
         rows::write(&transaction, outcome.revision, changed)?;
         transaction.commit()
     }
-}
-
-/// A caller who has gone away does not need an answer.
-fn answer(reply: Reply, outcome: Result<Committed, Error>) {
-    drop(reply.send(outcome));
 }
 
 fn why_unavailable(error: &Error) -> String {

@@ -4,7 +4,7 @@ use resources::{Key, Kind, Resource};
 use store::{
     Memory, Sqlite, Store, Write,
     backup::{self, Error},
-    conformance::resource,
+    conformance::{Piecewise, resource},
 };
 
 /// A mesh, what it owns, what that owns, and something with a status; versions with gaps.
@@ -119,4 +119,24 @@ async fn a_store_that_holds_something_is_not_overwritten() {
     let error = backup::import(&store, Cursor::new(&file)).await.unwrap_err();
     assert!(matches!(error, Error::NotEmpty { found: 1 }), "{error}");
     assert_eq!(contents(&store), before);
+}
+
+#[tokio::test]
+async fn an_import_that_was_interrupted_is_finished_by_the_next() {
+    let (before, file) = exported().await;
+    for n in 1..=4 {
+        let store = Piecewise::default();
+        store.fail_at(n);
+        backup::import(&store, Cursor::new(&file)).await.unwrap_err();
+        assert_eq!(contents(&store).len(), n - 1);
+        assert_eq!(backup::import(&store, Cursor::new(&file)).await.unwrap(), 4);
+        assert_eq!(contents(&store), before);
+        let error = backup::import(&store, Cursor::new(&file)).await.unwrap_err();
+        assert!(matches!(error, Error::NotEmpty { found: 4 }), "{error}");
+    }
+    // What is in the way is still not overwritten, be it only another version of the same.
+    let store = Memory::default();
+    store.write(vec![Write::Restore(Resource { version: 99, ..before[0].clone() })]).await.unwrap();
+    let error = backup::import(&store, Cursor::new(&file)).await.unwrap_err();
+    assert!(matches!(error, Error::NotEmpty { found: 1 }), "{error}");
 }

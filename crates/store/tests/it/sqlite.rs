@@ -86,6 +86,34 @@ async fn writes_queued_when_the_store_is_dropped_are_finished() {
     assert_eq!(contents(&Sqlite::open(&path).unwrap()).len(), 20);
 }
 
+/// How many transactions the write-ahead log of a file with pages of 4096 bytes has committed: the frame
+/// that ends one says how large the database is after it.
+fn commits(path: &Path) -> usize {
+    let log = fs::read(format!("{}-wal", path.display())).unwrap();
+    log[32..].chunks(24 + 4096).filter(|frame| frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn independent_writes_share_one_transaction_and_are_durable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).unwrap();
+    store.write(vec![Write::Create(secret("7"))]).await.unwrap();
+    let before = commits(&path);
+
+    let creates = (0..100).map(|n| Write::Create(secret(&n.to_string()))).collect();
+    let outcomes = store.write_each(creates).await;
+
+    assert_eq!(commits(&path), before + 1);
+    let refused: Vec<usize> = (0..100).filter(|n| outcomes[*n].is_err()).collect();
+    assert_eq!(refused, [7]);
+    let shown = contents(&store);
+    drop(store);
+    let reopened = Sqlite::open(&path).unwrap();
+    assert_eq!(contents(&reopened), shown);
+    assert_eq!(reopened.snapshot().unwrap().revision(), 100);
+}
+
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|context| {
         std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_ready())

@@ -1,6 +1,9 @@
 //! MeshServices out of the tags of Dataplanes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use resources::{
@@ -15,9 +18,9 @@ use resources::{
     naming::{dns, sni},
 };
 
-use super::{Desired, GENERATOR, MeshView, Work};
+use super::{Around, GENERATOR, Work};
 
-/// Dataplanes with other ports than the service they belong to: nobody can reach those.
+/// Dataplanes with other ports than the service they belong to: those ports cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConflict {
     pub service: String,
@@ -30,62 +33,82 @@ struct Claim<'a> {
     ports: Vec<Port>,
 }
 
-pub fn generate(
-    view: &MeshView<'_>,
-    services: &mut BTreeMap<Arc<str>, Work<'_>>,
-    desired: &mut Desired,
-    now: Timestamp,
-) {
-    let mut claims = claims(view.dataplanes);
-    for (name, work) in services.iter_mut() {
-        // What a user made by hand is left alone, also when it has the name of a tag.
-        let claims = claims.remove(&**name).unwrap_or_default();
-        if !work.is_generated() {
-            continue;
+/// What is to become of the service of a name.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// `None` when there is no such service, and none is wanted.
+    pub work: Option<Work>,
+    pub conflict: Option<PortConflict>,
+    /// When its grace period ends.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Plan {
+    /// The service without what its Dataplanes want of it: a service is generated no more.
+    pub fn retired(existing: Option<&Arc<Resource>>) -> Plan {
+        let mut work = existing.and_then(Work::on);
+        if let Some(work) = work.as_mut().filter(|work| work.is_generated()) {
+            work.delete = true;
         }
-        match chosen(&work.spec.ports, &claims) {
-            None => expire(work, view, desired, now),
-            Some(ports) => {
-                report(name, &ports, &claims, desired);
+        Plan { work, ..Plan::default() }
+    }
+
+    /// The service as the Dataplanes want it that have its name as their tag, in the order of their names.
+    pub fn of<'a>(
+        name: &Arc<str>,
+        existing: Option<&Arc<Resource>>,
+        dataplanes: impl Iterator<Item = &'a Arc<Resource>>,
+        around: &Around<'_>,
+    ) -> Plan {
+        let mut work = existing.and_then(Work::on);
+        if work.as_ref().is_some_and(|work| !work.is_generated()) {
+            // What a user made by hand is left alone, also when it has the name of a tag.
+            return Plan { work, ..Plan::default() };
+        }
+        let claims: Vec<Claim<'_>> = dataplanes.map(|dataplane| Claim::of(dataplane, name)).collect();
+        let before = work.as_ref().map_or(&[][..], |work| &work.spec.ports);
+        let Some(ports) = chosen(before, &claims) else {
+            let deadline = work.as_mut().and_then(|work| expire(work, around));
+            return Plan { work, deadline, conflict: None };
+        };
+        let conflict = conflict(name, &ports, &claims);
+        let work = match work {
+            None => created(around, name, ports),
+            Some(mut work) => {
                 work.labels.remove(labels::DELETION_GRACE_PERIOD);
                 if !same_ports(&work.spec.ports, &ports) {
-                    work.spec.ports = with_snis(ports, &work.spec.ports, view, name);
+                    work.spec.ports = with_snis(ports, &work.spec.ports, around, name);
                 }
+                work
             }
-        }
-    }
-    for (name, claims) in claims {
-        let Some(ports) = chosen(&[], &claims) else { continue };
-        report(name, &ports, &claims, desired);
-        services.insert(name.into(), created(view, name, ports));
+        };
+        Plan { work: Some(work), conflict, deadline: None }
     }
 }
 
-/// For every service the ports its Dataplanes have, in the order of their names.
-fn claims(dataplanes: &[Arc<Resource>]) -> BTreeMap<&str, Vec<Claim<'_>>> {
-    let mut sorted: Vec<&Arc<Resource>> = dataplanes.iter().collect();
-    sorted.sort_by(|a, b| a.key.cmp(&b.key));
-    let mut claims: BTreeMap<&str, Vec<Claim<'_>>> = BTreeMap::new();
-    for resource in sorted {
-        let mut by_service: BTreeMap<&str, Vec<Port>> = BTreeMap::new();
+/// The services a Dataplane says it is, as far as they are names that a MeshService can have.
+pub fn services_of(dataplane: &Resource) -> BTreeSet<&str> {
+    let inbounds = dataplane.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
+    inbounds.iter().map(service_of).filter(|service| dns::is_rfc1035_label(service)).collect()
+}
+
+fn service_of(inbound: &Inbound) -> &str {
+    inbound.tags.get(labels::SERVICE).map_or("", String::as_str)
+}
+
+impl<'a> Claim<'a> {
+    fn of(resource: &'a Resource, service: &str) -> Claim<'a> {
+        let mut ports: Vec<Port> = Vec::new();
         let inbounds = resource.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
-        for inbound in inbounds {
-            let service = inbound.tags.get(labels::SERVICE).map_or("", String::as_str);
-            if dns::is_rfc1035_label(service) {
-                let ports = by_service.entry(service).or_default();
-                let port = port_of(inbound);
-                // Inbounds at two addresses may share their port. Of those the first is the one that is
-                // configured, and two ports with one name would have one KRI.
-                if !ports.iter().any(|other| other.name == port.name) {
-                    ports.push(port);
-                }
+        for port in inbounds.iter().filter(|inbound| service_of(inbound) == service).map(port_of) {
+            // Inbounds at two addresses may share their port. Of those the first is the one that is
+            // configured, and two ports with one name would have one KRI.
+            if !ports.iter().any(|other| other.name == port.name) {
+                ports.push(port);
             }
         }
-        for (service, ports) in by_service {
-            claims.entry(service).or_default().push(Claim { dataplane: &resource.key.name, ports });
-        }
+        Claim { dataplane: &resource.key.name, ports }
     }
-    claims
 }
 
 fn port_of(inbound: &Inbound) -> Port {
@@ -116,37 +139,33 @@ fn same_ports(a: &[Port], b: &[Port]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| shape(a) == shape(b))
 }
 
-fn report(service: &str, ports: &[Port], claims: &[Claim<'_>], desired: &mut Desired) {
+fn conflict(service: &str, ports: &[Port], claims: &[Claim<'_>]) -> Option<PortConflict> {
     let differing = claims.iter().filter(|claim| !same_ports(ports, &claim.ports));
     let dataplanes: Vec<Arc<str>> = differing.map(|claim| claim.dataplane.clone()).collect();
-    if !dataplanes.is_empty() {
-        desired.conflicts.push(PortConflict { service: service.to_owned(), dataplanes });
-    }
+    (!dataplanes.is_empty()).then(|| PortConflict { service: service.to_owned(), dataplanes })
 }
 
-/// Starts the grace period of a service that lost its last Dataplane, or ends it.
-fn expire(work: &mut Work<'_>, view: &MeshView<'_>, desired: &mut Desired, now: Timestamp) {
+/// Starts the grace period of a service that lost its last Dataplane, or ends it. Returns when it ends.
+fn expire(work: &mut Work, around: &Around<'_>) -> Option<Timestamp> {
+    let now = around.now;
     let label = work.labels.get(labels::DELETION_GRACE_PERIOD);
     let started = label.and_then(|started| started.parse::<Timestamp>().ok());
     if started.is_none() {
         work.labels.insert(labels::DELETION_GRACE_PERIOD.to_owned(), now.to_string());
     }
-    let ends = started.unwrap_or(now).checked_add(view.deletion_grace_period).unwrap_or(Timestamp::MAX);
-    if ends <= now {
-        work.delete = true;
-    } else {
-        desired.look_again = Some(desired.look_again.map_or(ends, |earlier| earlier.min(ends)));
-    }
+    let ends = started.unwrap_or(now).checked_add(around.deletion_grace_period).unwrap_or(Timestamp::MAX);
+    work.delete = ends <= now;
+    (!work.delete).then_some(ends)
 }
 
-fn created<'a>(view: &MeshView<'_>, name: &str, ports: Vec<Port>) -> Work<'a> {
-    let mesh = view.mesh.name();
+fn created(around: &Around<'_>, name: &str, ports: Vec<Port>) -> Work {
+    let mesh = around.mesh.name();
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
         (labels::DISPLAY_NAME, name),
         (labels::MANAGED_BY, GENERATOR),
         (labels::ENV, labels::ENV_UNIVERSAL),
-        (labels::ZONE, view.zone),
+        (labels::ZONE, around.zone),
         (labels::ORIGIN, labels::ORIGIN_ZONE),
     ];
     let tags = BTreeMap::from([(labels::SERVICE.to_owned(), name.to_owned())]);
@@ -156,7 +175,7 @@ fn created<'a>(view: &MeshView<'_>, name: &str, ports: Vec<Port>) -> Work<'a> {
         spec: MeshService {
             state: State::Unavailable,
             selector: Selector { dataplane_tags: Some(tags), ..Selector::default() },
-            ports: with_snis(ports, &[], view, name),
+            ports: with_snis(ports, &[], around, name),
             identities: Vec::new(),
         },
         status: MeshServiceStatus::default(),
@@ -165,11 +184,11 @@ fn created<'a>(view: &MeshView<'_>, name: &str, ports: Vec<Port>) -> Work<'a> {
 }
 
 /// Ports keep the server names they had: clients of other zones may still dial them.
-fn with_snis(mut ports: Vec<Port>, before: &[Port], view: &MeshView<'_>, name: &str) -> Vec<Port> {
+fn with_snis(mut ports: Vec<Port>, before: &[Port], around: &Around<'_>, name: &str) -> Vec<Port> {
     for port in &mut ports {
         let kept = before.iter().find(|p| p.port == port.port && !p.snis.is_empty());
         let computed = || {
-            let sni = sni::hashed(name, view.mesh.name(), Kind::MeshService, port.port, &BTreeMap::new());
+            let sni = sni::hashed(name, around.mesh.name(), Kind::MeshService, port.port, &BTreeMap::new());
             sni.map(|value| vec![Sni { value }]).unwrap_or_default()
         };
         port.snis = kept.map_or_else(computed, |before| before.snis.clone());

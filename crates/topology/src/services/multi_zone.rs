@@ -1,61 +1,36 @@
 //! What is observed about services that span zones: which MeshServices they consist of.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use resources::{
-    Labels, Resource, Status, Subject,
+    Resource, Status, Subject,
     kinds::{
-        mesh_multi_zone_service::{MatchedMeshService, MeshMultiZoneService, MeshMultiZoneServiceStatus},
+        mesh_multi_zone_service::{MatchedMeshService, MeshMultiZoneServiceStatus},
         service_status::Condition,
     },
     labels,
 };
 
-use super::{MeshView, Work};
-
 const MATCHED: &str = "MeshServicesMatched";
 
-/// A MeshMultiZoneService and what should be written in its status.
-pub type Observed<'a> = (&'a Resource, MeshMultiZoneServiceStatus);
-
-/// Every MeshMultiZoneService, with the services as they are going to be.
-pub fn observe<'a>(view: &MeshView<'a>, services: &BTreeMap<Arc<str>, Work<'_>>) -> Vec<Observed<'a>> {
-    let mesh = view.mesh.name();
-    let mut by_label: BTreeMap<(&str, &str), Vec<(&str, &Labels)>> = BTreeMap::new();
-    if !view.multi_zone_services.is_empty() {
-        for (name, work) in services {
-            for (label, value) in &work.labels {
-                by_label.entry((label, value)).or_default().push((name, &work.labels));
-            }
-        }
-    }
-    let observe_one = |resource: &'a Arc<Resource>| {
-        let wanted = &resource.spec.get::<MeshMultiZoneService>()?.selector.mesh_service.match_labels;
-        let lists = wanted.iter().map(|(label, value)| by_label.get(&(label.as_str(), value.as_str())));
-        // The shortest list has every service that has all labels; `None` is shorter than any.
-        let rarest = lists.min_by_key(|list| list.map_or(0, Vec::len)).flatten();
-        let has_all = |labels: &Labels| wanted.iter().all(|(label, value)| labels.get(label) == Some(value));
-        let matched = rarest.into_iter().flatten().filter(|(_, labels)| has_all(labels));
-        let matched: Vec<_> = matched.map(|(name, labels)| identified(mesh, name, labels)).collect();
-        Some((&**resource, with_matches(status_of(resource), matched)))
-    };
-    view.multi_zone_services.iter().filter_map(observe_one).collect()
-}
-
-pub fn status_of(resource: &Resource) -> MeshMultiZoneServiceStatus {
-    match &resource.status {
+/// The status of a MeshMultiZoneService that consists of these MeshServices, its address left as it is.
+pub fn observe<'a>(
+    resource: &Resource,
+    matched: impl Iterator<Item = &'a Resource>,
+) -> MeshMultiZoneServiceStatus {
+    let status = match &resource.status {
         Some(Status::MeshMultiZoneService(status)) => MeshMultiZoneServiceStatus::clone(status),
         _ => MeshMultiZoneServiceStatus::default(),
-    }
+    };
+    with_matches(status, matched.map(identified).collect())
 }
 
-fn identified(mesh: &str, name: &str, labels: &Labels) -> MatchedMeshService {
+fn identified(service: &Resource) -> MatchedMeshService {
+    let Resource { key, labels, .. } = service;
     let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
     MatchedMeshService {
-        name: Subject { mesh, name, labels }.display_name().to_owned(),
+        name: Subject { mesh: &key.mesh, name: &key.name, labels }.display_name().to_owned(),
         namespace: label(labels::K8S_NAMESPACE),
         zone: label(labels::ZONE),
-        mesh: mesh.to_owned(),
+        mesh: key.mesh.to_string(),
     }
 }
 

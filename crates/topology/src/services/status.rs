@@ -1,49 +1,17 @@
 //! What is observed about the services of this zone: who they are, and how many.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use resources::{
     Resource,
     kinds::{
         dataplane_insight::DataplaneInsight,
-        mesh::Mesh,
         mesh_service::{DataplaneProxies, Identity, IdentityType, MeshService, State, TlsStatus},
     },
 };
 
-use super::{MeshView, Work};
-use crate::{
-    matching::{self, Selector},
-    state::index::{Index, Subject},
-};
-
-/// Brings state, identities and status of every local service up to date.
-pub fn observe(view: &MeshView<'_>, services: &mut BTreeMap<Arc<str>, Work<'_>>) {
-    let dataplanes: BTreeMap<&str, &Arc<Resource>> = view.dataplanes.iter().map(|d| (d.name(), d)).collect();
-    let observed: BTreeMap<&str, Observed> =
-        view.insights.iter().map(|insight| (insight.name(), Observed::of(insight))).collect();
-    let mut index = Index::default();
-    for dataplane in view.dataplanes {
-        index.replace(None, Some(dataplane));
-    }
-    let mtls = view.mesh.spec.get::<Mesh>().and_then(Mesh::enabled_backend).is_some();
-    for (name, work) in services.iter_mut().filter(|(_, work)| work.is_local()) {
-        let subject = Subject::Service(name.clone());
-        let selector = Selector::of(&work.spec.selector);
-        index.select(&subject, selector.clone(), |name| dataplanes.get(name).copied());
-        let proxies: Vec<Proxy<'_>> = index
-            .members(&subject)
-            .filter_map(|name| {
-                let observed = observed.get(&**name).copied().unwrap_or_default();
-                Some(Proxy { dataplane: dataplanes.get(&**name)?, observed })
-            })
-            .collect();
-        observe_one(work, &selector, &proxies, mtls);
-    }
-}
+use super::Work;
+use crate::matching::{self, Selector};
 
 /// All that services take from a proxy's insight; whatever else it says concerns nobody here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,9 +30,9 @@ impl Observed {
 }
 
 /// A Dataplane of the service, with what its proxy reported.
-struct Proxy<'a> {
-    dataplane: &'a Resource,
-    observed: Observed,
+pub struct Proxy<'a> {
+    pub dataplane: &'a Resource,
+    pub observed: Observed,
 }
 
 impl Proxy<'_> {
@@ -77,7 +45,9 @@ impl Proxy<'_> {
     }
 }
 
-fn observe_one(work: &mut Work<'_>, selector: &Selector, proxies: &[Proxy<'_>], mtls: bool) {
+/// Brings state, identities and status of a local service up to date.
+pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], mtls: bool) {
+    let selector = &Selector::of(&work.spec.selector);
     let healthy = proxies.iter().filter(|proxy| proxy.is_healthy(&work.spec, selector)).count();
     work.spec.state = if healthy > 0 { State::Available } else { State::Unavailable };
     work.spec.identities = identities(&work.spec, proxies);

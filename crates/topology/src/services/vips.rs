@@ -1,26 +1,23 @@
 //! Virtual addresses: one for every service, in order, never the same for two.
+//!
+//! Two control planes may give one address to two services at the same time. Both see it afterwards,
+//! and both give the younger one another.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::Ipv4Addr,
     sync::Arc,
 };
 
 use jiff::Timestamp;
-use resources::{
-    Key, Resource, Status,
-    kinds::{mesh_external_service::MeshExternalServiceStatus, service_status::Vip},
-};
+use resources::kinds::service_status::Vip;
 
-use super::{MeshView, Work, multi_zone};
-
-/// The addresses of a mesh that were ever seen in use. Addresses of services that are gone are not given
-/// to others, as clients may have them in their caches.
+/// The addresses of a mesh, by kind of service.
 #[derive(Debug, Clone)]
 pub struct Vips {
-    services: Pool,
-    external: Pool,
-    multi_zone: Pool,
+    pub services: Pool,
+    pub external: Pool,
+    pub multi_zone: Pool,
 }
 
 impl Default for Vips {
@@ -29,19 +26,38 @@ impl Default for Vips {
     }
 }
 
+impl Vips {
+    /// Forgets who has which address, and keeps which were ever in use.
+    pub fn release_all(&mut self) {
+        for pool in [&mut self.services, &mut self.external, &mut self.multi_zone] {
+            pool.holders.clear();
+            pool.held.clear();
+        }
+    }
+}
+
+/// Those who have one address, the oldest first.
+type Holders = BTreeSet<(Timestamp, Arc<str>)>;
+
 /// The addresses of one `/8`; the network's own address is one of them.
 #[derive(Debug, Clone)]
-struct Pool {
+pub struct Pool {
     first_octet: u8,
+    /// What was ever seen in use. Addresses of services that are gone are not given to others, as clients
+    /// may have them in their caches.
     seen: BTreeSet<u32>,
     next: u32,
+    holders: BTreeMap<Arc<str>, Holders>,
+    /// By service: its address, and since when the service exists.
+    held: HashMap<Arc<str>, (Arc<str>, Timestamp)>,
 }
 
 const SIZE: u32 = 1 << 24;
 
 impl Pool {
     fn of(first_octet: u8) -> Pool {
-        Pool { first_octet, seen: BTreeSet::new(), next: 0 }
+        let (holders, held) = (BTreeMap::new(), HashMap::new());
+        Pool { first_octet, seen: BTreeSet::new(), next: 0, holders, held }
     }
 
     fn offset(&self, vip: &str) -> Option<u32> {
@@ -50,38 +66,51 @@ impl Pool {
         (first == self.first_octet).then(|| u32::from_be_bytes([0, rest[0], rest[1], rest[2]]))
     }
 
-    /// Remembers the addresses in use; returns those of services that keep none, because they have
-    /// none or because a service before them has the same.
-    fn keep<T>(&mut self, holders: impl Iterator<Item = (T, Option<String>)>) -> Vec<T> {
-        let mut used: BTreeSet<String> = BTreeSet::new();
-        let mut without = Vec::new();
-        for (holder, vip) in holders {
-            match vip {
-                Some(vip) if used.insert(vip.clone()) => self.seen.extend(self.offset(&vip)),
-                _ => without.push(holder),
+    /// Records the address a service has now, if any, and since when the service exists. Returns the
+    /// others that have the address it had or has: one of them may keep it now, or not any more.
+    pub fn hold(&mut self, name: &Arc<str>, address: Option<(&str, Timestamp)>) -> Vec<Arc<str>> {
+        let before = self.held.get(name).map(|(vip, since)| (&**vip, *since));
+        if before == address {
+            return Vec::new();
+        }
+        let mut others = Vec::new();
+        if let Some((vip, since)) = self.held.remove(name)
+            && let Some(holders) = self.holders.get_mut(&vip)
+        {
+            holders.remove(&(since, name.clone()));
+            others.extend(holders.iter().map(|(_, other)| other.clone()));
+            if holders.is_empty() {
+                self.holders.remove(&vip);
             }
         }
-        if self.seen.len() as u32 >= SIZE {
-            // Every address was used once: from now on those of former services are given out again.
-            self.seen = used.iter().filter_map(|vip| self.offset(vip)).collect();
-            self.next = 0;
+        if let Some((vip, since)) = address {
+            self.seen.extend(self.offset(vip));
+            let vip: Arc<str> = vip.into();
+            let holders = self.holders.entry(vip.clone()).or_default();
+            others.extend(holders.iter().map(|(_, other)| other.clone()));
+            holders.insert((since, name.clone()));
+            self.held.insert(name.clone(), (vip, since));
         }
-        without
+        others
     }
 
-    /// Gives an address to whoever has none, or has one that another before it has.
-    fn give<'a>(&mut self, holders: impl Iterator<Item = &'a mut Vec<Vip>>) {
-        let holders = holders.map(|vips| {
-            let first = vips.first().map(|vip| vip.ip.clone());
-            (vips, first)
-        });
-        for vips in self.keep(holders) {
-            *vips = self.allocate().into_iter().collect();
+    /// Whether the service has an address that no older one has.
+    pub fn keeps(&self, name: &Arc<str>) -> bool {
+        let held = self.held.get(name).and_then(|(vip, _)| self.holders.get(vip));
+        held.and_then(BTreeSet::first).is_some_and(|(_, first)| first == name)
+    }
+
+    /// When every address was used once, those of former services are given out again. To be called before
+    /// a round of [`Pool::allocate`].
+    pub fn recycle(&mut self) {
+        if self.seen.len() as u32 >= SIZE {
+            self.seen = self.holders.keys().filter_map(|vip| self.offset(vip)).collect();
+            self.next = 0;
         }
     }
 
     /// The next address; `None` when all are in use.
-    fn allocate(&mut self) -> Option<Vip> {
+    pub fn allocate(&mut self) -> Option<Vip> {
         while self.seen.contains(&self.next) {
             self.next += 1;
         }
@@ -92,54 +121,4 @@ impl Pool {
         let [_, a, b, c] = self.next.to_be_bytes();
         Some(Vip { ip: Ipv4Addr::new(self.first_octet, a, b, c).to_string() })
     }
-}
-
-/// Two control planes may give one address to two services at the same time. Both see it afterwards,
-/// and both give the younger one another.
-impl Vips {
-    /// Gives an address to every MeshService and MeshMultiZoneService without one.
-    pub(super) fn assign(
-        &mut self,
-        services: &mut BTreeMap<Arc<str>, Work<'_>>,
-        multi_zone: &mut [multi_zone::Observed<'_>],
-    ) {
-        let mut works: Vec<(&Arc<str>, &mut Work<'_>)> = services.iter_mut().collect();
-        works.sort_by_key(|(name, work)| {
-            let created = work.existing.map(|existing| existing.created);
-            (created.is_none(), created, (*name).clone())
-        });
-        self.services.give(works.into_iter().map(|(_, work)| &mut work.status.vips));
-
-        let mut observed: Vec<&mut multi_zone::Observed<'_>> = multi_zone.iter_mut().collect();
-        observed.sort_by(|(a, _), (b, _)| age(a).cmp(&age(b)));
-        self.multi_zone.give(observed.into_iter().map(|(_, status)| &mut status.vips));
-    }
-
-    /// The MeshExternalServices that get an address now.
-    pub(super) fn assign_external<'a>(
-        &mut self,
-        view: &MeshView<'a>,
-    ) -> Vec<(&'a Resource, MeshExternalServiceStatus)> {
-        let mut external: Vec<&Resource> = view.external_services.iter().map(|r| &**r).collect();
-        external.sort_by(|a, b| age(a).cmp(&age(b)));
-        let holders = external.into_iter().map(|resource| {
-            let status = match &resource.status {
-                Some(Status::MeshExternalService(status)) => MeshExternalServiceStatus::clone(status),
-                _ => MeshExternalServiceStatus::default(),
-            };
-            let vip = Some(status.vip.ip.clone()).filter(|ip| !ip.is_empty());
-            ((resource, status), vip)
-        });
-        let without = self.external.keep(holders);
-        let give = |(resource, status)| {
-            let vip = self.external.allocate()?;
-            Some((resource, MeshExternalServiceStatus { vip, ..status }))
-        };
-        without.into_iter().filter_map(give).collect()
-    }
-}
-
-/// The order in which services get addresses: the oldest first.
-fn age(resource: &Resource) -> (Timestamp, &Key) {
-    (resource.created, &resource.key)
 }

@@ -5,10 +5,9 @@
 //! changed selector the Dataplanes it may want, without looking at the others. MeshServices, which have
 //! no tags, are indexed in the same way for those who select them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
 
 use resources::{
     Resource,
@@ -36,19 +35,19 @@ enum Anchor {
     Label(String, String),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Selection {
     selector: Selector,
     anchor: Option<Anchor>,
-    members: BTreeSet<Arc<str>>,
+    members: OrdSet<Arc<str>>,
 }
 
 /// Selectors and the Dataplanes (or the MeshServices) they select: its candidates are of one kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Index {
-    selections: BTreeMap<Subject, Selection>,
-    subjects: BTreeMap<Anchor, BTreeSet<Subject>>,
-    candidates: BTreeMap<Anchor, BTreeSet<Arc<str>>>,
+    selections: OrdMap<Subject, Selection>,
+    subjects: OrdMap<Anchor, OrdSet<Subject>>,
+    candidates: OrdMap<Anchor, OrdSet<Arc<str>>>,
 }
 
 impl Index {
@@ -68,7 +67,7 @@ impl Index {
             return;
         }
         self.forget(subject);
-        let listed = |anchor: &Anchor| self.candidates.get(anchor).map_or(0, BTreeSet::len);
+        let listed = |anchor: &Anchor| self.candidates.get(anchor).map_or(0, OrdSet::len);
         let is_service = |anchor: &Anchor| matches!(anchor, Anchor::Tag(name, _) if name == labels::SERVICE);
         let anchor = anchors_of_selector(&selector).into_iter().min_by_key(|a| (listed(a), !is_service(a)));
         let candidates = anchor.as_ref().and_then(|anchor| self.candidates.get(anchor)).into_iter().flatten();
@@ -120,13 +119,13 @@ impl Index {
         let anchors = anchors_of(candidate);
         let candidates = anchors.iter().filter_map(|anchor| self.subjects.get(anchor)).flatten();
         let selects = |subject: &&Subject| {
-            self.selections.get(subject).is_some_and(|selection| selection.selector.selects(candidate))
+            self.selections.get(*subject).is_some_and(|selection| selection.selector.selects(candidate))
         };
         candidates.filter(selects).cloned().collect()
     }
 }
 
-fn remove_from<K: Ord, V: Ord>(lists: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+fn remove_from<K: Ord + Clone, V: Ord + Clone>(lists: &mut OrdMap<K, OrdSet<V>>, key: &K, value: &V) {
     if let Some(list) = lists.get_mut(key) {
         list.remove(value);
         if list.is_empty() {

@@ -1,11 +1,8 @@
 //! One mesh: its resources, who selects whom, and the snapshot made of them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use policy::Policy;
 use resources::{
     Key, Kind, Resource,
@@ -25,12 +22,14 @@ use super::{
 use crate::{
     Destination, DestinationId, Endpoints, MeshSnapshot, Mtls,
     build::{self, Built, Offer, Surroundings},
+    labelled::Labelled,
     matching::{self, Selector},
+    selection::Selections,
     snapshot::looks_same,
 };
 
-/// One mesh, while it is changed.
-#[derive(Debug, Default)]
+/// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
+#[derive(Debug, Clone, Default)]
 pub struct MeshState {
     name: Arc<str>,
     zone: Arc<str>,
@@ -38,20 +37,23 @@ pub struct MeshState {
     mtls: Option<Mtls>,
     dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     /// Dataplanes that have a certificate.
-    certified: BTreeSet<Arc<str>>,
-    services: BTreeMap<Key, Arc<Resource>>,
+    certified: OrdSet<Arc<str>>,
+    services: OrdMap<Key, Arc<Resource>>,
     policies: OrdMap<Key, Arc<Policy>>,
+    selections: Selections,
     /// How many Dataplanes want each set of tags.
-    wanted_tags: BTreeMap<Arc<Tags>, usize>,
+    wanted_tags: OrdMap<Arc<Tags>, usize>,
     index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
     zones: Index,
-    built: BTreeMap<Subject, Offer>,
+    built: OrdMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
-    claims: BTreeMap<DestinationId, BTreeSet<Subject>>,
+    claims: OrdMap<DestinationId, OrdSet<Subject>>,
     destinations: OrdMap<DestinationId, Arc<Destination>>,
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     ports: OrdMap<Key, Arc<[DestinationId]>>,
+    labelled: Labelled,
+    globals: OrdMap<Key, Arc<Resource>>,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
 
@@ -63,8 +65,8 @@ struct Round {
 }
 
 impl MeshState {
-    pub fn empty(name: Arc<str>, zone: Arc<str>) -> MeshState {
-        MeshState { name, zone, ..MeshState::default() }
+    pub fn empty(name: Arc<str>, zone: Arc<str>, globals: OrdMap<Key, Arc<Resource>>) -> MeshState {
+        MeshState { name, zone, globals, ..MeshState::default() }
     }
 
     pub fn snapshot(&self) -> Option<&Arc<MeshSnapshot>> {
@@ -78,6 +80,17 @@ impl MeshState {
             && self.certified.is_empty()
             && self.services.is_empty()
             && self.policies.is_empty()
+    }
+
+    /// Takes in the resources that belong to no mesh, some of which changed.
+    pub fn take_globals(
+        &mut self,
+        globals: &OrdMap<Key, Arc<Resource>>,
+        changed: &BTreeSet<Key>,
+    ) -> Option<MeshUpdate> {
+        self.globals = globals.clone();
+        let affected = Affected { globals: changed.clone(), ..Affected::default() };
+        self.publish(Round { affected, ..Round::default() })
     }
 
     /// Folds changes in and counts what it had to compute.
@@ -131,6 +144,7 @@ impl MeshState {
             None => self.dataplanes.remove(&key.name),
         };
         let (old, new) = (old.as_deref(), value.map(|value| &**value));
+        self.selections.replace_dataplane(old, new);
         if !serves_alike(old, new) {
             round.dirty.extend(self.index.replace(old, new));
         }
@@ -169,8 +183,8 @@ impl MeshState {
     fn take_insight(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let certified = value.is_some_and(|insight| matching::has_certificate(insight));
         let changed = match certified {
-            true => self.certified.insert(key.name.clone()),
-            false => self.certified.remove(&key.name),
+            true => self.certified.insert(key.name.clone()).is_none(),
+            false => self.certified.remove(&key.name).is_some(),
         };
         if changed && let Some(dataplane) = self.dataplanes.get(&key.name) {
             let subjects = self.index.subjects_of(dataplane);
@@ -240,6 +254,7 @@ impl MeshState {
             Some(policy) => self.policies.insert(key.clone(), policy.clone()),
             None => self.policies.remove(key),
         };
+        self.selections.replace_policy(key, new.as_deref());
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
         }
@@ -324,8 +339,10 @@ impl MeshState {
             }
             ids.into_iter().cloned().collect()
         });
-        if self.ports.get(&key) != ports.as_ref() {
-            affected.appeared = true;
+        let labels = offered.and_then(<[_]>::first).map(|built| built.destination.labels.clone());
+        let old = self.labelled.replace(&key, labels.as_ref());
+        if old != labels || self.ports.get(&key) != ports.as_ref() {
+            affected.services.entry(key.clone()).or_default().extend(old.into_iter().chain(labels));
             match ports {
                 Some(ports) => self.ports.insert(key, ports),
                 None => self.ports.remove(&key),
@@ -335,8 +352,9 @@ impl MeshState {
 
     /// Lets the first who claims a destination have it, and notes what is different then.
     fn settle(&mut self, id: &DestinationId, affected: &mut Affected) {
-        let owner = self.claims.get(id).and_then(BTreeSet::first);
-        let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)) else {
+        let owner = self.claims.get(id).and_then(OrdSet::get_min);
+        let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)).cloned()
+        else {
             self.claims.remove(id);
             self.endpoints.remove(id);
             if self.destinations.remove(id).is_some() {
@@ -345,17 +363,15 @@ impl MeshState {
             return;
         };
         let old = self.destinations.get(id);
-        let same_endpoints = self.endpoints.get(id) == Some(endpoints);
-        if old != Some(destination) {
+        let same_endpoints = self.endpoints.get(id) == Some(&endpoints);
+        if old != Some(&destination) {
             affected.destinations.insert(id.clone());
-            let same_labels = old.is_some_and(|old| old.labels == destination.labels);
-            affected.appeared |= !same_labels && matches!(id, DestinationId::Port(_));
-            self.destinations.insert(id.clone(), destination.clone());
+            self.destinations.insert(id.clone(), destination);
         } else if !same_endpoints {
             affected.endpoints.insert(id.clone());
         }
         if !same_endpoints {
-            self.endpoints.insert(id.clone(), endpoints.clone());
+            self.endpoints.insert(id.clone(), endpoints);
         }
     }
 
@@ -384,7 +400,10 @@ impl MeshState {
             destinations: self.destinations.clone(),
             endpoints: self.endpoints.clone(),
             services: self.ports.clone(),
+            labelled: self.labelled.clone(),
             policies: self.policies.clone(),
+            selections: self.selections.clone(),
+            globals: self.globals.clone(),
         }
     }
 }

@@ -25,7 +25,8 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
     let updates = state.apply(&[change]);
     let mut words = Vec::new();
     for update in updates {
-        let Affected { everyone, policies, proxies, destinations, appeared, endpoints } = update.affected;
+        let Affected { everyone, policies, proxies, destinations, services, endpoints, globals } =
+            update.affected;
         words.extend(everyone.then(|| "everyone".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
             let seen = |policy: &Option<Arc<Policy>>| policy.as_ref().map_or(0, |p| p.resource.version);
@@ -34,7 +35,12 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
         }));
         words.extend(proxies.iter().map(|name| format!("proxy {name}")));
         words.extend(destinations.iter().map(|id| format!("destination {}", spelled(id))));
-        words.extend(appeared.then(|| "appeared".to_owned()));
+        words.extend(services.iter().map(|(key, labels)| {
+            let labels: Vec<String> =
+                labels.iter().map(|labels| format!("{:?}", labels.get("team"))).collect();
+            format!("service {} with teams {}", key.name, labels.join(" "))
+        }));
+        words.extend(globals.iter().map(|key| format!("global {}", key.name)));
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
     }
     (words, state.destinations_built() - before)
@@ -87,7 +93,7 @@ fn writes_that_say_nothing_to_proxies_concern_nobody() {
     check(rewritten, &[], 0);
     check(Resource { version: 99, ..mesh("STRICT") }, &[], 0);
     check(insight("dp-7", "ca-1"), &[], 0);
-    check(resource(Kind::Zone, "east", &[], json!({})), &[], 0);
+    check(resource(Kind::ZoneInsight, "east", &[], json!({})), &[], 0);
     let counted = json!({ "dataplaneProxies": { "total": 1 }, "tls": { "status": "Ready" } });
     check(with_status(service("s-7"), counted), &[], 1);
     let dying = [("kuma.io/deletion-grace-period-started-at".to_owned(), "now".to_owned())].into();
@@ -116,12 +122,16 @@ fn an_address_or_label_of_a_service_concerns_that_destination() {
     check(vip, &["destination kri_msvc_default___s-7_80"], 1);
     let labels = [("team".to_owned(), "shop".to_owned())].into();
     let labelled = Resource { labels, ..service("s-7") };
-    check(labelled, &["destination kri_msvc_default___s-7_80", "appeared"], 1);
+    check(
+        labelled,
+        &["destination kri_msvc_default___s-7_80", "service s-7 with teams None Some(\"shop\")"],
+        1,
+    );
 }
 
 #[test]
 fn a_service_that_comes_concerns_whoever_waits_for_it() {
-    check(service("fresh"), &["destination kri_msvc_default___fresh_80", "appeared"], 1);
+    check(service("fresh"), &["destination kri_msvc_default___fresh_80", "service fresh with teams None"], 1);
 }
 
 #[test]
@@ -254,4 +264,29 @@ fn of_two_services_with_one_identifier_the_first_by_name_is_reached() {
     assert_eq!(owner(&state), "another");
     state.apply(&[gone(&twin)]);
     assert_eq!(owner(&state), "web");
+}
+
+#[test]
+fn what_belongs_to_no_mesh_is_in_the_snapshot_of_every_mesh() {
+    let mut state = large();
+    let (words, built) = effect(&mut state, present(resource(Kind::Zone, "east", &[], json!({}))));
+    assert_eq!((words, built), (vec!["global east".to_owned()], 0));
+    assert_eq!(state.mesh("default").unwrap().globals.len(), 1);
+    let again = present(resource(Kind::Zone, "east", &[], json!({})));
+    assert!(state.apply(&[again]).is_empty());
+    state.apply(&[gone(&resource(Kind::Zone, "east", &[], json!({})))]);
+    assert!(state.mesh("default").unwrap().globals.is_empty());
+}
+
+#[test]
+fn a_change_can_be_tried_on_a_copy_without_touching_the_state() {
+    let state = large();
+    let before = state.mesh("default").unwrap().clone();
+    let mut copy = state.clone();
+    let updates = copy.apply(&[gone(&serving("dp-7", "", "s-7")), present(service("fresh"))]);
+    let tried = updates[0].snapshot.as_ref().unwrap();
+    assert_eq!((tried.dataplanes.len(), tried.services.len()), (200, 201));
+    assert_eq!(copy.destinations_built() - state.destinations_built(), 2, "it costs what the change costs");
+    assert!(Arc::ptr_eq(state.mesh("default").unwrap(), &before));
+    assert_eq!((before.dataplanes.len(), before.services.len()), (201, 200));
 }

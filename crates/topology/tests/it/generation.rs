@@ -1,14 +1,14 @@
 //! MeshServices that come from Dataplanes, and their virtual addresses.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{
-    Kind, Resource, Status,
+    Key, Kind, Resource, Status,
     kinds::{mesh_service::MeshService, mesh_service::MeshServiceStatus},
 };
 use serde_json::{Value, json};
-use topology::services::{Desired, MeshView, ServiceChange, Vips, desired};
+use topology::services::{Desired, Generator, ServiceChange};
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, with_status};
 
@@ -23,7 +23,9 @@ pub struct World {
     pub external: Vec<Arc<Resource>>,
     pub multi_zone: Vec<Arc<Resource>>,
     pub now: Timestamp,
-    vips: Vips,
+    generator: Generator,
+    /// What the generator has seen.
+    seen: BTreeMap<Key, Arc<Resource>>,
 }
 
 impl World {
@@ -36,22 +38,24 @@ impl World {
             external: Vec::new(),
             multi_zone: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
-            vips: Vips::default(),
+            generator: Generator::new("east", HOUR),
+            seen: BTreeMap::new(),
         }
     }
 
+    /// Shows the generator what is different now, and asks it.
     pub fn desired(&mut self) -> Desired {
-        let view = MeshView {
-            zone: "east",
-            mesh: &self.mesh,
-            dataplanes: &self.dataplanes,
-            insights: &self.insights,
-            services: &self.services,
-            external_services: &self.external,
-            multi_zone_services: &self.multi_zone,
-            deletion_grace_period: HOUR,
-        };
-        desired(&view, &mut self.vips, self.now)
+        let of_mesh = [&self.dataplanes, &self.insights, &self.services, &self.external, &self.multi_zone];
+        let all = of_mesh.into_iter().flatten().cloned().chain([Arc::new(self.mesh.clone())]);
+        let all: BTreeMap<Key, Arc<Resource>> = all.map(|r| (r.key.clone(), r)).collect();
+        for key in self.seen.keys().filter(|key| !all.contains_key(key)) {
+            self.generator.apply(key, None);
+        }
+        for (key, resource) in all.iter().filter(|(key, resource)| self.seen.get(key) != Some(resource)) {
+            self.generator.apply(key, Some(resource.clone()));
+        }
+        self.seen = all;
+        self.generator.desired(self.now)
     }
 
     /// Writes what is desired, and checks that then nothing is left to do.

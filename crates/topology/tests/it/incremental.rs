@@ -170,13 +170,48 @@ fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Aff
     assert_eq!(affected.destinations, destinations);
     let endpoints = differing(&before.endpoints, &after.endpoints, |a, b| a == b);
     assert_eq!(affected.endpoints, &endpoints - &destinations);
-    assert!(affected.appeared || before.services == after.services);
+    let moved = differing(&before.services, &after.services, |a, b| a == b);
+    assert!(moved.iter().all(|service| affected.services.contains_key(service)), "{moved:?}");
     let policies = differing(&before.policies, &after.policies, |a, b| looks_same(&a.resource, &b.resource));
     let changed = |change: &PolicyChange| change.versions().next().unwrap().resource.key.clone();
     assert_eq!(affected.policies.iter().map(changed).collect::<BTreeSet<_>>(), policies);
     for PolicyChange { old, new } in &affected.policies {
         let key = &old.as_ref().or(new.as_ref()).unwrap().resource.key;
         assert_eq!((old.as_ref(), new.as_ref()), (before.policies.get(key), after.policies.get(key)));
+    }
+}
+
+/// Indexes leave out nobody whom a look at everything finds.
+fn indexes_are_complete(snapshot: &MeshSnapshot) {
+    let selector = policy::Selector::default();
+    for dataplane in snapshot.dataplanes.values() {
+        let candidates: Vec<_> = snapshot.candidates(dataplane).map(|policy| &policy.resource.key).collect();
+        for (key, policy) in &snapshot.policies {
+            let may = snapshot.selections.dataplanes(&policy.view);
+            if selector.selects(&policy.resource, dataplane) {
+                assert!(candidates.contains(&key), "{key} selects {}", dataplane.key);
+                assert!(may.is_none_or(|names| names.contains(&&dataplane.key.name)), "{key}");
+            }
+        }
+    }
+    // Of services that come out with the same identifier one has the destination, which has its labels.
+    let ids: Vec<_> = snapshot.services.values().flat_map(|ports| ports.iter()).collect();
+    if ids.iter().collect::<BTreeSet<_>>().len() < ids.len() {
+        return;
+    }
+    for wanted in
+        [json!({}), json!({ "team": "x" }), json!({ "team": "y" }), json!({ "kuma.io/zone": "west" })]
+    {
+        let wanted: resources::Labels = serde_json::from_value(wanted).unwrap();
+        for kind in [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService] {
+            let has_all = |ports: &&Arc<[DestinationId]>| {
+                let labels = ports.first().map(|id| &snapshot.destinations[id].labels);
+                labels.is_some_and(|own| wanted.iter().all(|(name, value)| own.get(name) == Some(value)))
+            };
+            let all = snapshot.services.iter().filter(|(key, _)| key.kind == kind).map(|(_, ports)| ports);
+            let expect: Vec<_> = all.filter(has_all).map(|ports| &**ports).collect();
+            assert_eq!(snapshot.labelled(kind, &wanted).collect::<Vec<_>>(), expect, "{kind:?} {wanted:?}");
+        }
     }
 }
 
@@ -254,6 +289,7 @@ fn follow(batches: &[Vec<Write>]) {
             let affected = updates.first().map(|update| update.affected.clone()).unwrap_or_default();
             affected_is_exact(before, after, &affected);
             endpoints_are_complete(after, &last);
+            indexes_are_complete(after);
         }
     }
 }

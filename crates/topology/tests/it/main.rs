@@ -5,6 +5,7 @@ mod affected;
 mod destinations;
 mod fixtures;
 mod generation;
+mod generator;
 mod incremental;
 mod matching;
 mod multi_zone;

@@ -1,66 +1,84 @@
-//! One type on a delta stream: what is subscribed, what the proxy has, what it refused.
+//! One type on a delta stream: what is subscribed, what the proxy has, what is queued for it.
 //!
-//! A channel never walks all resources: `dirty` holds the names that may need something, everything
-//! else is known to be right. Whether a name really needs something is decided by [`Channel::need`]
-//! alone, from the current target, so intermediate targets leave no trace.
+//! A name is looked at when something about it happens: its target changes, the proxy subscribes to it,
+//! answers for it, or the caller wants it sent again. [`Channel::review`] then puts it into the queue of
+//! sends or of removals, or into none; nothing walks all names afterwards. What is in flight is looked at
+//! when its answer comes. A proxy that connects with nothing and wants everything needs no queue: a
+//! cursor sweeps over the target.
+
+mod answer;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use crate::{
     action::{Counters, Rejection, Status},
-    blame::blamed,
-    message::{DeltaRequest, RpcStatus},
-    target::{Encoded, Resources, Target, Type, parse_version},
-    words,
+    encoded::{ByName, Encoded, parse_version},
+    message::DeltaRequest,
+    target::{Resources, Type},
 };
 
 /// How many bytes of resources a response may have; a larger resource travels alone.
 pub(super) const CHUNK: usize = 64 * 1024;
-/// How many refused versions of one name are remembered.
-const REMEMBERED: usize = 8;
 const WILDCARD: &str = "*";
 
 type Name = Arc<str>;
 
 /// What is to be done about a name.
-pub(super) enum Need {
+enum Need {
     Nothing,
-    Send(Arc<Encoded>),
+    Send,
     Remove,
 }
 
-/// Which kinds of needs the names of a channel have.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Needs {
-    pub(super) sends: bool,
-    pub(super) removals: bool,
-}
-
-/// What one response carries.
+/// What one response carries, sorted by name.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) sent: Vec<Arc<Encoded>>,
     pub(super) removed: Vec<Name>,
-    /// Names the proxy asked for, or no longer wants, after the batch was sent: its answer says
-    /// nothing about them.
-    forgotten: BTreeSet<Name>,
+    /// How the sweep goes on when the batch is on its way; `None` without one.
+    sweep: Option<Sweep>,
+}
+
+/// Where a sweep over the target stands.
+enum Sweep {
+    /// Everything after this name is to be sent.
+    After(Name),
+    Done,
 }
 
 struct InFlight {
     nonce: String,
     batch: Batch,
+    /// Names the proxy asked for, or no longer wants, after the batch was sent: its answer says
+    /// nothing about them.
+    forgotten: BTreeSet<Name>,
+    /// Names about which something happened meanwhile.
+    to_review: BTreeSet<Name>,
+    /// The batch has something that the proxy may still lack when it refuses the response.
+    introduces: bool,
+}
+
+impl InFlight {
+    fn sends(&self, name: &str) -> bool {
+        self.batch.sent.binary_search_by(|resource| (*resource.name).cmp(name)).is_ok()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.sends(name) || self.batch.removed.binary_search_by(|removed| (**removed).cmp(name)).is_ok()
+    }
 }
 
 /// What the proxy said about the response in flight.
 pub(super) enum Verdict {
     Acked {
-        sent: Vec<Name>,
+        sent: Vec<Arc<Encoded>>,
         resources: usize,
     },
     Rejected {
+        sent: Vec<Arc<Encoded>>,
         blamed: Vec<Name>,
     },
     /// It is about a response that is not in flight.
@@ -75,10 +93,15 @@ pub(super) struct Channel {
     /// A proxy that wants everything waits for an answer even when there is nothing.
     owes_answer: bool,
     wildcard: bool,
-    subscribed: BTreeSet<Name>,
-    /// What the proxy has; without a version when that is uncertain.
-    has: BTreeMap<Name, Option<u128>>,
-    dirty: BTreeSet<Name>,
+    subscribed: HashSet<Name>,
+    /// What the proxy has for certain.
+    held: HashSet<ByName>,
+    /// What the proxy may have, with the version it told when that is not known to be another one.
+    uncertain: HashMap<Name, Option<u128>>,
+    to_send: BTreeSet<Name>,
+    to_remove: BTreeSet<Name>,
+    /// Everything after this name is to be sent.
+    sweep: Option<Name>,
     /// To be sent although the proxy has the same version.
     again: BTreeSet<Name>,
     /// Groups of names among which is one the proxy refuses; each is sent alone.
@@ -86,6 +109,7 @@ pub(super) struct Channel {
     rejected: BTreeMap<Name, Vec<Rejection>>,
     in_flight: Option<InFlight>,
     counters: Counters,
+    visits: u64,
 }
 
 impl Channel {
@@ -95,11 +119,11 @@ impl Channel {
 
     /// The version the proxy has for certain.
     pub(super) fn version(&self, name: &str) -> Option<u128> {
-        self.has.get(name).copied().flatten()
+        self.held.get(name).map(|held| held.0.version)
     }
 
-    pub(super) fn had(&self) -> impl Iterator<Item = &Name> {
-        self.has.keys()
+    fn may_have(&self, name: &str) -> bool {
+        self.held.contains(name) || self.uncertain.contains_key(name)
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -108,8 +132,7 @@ impl Channel {
 
     /// Whether something is in flight that the proxy may still lack when it refuses the response.
     pub(super) fn introduces(&self) -> bool {
-        let sent = self.in_flight.iter().flat_map(|flight| &flight.batch.sent);
-        sent.into_iter().any(|resource| self.version(&resource.name).is_none())
+        self.in_flight.as_ref().is_some_and(|flight| flight.introduces)
     }
 
     /// A proxy that reconnects tells type by type what it has, and answers the first response after
@@ -123,288 +146,321 @@ impl Channel {
         (self.subscribed.len() + request.resource_names_subscribe.len()).max(versions)
     }
 
+    /// How often a name was looked at, for proving that cost follows change.
+    pub(super) fn visits(&self) -> u64 {
+        self.visits
+    }
+
     /// Takes in what the proxy subscribes to; `target` lends its names, so that they are stored once.
-    pub(super) fn subscribe(&mut self, kind: Type, request: &DeltaRequest, target: Option<&Resources>) {
+    pub(super) fn subscribe(&mut self, kind: Type, request: &DeltaRequest, target: Option<Resources<'_>>) {
         let shared = |name: &str| {
-            let known = target.and_then(|target| target.get_key_value(name)).map(|(name, _)| name.clone());
+            let known = target.and_then(|target| target.get(name)).map(|resource| resource.name.clone());
             known.unwrap_or_else(|| name.into())
         };
         let first = !std::mem::replace(&mut self.requested, true);
-        let everything = first && kind.empty_means_all() && request.resource_names_subscribe.is_empty();
+        let names = &request.resource_names_subscribe;
+        let everything = first && kind.empty_means_all() && names.is_empty();
+        if first {
+            self.take_versions(request, everything, target);
+        }
         if everything {
             self.subscribe_to_everything(target);
         }
-        for name in &request.resource_names_subscribe {
+        for name in names {
             if name == WILDCARD {
                 self.subscribe_to_everything(target);
                 continue;
             }
             let name = shared(name);
-            self.forget(&name);
-            if matches!(kind, Type::Cluster | Type::Endpoint) {
-                // A request for a cluster by name, and a cluster that starts, end their waiting when
-                // they learn that there is nothing. Listeners ignore such news.
-                self.has.insert(name.clone(), None);
+            // A name that the proxy came with is not asked for anew: it says what it has of it.
+            if !first || !self.may_have(&name) {
+                self.forget(&name);
+                if matches!(kind, Type::Cluster | Type::Endpoint) {
+                    // A request for a cluster by name, and a cluster that starts, end their waiting when
+                    // they learn that there is nothing. Listeners ignore such news.
+                    self.uncertain.insert(name.clone(), None);
+                }
             }
-            self.dirty.insert(name.clone());
-            self.subscribed.insert(name);
+            self.subscribed.insert(name.clone());
+            self.review_in(&name, target);
         }
-        if first {
-            self.resumed = !request.initial_resource_versions.is_empty();
-            for (name, version) in &request.initial_resource_versions {
-                if self.wants(name) {
-                    let name = shared(name);
-                    self.dirty.insert(name.clone());
-                    self.has.insert(name, parse_version(version));
+        self.unsubscribe(&request.resource_names_unsubscribe, target);
+    }
+
+    /// What a proxy that reconnects has of what it subscribes to.
+    fn take_versions(&mut self, request: &DeltaRequest, everything: bool, target: Option<Resources<'_>>) {
+        self.resumed = !request.initial_resource_versions.is_empty();
+        let names: HashSet<&str> = request.resource_names_subscribe.iter().map(String::as_str).collect();
+        let everything = everything || names.contains(WILDCARD);
+        for (name, version) in &request.initial_resource_versions {
+            if everything || names.contains(name.as_str()) {
+                let version = parse_version(version);
+                let known = target.and_then(|target| target.get(name));
+                match known.filter(|known| Some(known.version) == version) {
+                    Some(known) => drop(self.held.insert(ByName(known.clone()))),
+                    None => drop(self.uncertain.insert(name.as_str().into(), version)),
                 }
             }
         }
-        self.unsubscribe(&request.resource_names_unsubscribe);
     }
 
-    fn subscribe_to_everything(&mut self, target: Option<&Resources>) {
-        if !std::mem::replace(&mut self.wildcard, true) {
-            self.owes_answer = true;
-            self.dirty.extend(target.into_iter().flat_map(Resources::keys).cloned());
+    fn subscribe_to_everything(&mut self, target: Option<Resources<'_>>) {
+        if std::mem::replace(&mut self.wildcard, true) {
+            return;
+        }
+        self.owes_answer = true;
+        if let Some(target) = target {
+            self.review_everything(target);
         }
     }
 
-    fn unsubscribe(&mut self, names: &[String]) {
+    /// Looks at all names there are: when the proxy begins to want everything, or has its first target.
+    pub(super) fn review_everything(&mut self, target: Resources<'_>) {
+        let has_nothing = self.held.is_empty() && self.uncertain.is_empty() && self.in_flight.is_none();
+        if self.wildcard && has_nothing && self.rejected.is_empty() {
+            self.sweep = Some(Name::default());
+            return;
+        }
+        let told = self.uncertain.keys().cloned().collect::<Vec<_>>();
+        told.iter().for_each(|name| self.recognise(name, target));
+        let mut names: Vec<Name> = told;
+        names.extend(self.held.iter().map(|held| held.0.name.clone()));
+        names.extend(self.subscribed.iter().cloned());
+        if self.wildcard {
+            names.extend(target.keys().cloned());
+        }
+        names.iter().for_each(|name| self.review(name, target));
+    }
+
+    /// A version the proxy told is certain once the target has the same.
+    fn recognise(&mut self, name: &Name, target: Resources<'_>) {
+        let told = self.uncertain.get(name).copied().flatten();
+        if let Some(known) = target.get(name).filter(|known| Some(known.version) == told) {
+            self.uncertain.remove(name);
+            self.held.insert(ByName(known.clone()));
+        }
+    }
+
+    fn unsubscribe(&mut self, names: &[String], target: Option<Resources<'_>>) {
         for name in names {
             if name == WILDCARD {
                 self.wildcard = false;
                 self.owes_answer = false;
-                let left: Vec<Name> = self.has.keys().filter(|name| !self.wants(name)).cloned().collect();
+                self.sweep = None;
+                let had = self.held.iter().map(|held| &held.0.name).chain(self.uncertain.keys());
+                let left: Vec<Name> = had.filter(|name| !self.wants(name)).cloned().collect();
                 left.iter().for_each(|name| self.forget(name));
+                let subscribed = &self.subscribed;
+                self.to_send.retain(|name| subscribed.contains(name));
+                self.to_remove.retain(|name| subscribed.contains(name));
             } else if let Some(name) = self.subscribed.take(name.as_str()) {
                 self.forget(&name);
                 self.again.remove(&name);
                 // Who still wants everything has just dropped this name and wants it back.
-                self.dirty.insert(name);
+                self.review_in(&name, target);
             }
         }
     }
 
     fn forget(&mut self, name: &Name) {
-        self.has.remove(name);
-        if let Some(flight) = &mut self.in_flight {
-            flight.batch.forgotten.insert(name.clone());
+        self.held.remove(&**name);
+        self.uncertain.remove(name);
+        if let Some(flight) = &mut self.in_flight
+            && flight.has(name)
+        {
+            flight.introduces |= flight.sends(name);
+            flight.forgotten.insert(name.clone());
         }
     }
 
-    /// Looks again at a name whose target changed.
-    pub(super) fn touch(&mut self, name: &Name, target: &Resources) {
-        if self.wants(name) {
-            self.dirty.insert(name.clone());
-        }
+    /// Looks at a name whose target changed.
+    pub(super) fn touch(&mut self, name: &Name, target: Resources<'_>) {
         if !target.contains_key(name) {
             self.rejected.remove(name);
         }
+        self.recognise(name, target);
+        self.review(name, target);
     }
 
-    pub(super) fn send_again(&mut self, name: &Name) {
-        self.again.insert(name.clone());
-        self.dirty.insert(name.clone());
+    pub(super) fn send_again(&mut self, name: &Name, target: Resources<'_>) {
+        // A proxy that reconnects may still say that it has the name; one that asks for it later gets it anyway.
+        if self.wants(name) || !self.requested {
+            self.again.insert(name.clone());
+            self.review(name, target);
+        }
     }
 
-    pub(super) fn send_at_most_once(&mut self, name: &Name) {
-        self.again.remove(name);
+    pub(super) fn send_at_most_once(&mut self, name: &Name, target: Resources<'_>) {
+        if self.again.remove(name) {
+            self.review(name, target);
+        }
     }
 
     /// Gives what was refused another chance.
-    pub(super) fn forgive(&mut self) {
-        self.dirty.extend(std::mem::take(&mut self.rejected).into_keys());
+    pub(super) fn forgive(&mut self, target: Option<Resources<'_>>) {
+        for name in std::mem::take(&mut self.rejected).into_keys() {
+            self.review_in(&name, target);
+        }
     }
 
-    fn need(&self, name: &str, target: &Resources) -> Need {
+    fn review_in(&mut self, name: &Name, target: Option<Resources<'_>>) {
+        if let Some(target) = target {
+            self.review(name, target);
+        }
+    }
+
+    /// Puts a name where it belongs: in one of the queues or in none.
+    fn review(&mut self, name: &Name, target: Resources<'_>) {
+        if let Some(flight) = &mut self.in_flight
+            && flight.has(name)
+        {
+            flight.to_review.insert(name.clone());
+            return;
+        }
+        self.to_send.remove(name);
+        self.to_remove.remove(name);
+        if self.sweep.as_ref().is_some_and(|swept| swept < name) && target.contains_key(name) {
+            return;
+        }
+        match self.need(name, target) {
+            Need::Nothing => false,
+            Need::Send => self.to_send.insert(name.clone()),
+            Need::Remove => self.to_remove.insert(name.clone()),
+        };
+    }
+
+    fn need(&mut self, name: &str, target: Resources<'_>) -> Need {
+        self.visits += 1;
         if !self.wants(name) {
             return Need::Nothing;
         }
-        let has = self.has.get(name);
         let Some(resource) = target.get(name) else {
-            return if has.is_some() { Need::Remove } else { Need::Nothing };
+            return if self.may_have(name) { Need::Remove } else { Need::Nothing };
         };
-        let same = has.is_some_and(|version| *version == Some(resource.version));
+        let same = self.version(name) == Some(resource.version);
         if same && !self.again.contains(name) || self.refused(resource) {
             return Need::Nothing;
         }
-        Need::Send(resource.clone())
+        Need::Send
     }
 
     fn refused(&self, resource: &Encoded) -> bool {
-        self.rejected
-            .get(&resource.name)
-            .is_some_and(|refused| refused.iter().any(|refused| refused.version == resource.version))
+        let refused = self.rejected.get(&resource.name);
+        refused.is_some_and(|refused| refused.iter().any(|refused| refused.version == resource.version))
     }
 
-    /// What is needed now; forgets names that need nothing.
-    pub(super) fn needs(&mut self, target: &Resources) -> Needs {
-        let mut needs = Needs::default();
-        let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.retain(|name| match self.need(name, target) {
-            Need::Nothing => false,
-            Need::Send(_) => {
-                needs.sends = true;
-                true
-            }
-            Need::Remove => {
-                needs.removals = true;
-                true
-            }
-        });
-        self.dirty = dirty;
-        needs
+    /// Whether something is to be sent, beside what is in flight.
+    pub(super) fn has_sends(&mut self, target: Resources<'_>) -> bool {
+        if let Some(swept) = &self.sweep
+            && target.after(Some(swept)).next().is_none()
+        {
+            self.sweep = None;
+        }
+        self.sweep.is_some() || !self.to_send.is_empty()
     }
 
     /// Nothing to send, nothing to remove, nothing to wait for.
-    pub(super) fn settled(&mut self, target: &Resources) -> bool {
-        let needs = self.needs(target);
-        !self.is_waiting() && !needs.sends && !needs.removals
+    pub(super) fn settled(&mut self, target: Resources<'_>) -> bool {
+        !self.is_waiting() && self.to_remove.is_empty() && !self.has_sends(target)
     }
 
     /// The next response, if there is something to say that may be said now.
-    pub(super) fn next(&mut self, target: &Resources, may_send: bool, may_remove: bool) -> Option<Batch> {
+    pub(super) fn next(&mut self, target: Resources<'_>, may_send: bool, may_remove: bool) -> Option<Batch> {
         if self.in_flight.is_some() || !self.requested {
             return None;
         }
         while may_send && let Some(group) = self.suspects.pop() {
-            let batch = self.gather(group.iter(), target, true, false);
+            let mut batch = Batch::default();
+            let group = group.iter().filter(|name| self.to_send.contains(*name));
+            batch.fill(&mut 0, group.filter_map(|name| target.get(name)));
             if !batch.sent.is_empty() {
                 return Some(batch);
             }
         }
-        let batch = self.gather(self.dirty.iter(), target, may_send, may_remove);
+        let batch = self.gather(target, may_send, may_remove);
         let something = !batch.sent.is_empty() || !batch.removed.is_empty();
         (something || may_send && self.owes_answer).then_some(batch)
     }
 
     /// Removals come first: a listener may take over the address of one that goes.
-    fn gather<'a>(
-        &self,
-        names: impl Iterator<Item = &'a Name> + Clone,
-        target: &Resources,
-        may_send: bool,
-        may_remove: bool,
-    ) -> Batch {
+    fn gather(&mut self, target: Resources<'_>, may_send: bool, may_remove: bool) -> Batch {
         let mut batch = Batch::default();
         let mut size = 0;
-        if may_remove {
-            for name in names.clone().filter(|name| matches!(self.need(name, target), Need::Remove)) {
-                size += name.len();
-                if size > CHUNK && !batch.removed.is_empty() {
-                    return batch;
-                }
-                batch.removed.push(name.clone());
+        for name in self.to_remove.iter().filter(|_| may_remove) {
+            size += name.len();
+            if size > CHUNK && !batch.removed.is_empty() {
+                return batch;
             }
+            batch.removed.push(name.clone());
         }
-        if may_send {
-            for name in names {
-                let Need::Send(resource) = self.need(name, target) else { continue };
-                size += resource.name.len() + resource.body.len();
-                if size > CHUNK && !(batch.sent.is_empty() && batch.removed.is_empty()) {
-                    return batch;
-                }
-                batch.sent.push(resource);
-            }
+        if !may_send {
+            return batch;
+        }
+        let all = batch.fill(&mut size, self.to_send.iter().filter_map(|name| target.get(name)));
+        if let Some(swept) = self.sweep.as_ref().filter(|_| all) {
+            let before = batch.sent.len();
+            let all = batch.fill(&mut size, target.after(Some(swept)));
+            let last = batch.sent[before..].last().map_or(swept, |resource| &resource.name);
+            batch.sweep = Some(if all { Sweep::Done } else { Sweep::After(last.clone()) });
+            batch.sent.sort_by(|a, b| a.name.cmp(&b.name));
         }
         batch
     }
 
     /// Remembers that the batch is on its way.
-    pub(super) fn launch(&mut self, nonce: String, batch: Batch) {
-        for name in batch.sent.iter().map(|resource| &resource.name).chain(&batch.removed) {
-            self.dirty.remove(name);
-            self.again.remove(name);
+    pub(super) fn launch(&mut self, nonce: String, mut batch: Batch) {
+        let introduces = batch.sent.iter().any(|resource| !self.held.contains(&*resource.name));
+        self.visits += batch.sent.len() as u64;
+        for resource in &batch.sent {
+            self.to_send.remove(&resource.name);
+            self.again.remove(&resource.name);
+        }
+        for name in &batch.removed {
+            self.to_remove.remove(name);
+        }
+        match batch.sweep.take() {
+            Some(Sweep::After(name)) => self.sweep = Some(name),
+            Some(Sweep::Done) => self.sweep = None,
+            None => {}
         }
         self.owes_answer = false;
         self.counters.sent += 1;
         self.counters.resources += batch.sent.len() as u64;
-        self.in_flight = Some(InFlight { nonce, batch });
+        let (forgotten, to_review) = (BTreeSet::new(), BTreeSet::new());
+        self.in_flight = Some(InFlight { nonce, batch, forgotten, to_review, introduces });
     }
 
-    pub(super) fn answer(&mut self, nonce: &str, error: Option<&RpcStatus>) -> Verdict {
-        let Some(InFlight { batch, .. }) = self.in_flight.take_if(|flight| flight.nonce == nonce) else {
-            return Verdict::Stale;
-        };
-        // The target may have moved on while the response was in flight.
-        self.dirty.extend(batch.sent.iter().map(|resource| resource.name.clone()));
-        self.dirty.extend(batch.removed.iter().cloned());
-        match error {
-            None => self.acked(batch),
-            Some(error) => self.refuse(batch, &error.message),
-        }
-    }
-
-    fn acked(&mut self, batch: Batch) -> Verdict {
-        self.counters.acked += 1;
-        let resources = batch.sent.len() + batch.removed.len();
-        for name in &batch.removed {
-            self.has.remove(name);
-        }
-        let mut sent = Vec::with_capacity(batch.sent.len());
-        for resource in batch.sent.iter().filter(|resource| !batch.forgotten.contains(&resource.name)) {
-            self.has.insert(resource.name.clone(), Some(resource.version));
-            sent.push(resource.name.clone());
-        }
-        Verdict::Acked { sent, resources }
-    }
-
-    /// A proxy may have taken some resources of a response it refuses, so nothing is certain about any.
-    fn refuse(&mut self, batch: Batch, message: &str) -> Verdict {
-        self.counters.rejected += 1;
-        for name in &batch.removed {
-            if batch.sent.is_empty() {
-                // A removal cannot be wrong, and must not be repeated for ever.
-                self.has.remove(name);
-            } else if let Some(version) = self.has.get_mut(name) {
-                *version = None;
-            }
-        }
-        let names = || batch.sent.iter().map(|resource| &resource.name);
-        let blamed = match &batch.sent[..] {
-            [only] => vec![only.name.clone()],
-            _ => blamed(names(), message),
-        };
-        for resource in &batch.sent {
-            if blamed.contains(&resource.name) {
-                self.remember(resource, message);
-            }
-        }
-        let kept = || names().filter(|name| !batch.forgotten.contains(*name));
-        self.has.extend(kept().map(|name| (name.clone(), None)));
-        let rest: Vec<Name> = kept().filter(|name| !blamed.contains(name)).cloned().collect();
-        // One half after the other until the culprit is alone, unless it is known.
-        let (one, other) = rest.split_at(if blamed.is_empty() { rest.len() / 2 } else { 0 });
-        for group in [other, one].into_iter().filter(|group| !group.is_empty()) {
-            self.suspects.push(group.iter().cloned().collect());
-        }
-        Verdict::Rejected { blamed }
-    }
-
-    fn remember(&mut self, resource: &Encoded, message: &str) {
-        let refused = self.rejected.entry(resource.name.clone()).or_default();
-        refused.retain(|refused| refused.version != resource.version);
-        if refused.len() == REMEMBERED {
-            refused.remove(0);
-        }
-        let (name, version) = (resource.name.clone(), resource.version);
-        refused.push(Rejection { name, version, message: words::kept(message) });
-    }
-
-    pub(super) fn status(&self, kind: Type, target: Option<&Target>) -> Status {
-        let in_flight = self.in_flight.as_ref();
-        let mut pending = in_flight.map_or(0, |flight| flight.batch.sent.len() + flight.batch.removed.len());
+    /// Where the type stands; `target` is `None` while there is none.
+    pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
+        let batch = self.in_flight.as_ref().map(|flight| &flight.batch);
+        let in_flight = batch.map_or(0, |batch| (batch.sent.len() + batch.removed.len()).max(1));
+        let mut pending = in_flight + self.to_send.len() + self.to_remove.len();
         let mut rejected = Vec::new();
-        if let Some(target) = target.map(|target| target.of(kind)) {
-            pending +=
-                self.dirty.iter().filter(|name| !matches!(self.need(name, target), Need::Nothing)).count();
+        if let Some(target) = target {
+            if self.sweep.is_some() {
+                pending += target.len().saturating_sub(self.held.len() + in_flight);
+            }
             let current = |refused: &&Rejection| {
                 target.get(&refused.name).is_some_and(|resource| resource.version == refused.version)
             };
             rejected = self.rejected.values().flatten().filter(current).cloned().collect();
         }
-        // An empty answer that is owed or in flight is a resource short of being in sync.
-        pending = pending.max(usize::from(in_flight.is_some() || self.owes_answer));
+        // An answer that is owed is a resource short of being in sync.
+        pending = pending.max(usize::from(self.owes_answer));
         Status { kind, requested: self.requested, pending, rejected, counters: self.counters }
+    }
+}
+
+impl Batch {
+    /// Adds resources while they fit; says whether all did.
+    fn fill<'r>(&mut self, size: &mut usize, resources: impl Iterator<Item = &'r Arc<Encoded>>) -> bool {
+        for resource in resources {
+            *size += resource.size();
+            if *size > CHUNK && !(self.sent.is_empty() && self.removed.is_empty()) {
+                return false;
+            }
+            self.sent.push(resource.clone());
+        }
+        true
     }
 }

@@ -1,8 +1,11 @@
 //! One type on a state-of-the-world stream: every response carries all resources of the type that
 //! the proxy asked for.
+//!
+//! The set a proxy should have is worked out when the target, the subscribed names or what the proxy
+//! refuses change ([`Channel::refresh`]); acknowledgements look at versions only.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
@@ -11,8 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     action::{Counters, Rejection, Status},
     blame::blamed,
+    encoded::{Encoded, parse_version},
     message::Request,
-    target::{Encoded, Resources, Type, parse_version},
+    target::{Resources, Type},
     words,
 };
 
@@ -20,21 +24,32 @@ use crate::{
 const REMEMBERED: usize = 8;
 const EVERYTHING: &str = "*";
 
-/// A set of resources and the version made of their names and versions.
+/// A set of resources, sorted by name, and the version made of their names and versions.
+#[derive(Default)]
 pub(super) struct Set {
     pub(super) version: u128,
-    pub(super) resources: Resources,
+    pub(super) resources: Vec<Arc<Encoded>>,
 }
 
 impl Set {
-    fn new(resources: Resources) -> Set {
+    fn new(resources: Vec<Arc<Encoded>>) -> Arc<Set> {
         let mut hash = Xxh3::new();
-        for (name, resource) in &resources {
-            hash.update(&(name.len() as u64).to_le_bytes());
-            hash.update(name.as_bytes());
+        for resource in &resources {
+            hash.update(&(resource.name.len() as u64).to_le_bytes());
+            hash.update(resource.name.as_bytes());
             hash.update(&resource.version.to_le_bytes());
         }
-        Set { version: hash.digest128(), resources }
+        Arc::new(Set { version: hash.digest128(), resources })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Encoded>> {
+        let at = self.resources.binary_search_by(|resource| (*resource.name).cmp(name)).ok()?;
+        self.resources.get(at)
+    }
+
+    /// How many resources a response with this set stands for; an empty one is a response, too.
+    fn count(&self) -> usize {
+        self.resources.len().max(1)
     }
 }
 
@@ -47,12 +62,16 @@ pub(super) enum Verdict {
 #[derive(Default)]
 pub(super) struct Channel {
     pub(super) requested: bool,
-    pub(super) names: BTreeSet<Arc<str>>,
+    names: HashSet<Arc<str>>,
     /// The nonce of the last response; only requests that carry it are up to date.
     pub(super) nonce: String,
-    in_flight: Option<Set>,
+    in_flight: Option<Arc<Set>>,
+    /// Whether the set in flight has something that the proxy may still lack when it refuses the response.
+    introduces: bool,
     /// What the proxy has, as far as this stream knows.
-    pub(super) accepted: Resources,
+    pub(super) accepted: Arc<Set>,
+    /// What the proxy should have; `None` when that is to be worked out.
+    desired: Option<Arc<Set>>,
     /// The version the proxy has; `None` when that is uncertain.
     has: Option<u128>,
     /// Send even what the proxy has.
@@ -61,6 +80,7 @@ pub(super) struct Channel {
     /// Sets that were refused for no resource in particular.
     refused: Vec<Rejection>,
     counters: Counters,
+    visits: u64,
 }
 
 impl Channel {
@@ -78,37 +98,42 @@ impl Channel {
 
     /// Whether something is in flight that the proxy may still lack when it refuses the response.
     pub(super) fn introduces(&self) -> bool {
-        let sent = self.in_flight.iter().flat_map(|set| set.resources.keys());
-        sent.into_iter().any(|name| !self.accepted.contains_key(name))
+        self.is_waiting() && self.introduces
     }
 
-    /// Takes in the names of an up-to-date request.
-    pub(super) fn subscribe(&mut self, kind: Type, request: &Request, target: Option<&Resources>) {
-        let names: BTreeSet<Arc<str>> =
+    /// How often a resource was looked at, for proving that cost follows change.
+    pub(super) fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// Takes in the names of an up-to-date request; says whether they are others than before.
+    pub(super) fn subscribe(&mut self, kind: Type, request: &Request, target: Option<Resources<'_>>) -> bool {
+        let names: HashSet<Arc<str>> =
             request.resource_names.iter().map(|name| name.as_str().into()).collect();
         if !std::mem::replace(&mut self.requested, true) {
             self.has = parse_version(&request.version_info);
             self.names = names;
-            return;
+            self.desired = None;
+            return true;
         }
         if names == self.names {
-            return;
+            return false;
         }
-        let Some(target) = target else {
-            self.names = names;
-            return;
-        };
-        let was_right = self.has == Some(self.desired(kind, target, false).version);
-        let gained = names.difference(&self.names).any(|name| target.contains_key(name));
+        let right = target.map(|target| self.refresh(kind, target).version);
+        let was_right = right.is_some() && self.has == right;
+        let gained =
+            target.is_some_and(|target| names.difference(&self.names).any(|name| target.contains_key(name)));
         self.names = names;
+        self.desired = None;
         if gained {
             // What is asked for anew is not there any more, even if it was sent before.
             self.again = true;
-        } else if was_right {
-            let desired = self.desired(kind, target, false);
+        } else if let Some(target) = target.filter(|_| was_right) {
+            let desired = self.refresh(kind, target);
             self.has = Some(desired.version);
-            self.accepted = desired.resources;
+            self.accepted = desired;
         }
+        true
     }
 
     pub(super) fn answer(&mut self, request: &Request) -> Option<Verdict> {
@@ -117,46 +142,73 @@ impl Channel {
             self.counters.acked += 1;
             let resources = set.resources.len();
             self.has = Some(set.version);
-            self.accepted = set.resources;
+            self.accepted = set;
+            self.forget_fallbacks();
             return Some(Verdict::Acked { resources });
         };
         self.counters.rejected += 1;
         self.has = None;
-        let differs = |(name, resource): &(&Arc<str>, &Arc<Encoded>)| {
-            self.accepted.get(*name).is_none_or(|accepted| accepted.version != resource.version)
+        let differs = |resource: &&Arc<Encoded>| {
+            self.accepted.get(&resource.name).is_none_or(|accepted| accepted.version != resource.version)
         };
-        let changed: Vec<&Arc<str>> = set.resources.iter().filter(differs).map(|(name, _)| name).collect();
+        let changed: Vec<&Arc<Encoded>> = set.resources.iter().filter(differs).collect();
         let blamed = match &changed[..] {
-            [only] => vec![(*only).clone()],
-            _ => blamed(set.resources.keys(), &error.message),
+            [only] => vec![only.name.clone()],
+            _ => blamed(set.resources.iter().map(|resource| &resource.name), &error.message),
         };
         let rejection =
             |name: Arc<str>, version| Rejection { name, version, message: words::kept(&error.message) };
-        for resource in blamed.iter().filter_map(|name| set.resources.get(name)) {
+        for resource in blamed.iter().filter_map(|name| set.get(name)) {
             let refused = self.rejected.entry(resource.name.clone()).or_default();
             remember(refused, rejection(resource.name.clone(), resource.version));
         }
         if blamed.is_empty() {
             remember(&mut self.refused, rejection(EVERYTHING.into(), set.version));
         }
+        self.desired = None;
         Some(Verdict::Rejected { blamed })
     }
 
+    /// What is desired depends on what was accepted only where something else is refused.
+    fn forget_fallbacks(&mut self) {
+        if !self.rejected.is_empty() {
+            self.desired = None;
+        }
+    }
+
     /// What the proxy should have: a refused resource is replaced by the last one that was taken, if any.
-    pub(super) fn desired(&self, kind: Type, target: &Resources, keep_removed: bool) -> Set {
-        let mut resources = Resources::new();
-        for (name, resource) in target.iter().filter(|(name, _)| self.wants(kind, name)) {
-            let candidates = [Some(resource), self.accepted.get(name)];
-            if let Some(chosen) = candidates.into_iter().flatten().find(|candidate| !self.refuses(candidate))
-            {
-                resources.insert(name.clone(), chosen.clone());
-            }
+    pub(super) fn refresh(&mut self, kind: Type, target: Resources<'_>) -> Arc<Set> {
+        if let Some(desired) = &self.desired {
+            return desired.clone();
         }
-        if keep_removed {
-            let removed = self.accepted.iter().filter(|(name, _)| !target.contains_key(*name));
-            resources.extend(removed.map(|(name, resource)| (name.clone(), resource.clone())));
+        self.visits += target.len() as u64;
+        let desired = Set::new(self.chosen(kind, target));
+        self.desired = Some(desired.clone());
+        desired
+    }
+
+    fn chosen(&self, kind: Type, target: Resources<'_>) -> Vec<Arc<Encoded>> {
+        let wanted = target.values().filter(|resource| self.wants(kind, &resource.name));
+        let choose = |resource: &Arc<Encoded>| {
+            let candidates = [Some(resource), self.accepted.get(&resource.name)];
+            candidates.into_iter().flatten().find(|candidate| !self.refuses(candidate)).cloned()
+        };
+        wanted.filter_map(choose).collect()
+    }
+
+    /// The desired set together with what the proxy has and should no longer have.
+    fn with_removed(&mut self, kind: Type, target: Resources<'_>) -> Arc<Set> {
+        let desired = self.refresh(kind, target);
+        self.visits += self.accepted.resources.len() as u64;
+        let removed = self.accepted.resources.iter().filter(|resource| !target.contains_key(&resource.name));
+        let removed: Vec<_> = removed.cloned().collect();
+        if removed.is_empty() {
+            return desired;
         }
-        Set::new(resources)
+        let mut all = desired.resources.clone();
+        all.extend(removed);
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Set::new(all)
     }
 
     fn refuses(&self, resource: &Encoded) -> bool {
@@ -165,34 +217,40 @@ impl Channel {
     }
 
     /// The next response, unless the proxy has it, refused it, or waits for something that is not there yet.
-    pub(super) fn due(&self, kind: Type, target: &Resources, keep_removed: bool) -> Option<Set> {
+    pub(super) fn due(&mut self, kind: Type, target: Resources<'_>, keep_removed: bool) -> Option<Arc<Set>> {
         if !self.requested {
             return None;
         }
-        let desired = self.desired(kind, target, keep_removed);
-        let nothing = desired.resources.is_empty() && !self.wants_everything(kind);
-        let same = self.has == Some(desired.version) && !self.again;
-        let refused = self.refused.iter().any(|refused| refused.version == desired.version);
-        (!nothing && !same && !refused).then_some(desired)
+        let next = if keep_removed { self.with_removed(kind, target) } else { self.refresh(kind, target) };
+        self.is_due(kind, &next).then_some(next)
+    }
+
+    fn is_due(&self, kind: Type, set: &Set) -> bool {
+        let nothing = set.resources.is_empty() && !self.wants_everything(kind);
+        let same = self.has == Some(set.version) && !self.again;
+        let refused = self.refused.iter().any(|refused| refused.version == set.version);
+        self.requested && !nothing && !same && !refused
     }
 
     /// A proxy that reconnects tells a version only; when it is the one it should have, its content is known.
-    pub(super) fn recognise(&mut self, kind: Type, target: &Resources) {
-        if self.requested && self.accepted.is_empty() && self.has.is_some() && !self.is_waiting() {
-            let desired = self.desired(kind, target, false);
+    pub(super) fn recognise(&mut self, kind: Type, target: Resources<'_>) {
+        let unknown = self.accepted.resources.is_empty() && self.has.is_some();
+        if self.requested && unknown && !self.is_waiting() {
+            let desired = self.refresh(kind, target);
             if self.has == Some(desired.version) {
-                self.accepted = desired.resources;
+                self.accepted = desired;
             }
         }
     }
 
-    pub(super) fn settled(&self, kind: Type, target: &Resources) -> bool {
+    pub(super) fn settled(&mut self, kind: Type, target: Resources<'_>) -> bool {
         !self.is_waiting() && self.due(kind, target, false).is_none()
     }
 
-    pub(super) fn launch(&mut self, nonce: String, set: Set) {
+    pub(super) fn launch(&mut self, nonce: String, set: Arc<Set>) {
         self.nonce = nonce;
         self.again = false;
+        self.introduces = set.resources.iter().any(|sent| self.accepted.get(&sent.name).is_none());
         self.counters.sent += 1;
         self.counters.resources += set.resources.len() as u64;
         self.in_flight = Some(set);
@@ -205,24 +263,27 @@ impl Channel {
     pub(super) fn forgive(&mut self) {
         self.rejected.clear();
         self.refused.clear();
+        self.desired = None;
     }
 
-    /// Forgets what was refused under names that are no longer wanted.
-    pub(super) fn tidy(&mut self, target: &Resources) {
+    /// Takes note that the target of the type changed; forgets what was refused under names that are gone.
+    pub(super) fn retarget(&mut self, target: Resources<'_>) {
+        self.desired = None;
         self.rejected.retain(|name, _| target.contains_key(name));
     }
 
-    pub(super) fn status(&self, kind: Type, target: Option<&Resources>) -> Status {
-        let (mut pending, mut rejected) =
-            (self.in_flight.as_ref().map_or(0, |set| set.resources.len().max(1)), Vec::new());
-        if let Some(target) = target {
-            pending += self.due(kind, target, false).map_or(0, |set| set.resources.len().max(1));
-            let desired = self.desired(kind, target, false).version;
+    /// Where the type stands; `target` is `None` while there is none.
+    pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
+        let mut pending = self.in_flight.as_ref().map_or(0, |set| set.count());
+        let mut rejected = Vec::new();
+        if let Some((target, desired)) = target.zip(self.desired.as_ref()) {
+            pending += if self.is_due(kind, desired) { desired.count() } else { 0 };
             let current = |refused: &&Rejection| {
                 target.get(&refused.name).is_some_and(|resource| resource.version == refused.version)
             };
             rejected.extend(self.rejected.values().flatten().filter(current).cloned());
-            rejected.extend(self.refused.iter().filter(|refused| refused.version == desired).cloned());
+            let of_set = self.refused.iter().filter(|refused| refused.version == desired.version);
+            rejected.extend(of_set.cloned());
         }
         Status { kind, requested: self.requested, pending, rejected, counters: self.counters }
     }

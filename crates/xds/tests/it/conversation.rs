@@ -12,7 +12,6 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc};
 
-use bytes::Bytes;
 use xds::{
     Action, Encoded, Target, Type, delta,
     message::{DeltaRequest, DeltaResponse, Node, Request, Response, RpcStatus},
@@ -35,9 +34,8 @@ fn letter(kind: Type) -> char {
     LETTERS.into_iter().find(|(_, known)| kind == *known).expect("a letter").0
 }
 
-pub fn encoded(name: &str, version: u128) -> Arc<Encoded> {
-    let body = Bytes::from(format!("{name}@{version}"));
-    Arc::new(Encoded { name: name.into(), version, body })
+pub fn encoded(kind: Type, name: &str, version: u128) -> Arc<Encoded> {
+    Arc::new(Encoded::new(kind, name, version, format!("{name}@{version}").as_bytes()))
 }
 
 pub fn target(text: &str) -> Arc<Target> {
@@ -45,7 +43,8 @@ pub fn target(text: &str) -> Arc<Target> {
     for resource in text.split_whitespace() {
         let (letter, rest) = resource.split_once('/').expect("type/name@version");
         let (name, version) = rest.split_once('@').expect("name@version");
-        target.insert(kind(letter), encoded(name, version.parse().expect("a version")));
+        let kind = kind(letter);
+        target.insert(kind, encoded(kind, name, version.parse().expect("a version")));
     }
     Arc::new(target)
 }
@@ -131,7 +130,7 @@ fn render<R>(actions: Vec<Action<R>>, response: impl Fn(&R) -> String) -> String
 
 fn delta_response(response: &DeltaResponse) -> String {
     let mut text = format!("{} {}", letter(Type::by_url(&response.type_url).unwrap()), response.nonce);
-    for resource in &response.resources {
+    for resource in &response.decoded().unwrap() {
         let any = resource.resource.as_ref().unwrap();
         assert_eq!(any.type_url, response.type_url);
         let version = u128::from_str_radix(&resource.version, 16).unwrap();
@@ -147,7 +146,7 @@ fn delta_response(response: &DeltaResponse) -> String {
 
 fn sotw_response(response: &Response) -> String {
     let mut text = format!("{} {}", letter(Type::by_url(&response.type_url).unwrap()), response.nonce);
-    for resource in &response.resources {
+    for resource in &response.decoded().unwrap() {
         write!(text, " {}", String::from_utf8(resource.value.to_vec()).unwrap()).unwrap();
     }
     text

@@ -364,15 +364,17 @@ fn too_many_names_end_the_stream() {
 fn large_sets_travel_in_chunks_and_each_chunk_has_at_least_one_resource() {
     let mut target = Target::default();
     for (name, size) in [("a", 30), ("b", 30), ("c", 30), ("d", 500), ("e", 1), ("f", 1)] {
-        let body = vec![0; size * 1024].into();
-        target.insert(Type::Cluster, Arc::new(Encoded { name: name.into(), version: 1, body }));
+        let body = vec![0; size * 1024];
+        target.insert(Type::Cluster, Arc::new(Encoded::new(Type::Cluster, name, 1, &body)));
     }
     let mut stream = Stream::new();
     let mut actions = stream.set_target(Arc::new(target));
     actions.extend(stream.on_request(request(Type::Cluster)));
     let mut chunks = Vec::new();
     while let Some(Action::Send(response)) = actions.pop() {
-        chunks.push(response.resources.iter().map(|resource| resource.name.as_str()).collect::<String>());
+        chunks.push(
+            response.decoded().unwrap().iter().map(|resource| resource.name.as_str()).collect::<String>(),
+        );
         actions =
             stream.on_request(DeltaRequest { response_nonce: response.nonce, ..request(Type::Cluster) });
     }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod conversation;
+mod cost;
 mod delta;
 mod property;
 mod proxy;

@@ -112,7 +112,8 @@ impl Proxy {
         // What is no longer subscribed when it arrives is nobody's business.
         let wanted =
             |name: &str| matches!(kind, Type::Cluster | Type::Listener) || held.subscribed.contains(name);
-        let resources = response.resources.iter().filter(|resource| wanted(&resource.name));
+        let decoded = response.decoded().unwrap();
+        let resources = decoded.iter().filter(|resource| wanted(&resource.name));
         let resources: Vec<_> = resources.map(|r| (r.name.clone(), r.version.clone(), body(r))).collect();
         let bad: Vec<&str> = resources.iter().filter(|r| is(&r.2, "bad")).map(|r| r.0.as_str()).collect();
         self.held[kind as usize].refused.extend(bad.iter().map(ToString::to_string));

@@ -118,7 +118,8 @@ impl Line {
         let Some(response) = self.inbox.pop_front() else { return };
         let kind = Type::by_url(&response.type_url).unwrap();
         self.received += response.resources.len();
-        let bodies = response.resources.iter().map(|any| String::from_utf8(any.value.to_vec()).unwrap());
+        let bodies =
+            response.decoded().unwrap().into_iter().map(|any| String::from_utf8(any.value.to_vec()).unwrap());
         let bodies: BTreeMap<String, String> = bodies.map(|b| (words(&b, "name")[0].to_owned(), b)).collect();
         let held = &mut self.held[kind as usize];
         (held.version, held.nonce) = (response.version_info, response.nonce);
@@ -180,10 +181,10 @@ impl Line {
         for kind in Type::ALL {
             let held = &self.held[kind as usize];
             let all = matches!(kind, Type::Cluster | Type::Listener);
-            let wanted = self.target.of(kind).iter().filter(|(name, _)| all || held.names.contains(&***name));
+            let wanted = self.target.of(kind).values().filter(|r| all || held.names.contains(&*r.name));
             let wanted: BTreeMap<String, String> = wanted
-                .map(|(name, resource)| {
-                    (name.to_string(), String::from_utf8(resource.body.to_vec()).unwrap())
+                .map(|resource| {
+                    (resource.name.to_string(), String::from_utf8(resource.body().to_vec()).unwrap())
                 })
                 .collect();
             assert_eq!(held.bodies, wanted, "{kind:?}");

@@ -1,0 +1,100 @@
+//! The settings of the server that proxies connect to.
+
+use resources::duration::GoDuration;
+
+use super::{section::section, setting::DpAuthnType};
+
+section! {
+    /// What proxies connect to.
+    pub struct DpServer {
+        /// Where proxies ask for their bootstrap and connect for their configuration, always with TLS.
+        port: u16 = 5678, "port", "KUMA_DP_SERVER_PORT";
+        /// How long the head of a request may take. On HTTP/2 it does not run before the first request.
+        read_header_timeout: GoDuration = GoDuration::from_secs(5), "readHeaderTimeout",
+            "KUMA_DP_SERVER_READ_HEADER_TIMEOUT";
+        section authn: DpAuthn, "authn";
+        section limits: DpLimits, "limits";
+    }
+}
+
+section! {
+    /// How proxies prove who they are.
+    pub struct DpAuthn {
+        section dp_proxy: DpProxy, "dpProxy";
+        section zone_proxy: ZoneProxy, "zoneProxy";
+    }
+}
+
+section! {
+    /// Proxies of workloads.
+    pub struct DpProxy {
+        /// `dpToken`: with a dataplane token, which is also the default. `none`: they are believed.
+        kind: DpAuthnType = DpAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE";
+        section dp_token: DpToken, "dpToken";
+    }
+}
+
+section! {
+    /// Dataplane tokens.
+    pub struct DpToken {
+        /// Whether this control plane issues dataplane tokens.
+        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// Proxies of zones.
+    pub struct ZoneProxy {
+        section zone_token: ZoneTokens, "zoneToken";
+    }
+}
+
+section! {
+    /// Zone tokens.
+    pub struct ZoneTokens {
+        /// Whether this control plane issues zone tokens.
+        enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// How many proxies are served at a time, and how long they may take. These keys are not Kuma's.
+    pub struct DpLimits {
+        /// Connections at a time.
+        max_connections: u32 = 16_384, "maxConnections", "KUMA_DP_SERVER_LIMITS_MAX_CONNECTIONS";
+        /// TLS handshakes that are computed at a time; others wait in line. 0 means half of the processors, so
+        /// that the rest serves proxies that are connected.
+        max_handshakes: u32 = 0, "maxHandshakes", "KUMA_DP_SERVER_LIMITS_MAX_HANDSHAKES";
+        /// How long a client may take to send each part of its TLS handshake.
+        handshake_timeout: GoDuration = GoDuration::from_secs(30), "handshakeTimeout",
+            "KUMA_DP_SERVER_LIMITS_HANDSHAKE_TIMEOUT";
+        /// How long a TLS handshake may wait in line.
+        handshake_wait_timeout: GoDuration = GoDuration::from_secs(60), "handshakeWaitTimeout",
+            "KUMA_DP_SERVER_LIMITS_HANDSHAKE_WAIT_TIMEOUT";
+        /// Requests at a time on one HTTP/2 connection. Clients know this limit and wait.
+        max_requests_per_connection: u32 = 100, "maxRequestsPerConnection",
+            "KUMA_DP_SERVER_LIMITS_MAX_REQUESTS_PER_CONNECTION";
+        /// Requests at a time on one connection above which a discovery stream is refused. Envoy has one.
+        max_streams_per_connection: u32 = 8, "maxStreamsPerConnection",
+            "KUMA_DP_SERVER_LIMITS_MAX_STREAMS_PER_CONNECTION";
+        /// Discovery streams at a time of proxies with one name. A proxy that is being replaced has two.
+        max_streams_per_proxy: u32 = 8, "maxStreamsPerProxy", "KUMA_DP_SERVER_LIMITS_MAX_STREAMS_PER_PROXY";
+        /// Discovery streams at a time that are not authenticated yet; others wait in line.
+        max_unauthenticated_streams: u32 = 1024, "maxUnauthenticatedStreams",
+            "KUMA_DP_SERVER_LIMITS_MAX_UNAUTHENTICATED_STREAMS";
+        /// Bytes of the first message of a discovery stream, before its proxy is authenticated. Envoy sends about
+        /// 61 KB and its Dataplane.
+        max_first_message_bytes: u32 = 1 << 20, "maxFirstMessageBytes",
+            "KUMA_DP_SERVER_LIMITS_MAX_FIRST_MESSAGE_BYTES";
+        /// Bytes of every message after the first.
+        max_message_bytes: u32 = 4 << 20, "maxMessageBytes", "KUMA_DP_SERVER_LIMITS_MAX_MESSAGE_BYTES";
+        /// How long a connection may be without its first request, and a discovery stream without its first message.
+        first_request_timeout: GoDuration = GoDuration::from_secs(30), "firstRequestTimeout",
+            "KUMA_DP_SERVER_LIMITS_FIRST_REQUEST_TIMEOUT";
+        /// Proxies that are registered at a time; others wait in line.
+        max_admissions: u32 = 16, "maxAdmissions", "KUMA_DP_SERVER_LIMITS_MAX_ADMISSIONS";
+        /// How long a discovery stream may wait in line to be authenticated, and to be registered.
+        admission_timeout: GoDuration = GoDuration::from_secs(120), "admissionTimeout",
+            "KUMA_DP_SERVER_LIMITS_ADMISSION_TIMEOUT";
+    }
+}

@@ -1,0 +1,218 @@
+//! Classes of proxies at work: what all members of a class have is planned and encoded once.
+//!
+//! A class is brought up to date by the first of its members that gets a turn; the others find it done.
+//! What of it changed travels to each member as the difference of two layers that share the rest.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use plan::{Backend, Class, Outgoing, Reads};
+use topology::{DestinationId, MeshSnapshot};
+use xds::{Layer, Type};
+
+use super::{Push, Watcher, Work, lock};
+
+type Address = (IpAddr, u16);
+
+/// The classes that have members.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    by_class: Mutex<HashMap<Class, Arc<ClassCell>>>,
+    next_id: AtomicU64,
+}
+
+/// A class and its members.
+#[derive(Debug)]
+pub(super) struct ClassCell {
+    pub(super) id: u64,
+    class: Class,
+    members: Mutex<HashMap<u64, Arc<Watcher>>>,
+    todo: Mutex<Todo>,
+    state: Mutex<State>,
+}
+
+/// What is to be done before a class is up to date.
+#[derive(Debug, Default)]
+enum Todo {
+    Nothing,
+    /// Only who serves these destinations is different: no plan changes.
+    Endpoints(BTreeSet<DestinationId>),
+    #[default]
+    Everything,
+}
+
+impl Todo {
+    fn add(&mut self, endpoints: Option<DestinationId>) {
+        match (&mut *self, endpoints) {
+            (Todo::Everything, _) => {}
+            (_, None) => *self = Todo::Everything,
+            (Todo::Endpoints(have), Some(id)) => drop(have.insert(id)),
+            (Todo::Nothing, Some(id)) => *self = Todo::Endpoints(BTreeSet::from([id])),
+        }
+    }
+}
+
+/// What the members of a class have. The plan itself is not kept.
+#[derive(Debug, Default)]
+struct State {
+    layer: Arc<Layer>,
+    problems: Arc<[String]>,
+    reads: Reads,
+    backends: HashMap<DestinationId, Served>,
+    addresses: BTreeSet<Address>,
+}
+
+/// How the endpoints of a destination reach the proxy.
+#[derive(Debug)]
+enum Served {
+    /// As the endpoints of this cluster.
+    Discovered(Arc<str>),
+    /// As a part of the cluster, because they lie outside the mesh.
+    InCluster,
+}
+
+impl Served {
+    fn of(backend: &Backend, layer: &Layer) -> Served {
+        match layer.get(Type::Endpoint, &backend.cluster) {
+            Some(endpoints) if backend.external.is_none() => Served::Discovered(endpoints.name.clone()),
+            _ => Served::InCluster,
+        }
+    }
+}
+
+/// A watcher's place in a class.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    cell: Arc<ClassCell>,
+    watcher: u64,
+}
+
+/// What a class came out with.
+pub(super) struct Outcome {
+    pub(super) layer: Arc<Layer>,
+    pub(super) problems: Arc<[String]>,
+}
+
+impl Classes {
+    pub(super) fn join(&self, class: Class, watcher: &Arc<Watcher>) -> Member {
+        let mut by_class = lock(&self.by_class);
+        let cell = by_class.entry(class).or_insert_with_key(|class| {
+            Arc::new(ClassCell {
+                id: self.next_id.fetch_add(1, Ordering::Relaxed),
+                class: class.clone(),
+                members: Mutex::default(),
+                todo: Mutex::default(),
+                state: Mutex::default(),
+            })
+        });
+        lock(&cell.members).insert(watcher.id, watcher.clone());
+        Member { cell: cell.clone(), watcher: watcher.id }
+    }
+
+    /// The last member to leave takes the class along.
+    pub(super) fn leave(&self, member: &Member, push: &Push) {
+        let cell = &member.cell;
+        let mut by_class = lock(&self.by_class);
+        let mut members = lock(&cell.members);
+        members.remove(&member.watcher);
+        if members.is_empty() {
+            drop(members);
+            by_class.remove(&cell.class);
+            drop(by_class);
+            let state = std::mem::take(&mut *lock(&cell.state));
+            push.readers().replace_reads(cell, &state.reads, &Reads::default());
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        lock(&self.by_class).len()
+    }
+}
+
+impl Member {
+    pub(super) fn class(&self) -> &Class {
+        &self.cell.class
+    }
+
+    /// Brings the class up to date, and says at which of these addresses it offers something. `None` while its mesh
+    /// does not exist.
+    pub(super) fn settle(&self, push: &Push, answers_at: &[Address]) -> Option<(Outcome, BTreeSet<Address>)> {
+        let mut state = lock(&self.cell.state);
+        self.cell.catch_up(&mut state, push)?;
+        let clash = answers_at.iter().filter(|address| state.addresses.contains(address));
+        let outcome = Outcome { layer: state.layer.clone(), problems: state.problems.clone() };
+        Some((outcome, clash.copied().collect()))
+    }
+}
+
+impl ClassCell {
+    /// Notes that something the class reads changed, and wakes its members. `endpoints` is the destination of which
+    /// only the endpoints changed.
+    pub(super) fn touch(&self, endpoints: Option<&DestinationId>, woken: &mut HashMap<u64, Arc<Watcher>>) {
+        lock(&self.todo).add(endpoints.cloned());
+        let work = if endpoints.is_some() { Work::Endpoints } else { Work::Outbounds };
+        for (id, watcher) in &*lock(&self.members) {
+            watcher.add(work);
+            woken.entry(*id).or_insert_with(|| watcher.clone());
+        }
+    }
+
+    fn catch_up(self: &Arc<Self>, state: &mut State, push: &Push) -> Option<()> {
+        loop {
+            let todo = std::mem::replace(&mut *lock(&self.todo), Todo::Nothing);
+            let Some(mesh) = push.mesh(&self.class.mesh) else {
+                lock(&self.todo).add(None);
+                return None;
+            };
+            match todo {
+                Todo::Nothing => return Some(()),
+                Todo::Endpoints(ids) if state.discovers(&ids) => state.renew_endpoints(&ids, &mesh, push),
+                Todo::Endpoints(_) | Todo::Everything => {
+                    let reads = state.plan_anew(&mesh, &self.class, push);
+                    if reads != state.reads {
+                        push.readers().replace_reads(self, &state.reads, &reads);
+                        state.reads = reads;
+                        // A change that came meanwhile was judged by what the class read before.
+                        if !push.mesh(&mesh.name).is_some_and(|now| Arc::ptr_eq(&now, &mesh)) {
+                            lock(&self.todo).add(None);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn discovers(&self, ids: &BTreeSet<DestinationId>) -> bool {
+        !ids.iter().any(|id| matches!(self.backends.get(id), Some(Served::InCluster)))
+    }
+
+    /// The fast lane: the same plan with other endpoints.
+    fn renew_endpoints(&mut self, ids: &BTreeSet<DestinationId>, mesh: &MeshSnapshot, push: &Push) {
+        for id in ids {
+            let Some(Served::Discovered(cluster)) = self.backends.get(id) else { continue };
+            if let Some(endpoints) = mesh.endpoints.get(id) {
+                let encoded = push.encoder.endpoints(cluster, endpoints);
+                Arc::make_mut(&mut self.layer).insert(Type::Endpoint, encoded);
+            }
+        }
+    }
+
+    fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, push: &Push) -> Reads {
+        let plan: Outgoing = plan::outgoing(mesh, class);
+        let next = push.encoder.lower_outgoing(&plan);
+        Arc::make_mut(&mut self.layer).become_like(&next);
+        let served = |backend: &Backend| (backend.destination.clone(), Served::of(backend, &self.layer));
+        self.backends = plan.backends.iter().map(served).collect();
+        self.addresses = plan.addresses().collect();
+        self.problems = plan.problems.into();
+        plan.reads
+    }
+}

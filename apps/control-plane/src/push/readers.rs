@@ -1,0 +1,227 @@
+//! Who reads what: from a change to the proxies and classes it concerns, without asking the others.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use plan::{Dependency, Reads, effective::KINDS, reads};
+use policy::{Policy, Selector};
+use resources::{Kind, Labels, Resource, kinds::target_ref::TargetRefKind};
+use topology::{DestinationId, MeshSnapshot, MeshUpdate};
+
+use super::{Watcher, Work, classes::ClassCell};
+
+type Cells = HashMap<u64, Arc<ClassCell>>;
+
+/// Everything that is connected, by what it reads.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    meshes: HashMap<Arc<str>, OfMesh>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct OfMesh {
+    /// By the name of the Dataplane, newest connection last: one that comes back may do so before its old connection
+    /// is seen to be dead.
+    watchers: HashMap<Arc<str>, Vec<Arc<Watcher>>>,
+    classes: HashMap<Dependency, Cells>,
+    /// References by labels, listed under one of their labels.
+    by_label: HashMap<(Kind, String, String), BTreeSet<Labels>>,
+}
+
+/// The proxies a change woke.
+#[derive(Debug, Default)]
+pub(super) struct Woken(HashMap<u64, Arc<Watcher>>);
+
+impl Woken {
+    pub(super) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn wake(&mut self, watcher: &Arc<Watcher>) {
+        watcher.add(Work::Everything);
+        self.0.entry(watcher.id).or_insert_with(|| watcher.clone());
+    }
+}
+
+impl Readers {
+    pub(super) fn add_watcher(&mut self, watcher: &Arc<Watcher>) {
+        let mesh = self.meshes.entry(watcher.traits.mesh.clone()).or_default();
+        mesh.watchers.entry(watcher.traits.name.clone()).or_default().push(watcher.clone());
+        self.count += 1;
+    }
+
+    pub(super) fn remove_watcher(&mut self, watcher: &Watcher) {
+        let Some(mesh) = self.meshes.get_mut(&watcher.traits.mesh) else { return };
+        let Some(own) = mesh.watchers.get_mut(&watcher.traits.name) else { return };
+        let before = own.len();
+        own.retain(|other| other.id != watcher.id);
+        self.count -= before - own.len();
+        if own.is_empty() {
+            mesh.watchers.remove(&watcher.traits.name);
+        }
+        self.forget_if_empty(&watcher.traits.mesh);
+    }
+
+    /// The connections of a proxy, newest last.
+    pub(super) fn connections(&self, mesh: &str, name: &str) -> &[Arc<Watcher>] {
+        self.meshes.get(mesh).and_then(|mesh| mesh.watchers.get(name)).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Files a class under what it reads now.
+    pub(super) fn replace_reads(&mut self, cell: &Arc<ClassCell>, before: &Reads, now: &Reads) {
+        for (mesh, read) in before.iter().filter(|(mesh, read)| !now.contains(mesh, read)) {
+            if let Some(of_mesh) = self.meshes.get_mut(mesh) {
+                of_mesh.remove(read, cell.id);
+            }
+            self.forget_if_empty(mesh);
+        }
+        for (mesh, read) in now.iter().filter(|(mesh, read)| !before.contains(mesh, read)) {
+            self.meshes.entry(mesh.clone()).or_default().add(read, cell);
+        }
+    }
+
+    fn forget_if_empty(&mut self, mesh: &str) {
+        if self.meshes.get(mesh).is_some_and(|m| m.watchers.is_empty() && m.classes.is_empty()) {
+            self.meshes.remove(mesh);
+        }
+    }
+
+    /// Wakes everything: nobody knows what changed.
+    pub(super) fn wake_all(&self) -> Woken {
+        let mut woken = Woken::default();
+        self.meshes.values().for_each(|mesh| mesh.wake_all(&mut woken));
+        woken
+    }
+
+    /// Wakes whom a change of a mesh concerns.
+    pub(super) fn wake(&self, update: &MeshUpdate, woken: &mut Woken) {
+        let Some(mesh) = self.meshes.get(&update.mesh) else { return };
+        let affected = &update.affected;
+        if affected.everyone {
+            return mesh.wake_all(woken);
+        }
+        let mut cells = Cells::new();
+        for read in reads::touched(affected) {
+            if let Dependency::Proxy(name) = &read {
+                mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| woken.wake(watcher));
+            }
+            mesh.collect(&read, &mut cells);
+        }
+        for (service, labels) in &affected.services {
+            labels.iter().for_each(|labels| mesh.collect_labelled(service.kind, labels, &mut cells));
+        }
+        cells.values().for_each(|cell| cell.touch(None, &mut woken.0));
+        for id in &affected.endpoints {
+            mesh.readers_of(id).for_each(|cell| cell.touch(Some(id), &mut woken.0));
+        }
+        if let Some(snapshot) = &update.snapshot {
+            mesh.wake_selected(
+                snapshot,
+                affected.policies.iter().flat_map(|change| change.versions()),
+                woken,
+            );
+        }
+    }
+}
+
+impl OfMesh {
+    fn add(&mut self, read: &Dependency, cell: &Arc<ClassCell>) {
+        self.classes.entry(read.clone()).or_default().insert(cell.id, cell.clone());
+        if let Some((anchor, labels)) = anchor(read) {
+            self.by_label.entry(anchor).or_default().insert(labels.clone());
+        }
+    }
+
+    fn remove(&mut self, read: &Dependency, cell: u64) {
+        let Some(cells) = self.classes.get_mut(read) else { return };
+        cells.remove(&cell);
+        if !cells.is_empty() {
+            return;
+        }
+        self.classes.remove(read);
+        if let Some((anchor, labels)) = anchor(read)
+            && let Some(listed) = self.by_label.get_mut(&anchor)
+        {
+            listed.remove(labels);
+            if listed.is_empty() {
+                self.by_label.remove(&anchor);
+            }
+        }
+    }
+
+    fn wake_all(&self, woken: &mut Woken) {
+        self.classes.values().flat_map(HashMap::values).for_each(|cell| cell.touch(None, &mut woken.0));
+        self.watchers.values().flatten().for_each(|watcher| woken.wake(watcher));
+    }
+
+    fn collect(&self, read: &Dependency, cells: &mut Cells) {
+        let reading = self.classes.get(read).into_iter().flatten();
+        cells.extend(reading.map(|(id, cell)| (*id, cell.clone())));
+    }
+
+    /// Classes that look for services of a kind by some of these labels.
+    fn collect_labelled(&self, kind: Kind, labels: &Labels, cells: &mut Cells) {
+        for (name, value) in labels {
+            let listed = self.by_label.get(&(kind, name.clone(), value.clone())).into_iter().flatten();
+            let found =
+                listed.filter(|wanted| wanted.iter().all(|(name, value)| labels.get(name) == Some(value)));
+            for wanted in found {
+                self.collect(&Dependency::Labelled(kind, wanted.clone()), cells);
+            }
+        }
+    }
+
+    fn readers_of(&self, id: &DestinationId) -> impl Iterator<Item = &Arc<ClassCell>> {
+        let reads = [Dependency::Destination(id.clone()), Dependency::AllDestinations, Dependency::AllTags];
+        let by_tags = matches!(id, DestinationId::Tags(_));
+        let reads = reads.into_iter().filter(move |read| by_tags || *read != Dependency::AllTags);
+        reads.filter_map(|read| self.classes.get(&read)).flat_map(HashMap::values)
+    }
+
+    /// Wakes the proxies that changed policies select, as they were and as they are. A proxy is judged by its
+    /// Dataplane as it is now: if that changed, too, or comes later, the proxy is woken for that.
+    fn wake_selected<'p>(
+        &self,
+        snapshot: &MeshSnapshot,
+        policies: impl Iterator<Item = &'p Arc<Policy>>,
+        woken: &mut Woken,
+    ) {
+        let has_effect = |policy: &&Arc<Policy>| KINDS.contains(&policy.resource.kind());
+        for policy in policies.filter(has_effect) {
+            let by_route = |policy: &Policy| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
+            let referring =
+                || snapshot.selections.referring_to_routes().filter_map(|k| snapshot.policies.get(k));
+            let moves_others =
+                policy.resource.kind() == Kind::MeshHTTPRoute && referring().any(|other| by_route(other));
+            // A policy with a route at its top selects whom that route selects, which may have been others a
+            // moment ago. This way of writing is old and rare: everything looks again.
+            if by_route(policy) || moves_others {
+                return self.watchers.values().flatten().for_each(|watcher| woken.wake(watcher));
+            }
+            let selector = Selector::default();
+            let selects = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
+            let connected = |name: &Arc<str>| {
+                self.watchers.get(name).filter(|_| snapshot.dataplanes.get(name).is_some_and(selects))
+            };
+            let mut wake = |found: &Vec<Arc<Watcher>>| found.iter().for_each(|watcher| woken.wake(watcher));
+            match snapshot.selections.dataplanes(&policy.view) {
+                Some(names) => names.into_iter().filter_map(connected).for_each(&mut wake),
+                None => self.watchers.keys().filter_map(connected).for_each(&mut wake),
+            }
+        }
+    }
+}
+
+/// Under which label a reference by labels is listed.
+fn anchor(read: &Dependency) -> Option<((Kind, String, String), &Labels)> {
+    let Dependency::Labelled(kind, labels) = read else { return None };
+    let (name, value) = labels.first_key_value()?;
+    Some(((*kind, name.clone(), value.clone()), labels))
+}

@@ -1,0 +1,222 @@
+//! A connected proxy, as the loop sees it: what it has to do, and how that is computed when it is its turn.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex},
+};
+
+use jiff::Timestamp;
+use plan::{AdminTls, Applying, Calls, Class, Own, ProxyTraits, SecretNames};
+use resources::{Key, Kind, Resource};
+use tokio::sync::Notify;
+use xds::{Layer, Target};
+
+use super::{
+    Push,
+    classes::{Member, Outcome},
+    lock,
+};
+use crate::inspect;
+
+/// A connected proxy. It keeps no plan: what it must do is computed anew when something it was made from changes.
+#[derive(Debug)]
+pub struct Watcher {
+    pub(super) id: u64,
+    pub traits: ProxyTraits,
+    woken: Notify,
+    work: Mutex<Work>,
+    /// The class of proxies it shares its outbounds with.
+    class: Mutex<Option<Member>>,
+    /// What its Dataplane says about its calls.
+    calls: Mutex<Option<Calls>>,
+    /// The certificate of its admin interface, and the address it is for.
+    admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
+}
+
+/// What a woken proxy has to do; of several things the last includes the others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    #[default]
+    Nothing,
+    /// Take over other endpoints of destinations it calls.
+    Endpoints,
+    /// Take over other outbounds.
+    Outbounds,
+    /// Look at everything.
+    Everything,
+}
+
+impl Watcher {
+    pub(super) fn new(id: u64, traits: ProxyTraits) -> Watcher {
+        Watcher {
+            id,
+            traits,
+            woken: Notify::new(),
+            work: Mutex::new(Work::Everything),
+            class: Mutex::default(),
+            calls: Mutex::default(),
+            admin_tls: Mutex::default(),
+        }
+    }
+
+    /// Waits until there is something to do, and takes it.
+    pub async fn work(&self) -> Work {
+        loop {
+            let work = std::mem::take(&mut *lock(&self.work));
+            if work != Work::Nothing {
+                return work;
+            }
+            self.woken.notified().await;
+        }
+    }
+
+    /// Adds to what there is to do.
+    pub(super) fn add(&self, more: Work) {
+        let mut work = lock(&self.work);
+        *work = more.max(*work);
+        drop(work);
+        self.woken.notify_one();
+    }
+}
+
+/// A connected proxy; dropping it disconnects.
+pub struct Connected {
+    pub(super) push: Arc<Push>,
+    pub watcher: Arc<Watcher>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        if let Some(member) = lock(&self.watcher.class).take() {
+            self.push.classes.leave(&member, &self.push);
+        }
+        self.push.readers().remove_watcher(&self.watcher);
+    }
+}
+
+/// What a proxy should have now, without its secrets.
+#[derive(Debug, Clone)]
+pub struct Current {
+    pub target: Target,
+    /// Names of the secrets it needs; `None` while mTLS is off.
+    pub secrets: Option<SecretNames>,
+    own_problems: Arc<[String]>,
+    outbound_problems: Arc<[String]>,
+    /// Where its application answers.
+    answers_at: Arc<[(IpAddr, u16)]>,
+}
+
+impl Current {
+    /// What the Dataplane or a route asks for and cannot have, each with its reason.
+    pub fn problems(&self) -> impl Iterator<Item = &String> {
+        self.own_problems.iter().chain(self.outbound_problems.iter())
+    }
+}
+
+impl Connected {
+    /// The proxy's configuration after `work`, computed when it is its turn. `None` while its mesh or its
+    /// Dataplane does not exist.
+    pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {
+        // Closed only when the process ends, and then nothing needs to be computed.
+        let _turn = self.push.turns.acquire().await.ok()?;
+        match current {
+            Some(current) if work < Work::Everything => Some(self.with_outbounds(current)),
+            _ => self.compute_all(),
+        }
+    }
+
+    fn compute_all(&self) -> Option<Current> {
+        let mesh = self.push.mesh(&self.watcher.traits.mesh)?;
+        let traits = &self.watcher.traits;
+        let planned = plan::dataplane(&mesh, traits).and_then(|dataplane| {
+            let applying = Applying::of(&mesh, dataplane);
+            let own = plan::own(&mesh, traits, &applying)?;
+            Ok((own, Class::of(traits, dataplane, self.calls(dataplane), applying)))
+        });
+        let (own, class) = match planned {
+            Ok((own, class)) => (self.with_admin_tls(own), class),
+            Err(error) => {
+                tracing::debug!(proxy = &*traits.name, %error, "no configuration");
+                return None;
+            }
+        };
+        self.join(class);
+        let current = Current {
+            target: Target { own: self.push.encoder.lower_own(&own), shared: Arc::<Layer>::default() },
+            answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
+            secrets: own.secrets,
+            own_problems: own.problems.into(),
+            outbound_problems: Arc::default(),
+        };
+        Some(self.with_outbounds(&current))
+    }
+
+    /// The same with the outbounds of the proxy's class as they are now.
+    fn with_outbounds(&self, current: &Current) -> Current {
+        let mut next = current.clone();
+        let Some(Outcome { layer, problems }) = self.settle(&current.answers_at) else { return next };
+        next.target.shared = layer;
+        next.outbound_problems = problems;
+        next
+    }
+
+    /// Brings the class up to date. An address where the application answers is not one it calls: a proxy to which
+    /// the class would offer something there joins one that does not.
+    fn settle(&self, answers_at: &[(IpAddr, u16)]) -> Option<Outcome> {
+        loop {
+            let member = lock(&self.watcher.class).clone()?;
+            let (outcome, clash) = member.settle(&self.push, answers_at)?;
+            if clash.is_empty() {
+                return Some(outcome);
+            }
+            let mut class = member.class().clone();
+            class.taken.extend(clash);
+            self.join(class);
+        }
+    }
+
+    fn join(&self, class: Class) {
+        let mut member = lock(&self.watcher.class);
+        if member.as_ref().is_some_and(|member| *member.class() == class) {
+            return;
+        }
+        let joined = self.push.classes.join(class, &self.watcher);
+        if let Some(left) = member.replace(joined) {
+            self.push.classes.leave(&left, &self.push);
+        }
+    }
+
+    /// What the Dataplane says about its calls, read once for each version of it.
+    fn calls(&self, dataplane: &Arc<Resource>) -> Calls {
+        let mut known = lock(&self.watcher.calls);
+        match &*known {
+            Some(calls) if calls.are_of(dataplane) => calls.clone(),
+            _ => known.insert(Calls::of(dataplane)).clone(),
+        }
+    }
+
+    /// Gives the admin interface its certificate, made once per connection: it takes a signature.
+    fn with_admin_tls(&self, mut own: Own) -> Own {
+        let Some(admin) = &mut own.admin else { return own };
+        let traits = &self.watcher.traits;
+        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
+        let address = admin.address.to_string();
+        let mut kept = lock(&self.watcher.admin_tls);
+        if kept.as_ref().is_none_or(|(for_address, _)| *for_address != address) {
+            let made = self.push.store.snapshot().map_err(anyhow::Error::from).and_then(|snapshot| {
+                let authority = self.push.admin_authority.load(&snapshot, Timestamp::now())?;
+                Ok(inspect::admin_tls(&authority, &key, &address)?)
+            });
+            *kept = match made {
+                Ok(tls) => Some((address, Arc::new(tls))),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(proxy = %key, error, "its admin interface cannot be offered");
+                    None
+                }
+            };
+        }
+        admin.tls = kept.as_ref().map(|(_, tls)| tls.clone());
+        own
+    }
+}

@@ -1,0 +1,217 @@
+//! What the server of proxies does with more than it serves, and with those that waste its time.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use axum::body::Body;
+use control_plane::{
+    boot::Running,
+    config::{Config, setting::StoreType},
+    dp_server::admission::Limits,
+};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use runtime::metrics::Metrics;
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tempfile::{TempDir, tempdir};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+use xds::{
+    Type,
+    message::{DeltaRequest, Node},
+};
+
+use crate::{
+    client::{agent, config, get_with, start},
+    proxies::{GENEROUS, Server},
+    streams::{DELTA, Next, Stream, connected},
+    world::SOON,
+};
+
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Expects the end of a stream: its code, and a part of its message.
+async fn ends(stream: &mut Stream, code: Code, part: &str) {
+    let next = stream.next().await;
+    let Next::End(found, text) = next else { panic!("{next:?}") };
+    assert_eq!(found, (code as i32).to_string(), "{text}");
+    assert!(text.replace("%20", " ").contains(part), "{part}: {text}");
+}
+
+/// Tries until it works.
+async fn soon(mut works: impl AsyncFnMut() -> bool) {
+    let works = async { while !works().await {} };
+    tokio::time::timeout(SOON, works).await.expect("it works in time");
+}
+
+fn count(metrics: &Metrics, reason: &str) -> u32 {
+    let line = format!("dp_server_rejected_total{{reason=\"{reason}\"}} ");
+    let text = metrics.encode();
+    text.lines().find_map(|it| it.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
+    let metrics = Metrics::default();
+    let server = Server::limited(Limits { first_message: 1000, message: 2000, ..GENEROUS }, &metrics).await;
+    let token = server.token("default").await;
+    let mut stranger = Stream::open(&server, None).await;
+    // In pieces, as the network may cut it, and without a single byte of the message.
+    stranger.send_bytes(&[0, 0][..]).await;
+    stranger.send_bytes(&[0, 3, 233][..]).await;
+    ends(&mut stranger, Code::ResourceExhausted, "first discovery request has 1001 bytes").await;
+    assert_eq!(count(&metrics, "first_message_size"), 1);
+
+    let mut proxy = connected(&server, &token).await;
+    // More than a first one may have; its nonce is unknown, so there is no answer.
+    let (type_url, response_nonce) = (Type::Cluster.url().to_owned(), "x".repeat(1500));
+    proxy.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
+    proxy.send_bytes(&[0, 0, 0, 7, 209][..]).await;
+    ends(&mut proxy, Code::ResourceExhausted, "discovery request has 2001 bytes, and the limit is 2000")
+        .await;
+    assert_eq!(count(&metrics, "message_size"), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_stays_silent_ends_with_a_status_and_is_counted() {
+    let metrics = Metrics::default();
+    let server = Server::limited(Limits { introduction: SHORT, ..GENEROUS }, &metrics).await;
+    let mut silent = Stream::open(&server, None).await;
+    ends(&mut silent, Code::DeadlineExceeded, "no discovery request came within 20ms").await;
+    assert_eq!(count(&metrics, "introduction"), 1);
+}
+
+#[tokio::test]
+async fn strangers_wait_in_line_and_are_asked_to_come_back_when_it_takes_too_long() {
+    let metrics = Metrics::default();
+    let limits = Limits { unauthenticated: 1, wait: SHORT, ..GENEROUS };
+    let server = Server::limited(limits, &metrics).await;
+    let token = server.token("default").await;
+    // One that has been let in is no stranger and takes no place.
+    let _inside = connected(&server, &token).await;
+    let silent = Stream::open(&server, None).await;
+    let exhausted = (Code::ResourceExhausted as i32).to_string();
+    soon(async || {
+        let mut next = Stream::open(&server, Some(&token)).await;
+        next.ask(Type::Cluster, &[]).await;
+        matches!(next.next().await, Next::End(code, _) if code == exhausted)
+    })
+    .await;
+    assert!(count(&metrics, "unauthenticated_streams") >= 1);
+    drop(silent);
+    soon(async || {
+        let mut next = Stream::open(&server, Some(&token)).await;
+        next.ask(Type::Cluster, &[]).await;
+        matches!(next.next().await, Next::Response(_))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_has_as_many_streams_as_allowed_and_a_new_one_once_another_has_ended() {
+    let metrics = Metrics::default();
+    let server = Server::limited(Limits { streams_per_proxy: 1, ..GENEROUS }, &metrics).await;
+    let token = server.token("default").await;
+    let first = connected(&server, &token).await;
+    let mut second = Stream::open(&server, Some(&token)).await;
+    second.ask(Type::Cluster, &[]).await;
+    ends(&mut second, Code::ResourceExhausted, "has 1 streams open already; try again in 5 s").await;
+    assert_eq!(count(&metrics, "streams_per_proxy"), 1);
+    drop(first);
+    soon(async || {
+        let mut next = Stream::open(&server, Some(&token)).await;
+        next.ask(Type::Cluster, &[]).await;
+        matches!(next.next().await, Next::Response(_))
+    })
+    .await;
+    let mut stranger = Stream::open(&server, None).await;
+    stranger.ask(Type::Cluster, &[]).await;
+    ends(&mut stranger, Code::Unauthenticated, "no dataplane token").await;
+    assert_eq!(count(&metrics, "unauthenticated"), 1);
+}
+
+/// A control plane with TLS on real ports.
+async fn control_plane(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
+    let directory = tempdir().unwrap();
+    let mut config = config(directory.path(), StoreType::Memory);
+    change(&mut config);
+    (start(config).await, directory)
+}
+
+/// A connection as Envoy makes it.
+async fn connect(running: &Running, directory: &TempDir) -> SendRequest<Body> {
+    let pem = fs::read_to_string(directory.path().join("kuma-cp.crt")).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(runtime::tls::certificates(&pem).unwrap().remove(0)).unwrap();
+    let mut tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let addr = ("127.0.0.1", running.dp_server.unwrap().port());
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Opens a stream on a connection: the code of gRPC in the head of the answer, if it ends there, and the stream.
+async fn open(connection: &mut SendRequest<Body>) -> (Option<String>, Stream) {
+    let (requests, request) = Stream::request(&format!("https://localhost{DELTA}"), None);
+    let sent = tokio::time::timeout(SOON, connection.send_request(request)).await;
+    let answer = sent.expect("an answer in time").unwrap();
+    let code = answer.headers().get("grpc-status").map(|code| code.to_str().unwrap().to_owned());
+    (code, Stream::begun(requests, Body::new(answer.into_body()), Node::default()))
+}
+
+async fn told(running: &Running, line: &str) {
+    let url = format!("http://{}/metrics", running.diagnostics.unwrap());
+    soon(async || {
+        let (_, text) = get_with(agent(None, None), url.clone()).await;
+        text.lines().any(|it| it == line)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_real_connections() {
+    let (running, directory) = control_plane(|config| {
+        config.dp_server.limits.max_streams_per_connection = 1;
+        config.dp_server.limits.max_connections = 1;
+    })
+    .await;
+    let exhausted = Some((Code::ResourceExhausted as i32).to_string());
+    let mut first = connect(&running, &directory).await;
+    let (code, stream) = open(&mut first).await;
+    assert_eq!(code, None);
+    assert_eq!(open(&mut first).await.0, exhausted);
+    told(&running, r#"dp_server_rejected_total{reason="streams_per_connection"} 1"#).await;
+    told(&running, "dp_server_connections 1").await;
+
+    let mut second = connect(&running, &directory).await;
+    assert_eq!(open(&mut second).await.0, exhausted);
+    told(&running, r#"dp_server_rejected_total{reason="connection_limit"} 1"#).await;
+    drop((first, stream));
+    told(&running, "dp_server_connections 0").await;
+    assert_eq!(open(&mut connect(&running, &directory).await).await.0, None);
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through() {
+    let (running, directory) = control_plane(|_| {}).await;
+    let mut connection = connect(&running, &directory).await;
+    let (code, mut stream) = open(&mut connection).await;
+    assert_eq!(code, None);
+    let node = Node { id: "default.web".to_owned(), ..Node::default() };
+    let names = (0..10_000).map(|number| format!("a-cluster-with-a-long-name-{number}")).collect();
+    let request = DeltaRequest {
+        node: Some(node),
+        type_url: Type::Cluster.url().to_owned(),
+        resource_names_subscribe: names,
+        ..DeltaRequest::default()
+    };
+    stream.send(request).await;
+    ends(&mut stream, Code::Unauthenticated, "no dataplane token").await;
+    told(&running, r#"dp_server_rejected_total{reason="unauthenticated"} 1"#).await;
+    running.finish().await;
+}

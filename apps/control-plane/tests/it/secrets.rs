@@ -1,0 +1,74 @@
+//! Certificates of many proxies: each is signed once, and what a mesh trusts is encoded once for all.
+
+use std::time::Duration;
+
+use control_plane::dp_server::{proxy::Proxy, secrets::Issued};
+use plan::SecretNames;
+use resources::{Key, Kind};
+use serde_json::json;
+use xds::{Target, Type};
+
+use crate::{
+    proxies::Server,
+    world::{dataplane, mesh, resource},
+};
+
+const PROXIES: u64 = 20;
+
+fn names(scheme: &str) -> SecretNames {
+    SecretNames { identity: format!("{scheme}-identity"), authorities: format!("{scheme}-authorities") }
+}
+
+fn key(i: u64) -> Key {
+    Key::new(Kind::Dataplane, "default", &format!("web-{i}"))
+}
+
+async fn issue(server: &Server, i: u64, scheme: &str) -> Issued {
+    let proxy = Proxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
+    server.context.issuer.issue(&server.context, &proxy, &names(scheme)).await.unwrap()
+}
+
+/// The secrets as they are sent, by name.
+fn sent(issued: &Issued) -> Vec<(String, u128)> {
+    let mut target = Target::default();
+    issued.add_to(&mut target);
+    target.of(Type::Secret).values().map(|secret| (secret.name.to_string(), secret.version)).collect()
+}
+
+#[tokio::test]
+async fn a_proxy_costs_a_signature_and_what_the_mesh_trusts_is_shared() {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    server.world.put([mesh("default", "STRICT")]).await;
+    let all = (0..PROXIES).map(|i| dataplane("default", &key(i).name, "127.0.2.1", "web", &[]));
+    server.world.put(all).await;
+    // The first one makes the authority of the mesh.
+    issue(&server, 0, "older").await;
+    server.world.push.caught_up().await;
+    let before = server.world.encoded();
+    let signed = || server.context.issuer.signed();
+    let mut first = Vec::new();
+    for i in 0..PROXIES {
+        first.push(sent(&issue(&server, i, "older").await));
+    }
+    assert_eq!(signed(), PROXIES);
+    assert_eq!(server.world.encoded_since(&before), [(Type::Secret, PROXIES - 1)], "certificates only");
+
+    // A secret that has nothing to do with it, such as a revoked token.
+    let revoked = Key::new(Kind::Secret, "default", "dataplane-token-revocations-default");
+    server.world.put([resource(revoked, &[], json!({ "data": "c2VjcmV0" }))]).await;
+    for i in 0..PROXIES {
+        assert_eq!(sent(&issue(&server, i, "older").await), first[i as usize]);
+    }
+    assert_eq!(signed(), PROXIES);
+    assert_eq!(server.world.encoded_since(&before), [(Type::Secret, PROXIES - 1)]);
+
+    server.context.issuer.forget(&key(3));
+    assert_eq!(sent(&issue(&server, 3, "older").await), first[3], "signed again, the same");
+    assert_eq!(signed(), PROXIES + 1);
+
+    let renamed = sent(&issue(&server, 3, "unified").await);
+    assert_eq!(
+        renamed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["unified-authorities", "unified-identity"]
+    );
+}

@@ -1,0 +1,125 @@
+//! Classes of proxies: those that call the same in the same way share what is planned for it.
+//!
+//! A class holds everything that planning outbounds looks at besides the mesh, and nothing else, so that
+//! proxies of one class cannot get different outbounds. Two proxies that land in different classes though
+//! they could share one get the same bytes, at the price of planning twice.
+
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use resources::{
+    Resource,
+    kinds::dataplane::{Dataplane, Networking, Outbound, TransparentProxying},
+    labels,
+};
+
+use crate::{ProxyTraits, effective::Applying};
+
+/// What a Dataplane says about its calls. Made once for each version of the Dataplane.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    dataplane: Arc<Resource>,
+    hash: u64,
+}
+
+impl Calls {
+    pub fn of(dataplane: &Arc<Resource>) -> Calls {
+        let mut calls = Calls { dataplane: dataplane.clone(), hash: 0 };
+        let mut hasher = DefaultHasher::new();
+        (calls.outbounds(), calls.redirect()).hash(&mut hasher);
+        calls.hash = hasher.finish();
+        calls
+    }
+
+    /// Whether these are the calls of this very version of the Dataplane.
+    pub fn are_of(&self, dataplane: &Arc<Resource>) -> bool {
+        Arc::ptr_eq(&self.dataplane, dataplane)
+    }
+
+    pub fn outbounds(&self) -> &[Outbound] {
+        self.networking().map_or(&[], |networking| &networking.outbound)
+    }
+
+    /// How traffic is redirected to the proxy, if it is.
+    pub fn redirect(&self) -> Option<&TransparentProxying> {
+        self.networking().and_then(|networking| networking.transparent_proxying.as_ref())
+    }
+
+    fn networking(&self) -> Option<&Networking> {
+        self.dataplane.spec.get::<Dataplane>().and_then(|dataplane| dataplane.networking.as_ref())
+    }
+}
+
+impl PartialEq for Calls {
+    fn eq(&self, other: &Calls) -> bool {
+        let same = || self.outbounds() == other.outbounds() && self.redirect() == other.redirect();
+        self.are_of(&other.dataplane) || (self.hash == other.hash && same())
+    }
+}
+
+impl Eq for Calls {}
+
+impl Hash for Calls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+/// Everything that the outbounds of a proxy depend on, besides the mesh.
+#[derive(Debug, Clone)]
+pub struct Class {
+    pub mesh: Arc<str>,
+    pub unified_naming: bool,
+    pub reuse_port: bool,
+    pub ipv6: bool,
+    pub system_ca_path: Option<String>,
+    pub namespace: Option<String>,
+    pub calls: Calls,
+    /// Addresses where the application answers, of those where it would be offered something.
+    pub taken: BTreeSet<(IpAddr, u16)>,
+    /// Policies are told apart by version: a change makes another class of those it selects.
+    pub applying: Applying,
+}
+
+impl Class {
+    /// The class of a proxy, if none of its inbounds is where it would be offered a destination.
+    pub fn of(traits: &ProxyTraits, dataplane: &Resource, calls: Calls, applying: Applying) -> Class {
+        Class {
+            mesh: traits.mesh.clone(),
+            unified_naming: traits.unified_naming,
+            reuse_port: traits.reuse_port,
+            ipv6: traits.ipv6,
+            system_ca_path: traits.system_ca_path.clone(),
+            namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
+            calls,
+            taken: BTreeSet::new(),
+            applying: applying.about_calls(),
+        }
+    }
+
+    fn key(&self) -> impl Eq + Hash + '_ {
+        let Class { mesh, unified_naming, reuse_port, ipv6, system_ca_path, namespace, calls, taken, .. } =
+            self;
+        let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
+        let traits = (mesh, unified_naming, reuse_port, ipv6, system_ca_path, namespace);
+        (traits, calls, taken, policies)
+    }
+}
+
+impl PartialEq for Class {
+    fn eq(&self, other: &Class) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Class {}
+
+impl Hash for Class {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a plan was made from: the other side of "does this change matter?".
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use resources::{Key, Kind, Labels, naming::Kri};
+use topology::{Affected, DestinationId};
+
+/// Something that planning looked at, or looked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dependency {
+    /// Every destination of the mesh.
+    AllDestinations,
+    /// Every destination that is selected by tags.
+    AllTags,
+    Destination(DestinationId),
+    /// The ports of a service, by its name in the store; it need not exist.
+    Service(Key),
+    /// The ports of a resource, by its identifier without a section; it need not exist.
+    Resource(Kri),
+    /// The services of a kind that carry all these labels.
+    Labelled(Kind, Labels),
+    /// Which MeshHTTPRoutes there are.
+    Routes,
+    /// A Dataplane: the proxy's own, and any other.
+    Proxy(Arc<str>),
+}
+
+/// Everything a plan was made from, by mesh: a proxy may read several.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reads(BTreeMap<Arc<str>, BTreeSet<Dependency>>);
+
+impl Reads {
+    pub fn add(&mut self, mesh: &Arc<str>, dependency: Dependency) {
+        match self.0.get_mut(mesh) {
+            Some(reads) => drop(reads.insert(dependency)),
+            None => drop(self.0.insert(mesh.clone(), BTreeSet::from([dependency]))),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Dependency)> {
+        self.0.iter().flat_map(|(mesh, reads)| reads.iter().map(move |dependency| (mesh, dependency)))
+    }
+
+    pub fn contains(&self, mesh: &str, dependency: &Dependency) -> bool {
+        self.0.get(mesh).is_some_and(|reads| reads.contains(dependency))
+    }
+}
+
+/// Reads of one mesh while they are made.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(RefCell<BTreeSet<Dependency>>);
+
+impl Recorder {
+    pub(crate) fn note(&self, dependency: Dependency) {
+        self.0.borrow_mut().insert(dependency);
+    }
+
+    pub(crate) fn finish(self, mesh: &Arc<str>) -> Reads {
+        let mut noted = self.0.into_inner();
+        if noted.contains(&Dependency::AllDestinations) {
+            // It says all that these say.
+            noted.retain(|dependency| !matches!(dependency, Dependency::Destination(_)));
+        }
+        Reads(BTreeMap::from([(mesh.clone(), noted)]))
+    }
+}
+
+/// What a change of a mesh touches, as dependencies: whoever reads one of them must be planned anew. Changes of
+/// endpoints alone, and of policies, are not among them.
+pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
+    let mut touched = BTreeSet::new();
+    for id in &affected.destinations {
+        touched.insert(Dependency::AllDestinations);
+        touched.insert(match id {
+            DestinationId::Port(kri) => Dependency::Resource(kri.without_section()),
+            DestinationId::Tags(_) => Dependency::AllTags,
+        });
+        touched.insert(Dependency::Destination(id.clone()));
+    }
+    touched.extend(affected.services.keys().cloned().map(Dependency::Service));
+    touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
+    let versions = affected.policies.iter().flat_map(|change| change.versions());
+    if versions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {
+        touched.insert(Dependency::Routes);
+    }
+    touched
+}

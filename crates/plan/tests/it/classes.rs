@@ -1,0 +1,158 @@
+//! Which proxies share their outbounds, and what those were made from.
+
+use plan::{Applying, Calls, Class, Outgoing, ProxyTraits};
+use topology::MeshSnapshot;
+
+use crate::support::{BACKEND, PLAIN, mesh, traits, unified, web};
+
+const TRANSPARENT: &str = "transparentProxying: { redirectPortInbound: 15006 }";
+
+fn timeout(name: &str, target: &str, part: &str) -> String {
+    let entry = "{ targetRef: { kind: Mesh }, default: { connectionTimeout: 2s } }";
+    let rule = "{ default: { connectionTimeout: 2s } }";
+    let entry = if part == "to" { entry } else { rule };
+    format!(
+        "type: MeshTimeout\nmesh: default\nname: {name}\nspec:\n  targetRef: {target}\n  {part}: [{entry}]\n"
+    )
+}
+
+fn class(mesh: &MeshSnapshot, traits: &ProxyTraits) -> Class {
+    let dataplane = plan::dataplane(mesh, traits).unwrap();
+    Class::of(traits, dataplane, Calls::of(dataplane), Applying::of(mesh, dataplane))
+}
+
+/// Two proxies, `web` and `web-2`, that differ in where they listen.
+fn two(networking: &str) -> String {
+    let one = web(&format!("inbound: [{{ port: 80, tags: {{ kuma.io/service: web }} }}]\n{networking}"));
+    format!("{}---\n{}", one, one.replace("name: web", "name: web-2").replace("127.0.0.2", "127.0.0.22"))
+}
+
+#[track_caller]
+fn share(policies: &[&str], networking: &str, expected: bool) {
+    let two = two(networking);
+    let documents: Vec<&str> =
+        [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([&*two]).collect();
+    let mesh = mesh(&documents);
+    let (one, other) = (class(&mesh, &traits("web")), class(&mesh, &traits("web-2")));
+    assert_eq!(one == other, expected);
+    if expected {
+        let of = |class: &Class| plan::outgoing(&mesh, class);
+        assert_eq!(of(&one), of(&other));
+    }
+}
+
+#[test]
+fn proxies_that_call_the_same_under_the_same_policies_share_their_outbounds() {
+    let listed = "outbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }]";
+    share(&[], TRANSPARENT, true);
+    share(&[], listed, true);
+    share(&[&timeout("all", "{ kind: Mesh }", "to")], TRANSPARENT, true);
+    // What is said about one of them makes it call in another way.
+    share(&[&timeout("one", "{ kind: Dataplane, name: web }", "to")], TRANSPARENT, false);
+    // What is said about its inbounds does not.
+    share(&[&timeout("one", "{ kind: Dataplane, name: web }", "rules")], TRANSPARENT, true);
+}
+
+#[test]
+fn names_and_calls_keep_classes_apart() {
+    let mesh = mesh(&[PLAIN, BACKEND, &two(TRANSPARENT)]);
+    assert_ne!(class(&mesh, &traits("web")), class(&mesh, &unified("web-2")));
+    let no_ipv6 = ProxyTraits { ipv6: false, ..traits("web-2") };
+    assert_ne!(class(&mesh, &traits("web")), class(&mesh, &no_ipv6));
+    assert_ne!(class(&mesh, &traits("web")), class(&mesh, &traits("backend")));
+}
+
+#[test]
+fn where_the_application_answers_it_is_not_offered_anything() {
+    let clashing = "inbound: [{ address: 241.0.0.1, port: 80, tags: { kuma.io/service: web } }]";
+    let mesh = mesh(&[PLAIN, BACKEND, &web(&format!("{clashing}\n{TRANSPARENT}"))]);
+    let traits = traits("web");
+    let class = class(&mesh, &traits);
+    let own =
+        plan::own(&mesh, &traits, &Applying::of(&mesh, plan::dataplane(&mesh, &traits).unwrap())).unwrap();
+    let taken = plan::clash(&own, &plan::outgoing(&mesh, &class));
+    assert_eq!(taken, [("241.0.0.1".parse().unwrap(), 80)].into());
+    let apart = plan::outgoing(&mesh, &Class { taken, ..class });
+    let ports: Vec<u16> = apart.outbounds.iter().map(|outbound| outbound.port).collect();
+    assert_eq!(ports, [9000]);
+    assert_eq!(plan::for_proxy(&mesh, &traits).unwrap().outbounds, apart.outbounds);
+}
+
+#[track_caller]
+fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
+    let document = PLAIN.replace("Exclusive", mode);
+    let web = web(networking);
+    let documents: Vec<&str> =
+        [&*document, BACKEND].into_iter().chain(policies.iter().copied()).chain([&*web]).collect();
+    let mesh = mesh(&documents);
+    let Outgoing { reads, .. } = plan::outgoing(&mesh, &class(&mesh, &traits("web")));
+    let shown = |(mesh, read): (&std::sync::Arc<str>, &plan::Dependency)| {
+        use plan::Dependency as D;
+        assert_eq!(&**mesh, "default");
+        match read {
+            D::AllDestinations => "all destinations".to_owned(),
+            D::AllTags => "all tags".to_owned(),
+            D::Destination(topology::DestinationId::Port(kri)) => kri.to_string(),
+            D::Destination(topology::DestinationId::Tags(tags)) => format!("{tags:?}"),
+            D::Service(key) => format!("{key}"),
+            D::Resource(kri) => format!("any port of {kri}"),
+            D::Labelled(kind, labels) => format!("{} {labels:?}", kind.name()),
+            D::Routes => "routes".to_owned(),
+            D::Proxy(name) => format!("proxy {name}"),
+        }
+    };
+    assert_eq!(reads.iter().map(shown).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_plan_says_what_it_was_made_from() {
+    let port = "kri_msvc_default_east__backend_http";
+    let listed = |reference: &str| {
+        format!("outbound: [{{ port: 10001, backendRef: {{ kind: MeshService, {reference} }} }}]")
+    };
+    reads("Exclusive", &[], "", &[]);
+    reads("Exclusive", &[], TRANSPARENT, &["all destinations"]);
+    let backend = "MeshService \"backend\" in mesh \"default\"";
+    reads("Exclusive", &[], &listed("name: backend, port: 80"), &[port, backend]);
+    let absent = "MeshService \"absent\" in mesh \"default\"";
+    reads("Exclusive", &[], &listed("name: absent, port: 80"), &[absent]);
+    let labelled = "MeshService {\"team\": \"shop\"}";
+    reads("Exclusive", &[], &listed("labels: { team: shop }, port: 80"), &[port, labelled]);
+    let reachable = "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: backend, port: 80 }] } }";
+    reads("Exclusive", &[], reachable, &[port, backend]);
+    reads("Everywhere", &[], reachable, &["all tags", port, backend]);
+    reads(
+        "Exclusive",
+        &[],
+        "outbound: [{ port: 10001, tags: { kuma.io/service: old } }]",
+        &["{\"kuma.io/service\": \"old\"}"],
+    );
+
+    let route = r#"
+type: MeshHTTPRoute
+mesh: default
+name: split
+labels: { kuma.io/zone: east }
+spec:
+  to:
+    - targetRef: { kind: MeshService, name: backend, sectionName: http }
+      rules:
+        - matches: [{ path: { type: PathPrefix, value: / } }]
+          default: { backendRefs: [{ kind: MeshService, name: canary, port: 80 }] }
+"#;
+    let canary = "any port of kri_msvc_default_east__canary_";
+    reads("Exclusive", &[route], &listed("name: backend, port: 80"), &[port, backend, canary]);
+    let of_route = r#"
+type: MeshTimeout
+mesh: default
+name: of-route
+labels: { kuma.io/zone: east }
+spec: { to: [{ targetRef: { kind: MeshHTTPRoute, name: split }, default: { connectionTimeout: 2s } }] }
+"#;
+    reads(
+        "Exclusive",
+        &[route, of_route],
+        &listed("name: backend, port: 80"),
+        &[port, backend, canary, "routes"],
+    );
+}

@@ -1,0 +1,245 @@
+//! HTTP on one connection, until it ends for a reason.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::{Body, Bytes, HttpBody};
+use http::{Request, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Notify,
+};
+use tower::ServiceExt;
+
+use super::{
+    End, Limits, Peer, Server,
+    patience::{Patience, Patient},
+    refusal::{self, Grpc},
+};
+
+/// How much a client may send ahead of its reader: on one stream, and on a connection, where HTTP/2
+/// allows no less. It bounds what a connection holds in memory while its requests wait, and says nothing
+/// about how fast answers go out: that is the client's window.
+const STREAM_WINDOW: u32 = 32 << 10;
+const CONNECTION_WINDOW: u32 = 65_535;
+/// How much of an answer may wait in HTTP/2 for the socket: two discovery responses of the usual size.
+/// hyper's 400 KiB times some thousand slow readers would be gigabytes.
+const SEND_BUFFER: usize = 128 << 10;
+/// All headers of a request; a token is the largest of them.
+const HEADERS: u32 = 16 << 10;
+/// How long a client may take to answer a ping of HTTP/2. The kernel finds peers that vanished; this
+/// is for those behind something that answers for them, so it is patient with busy ones.
+const PONG: Duration = Duration::from_secs(60);
+/// How long a connection that is asked to end may take.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// The connection a request came on.
+#[derive(Debug, Clone, Default)]
+pub struct Connection(Arc<Use>);
+
+#[derive(Debug, Default)]
+struct Use {
+    open: AtomicUsize,
+    begun: AtomicBool,
+    changed: Notify,
+    patience: Patience,
+}
+
+impl Connection {
+    /// Requests whose answer is not complete yet, the one that asks included.
+    pub fn open_requests(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self) -> Open {
+        self.0.begun.store(true, Ordering::Relaxed);
+        if self.0.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.0.changed.notify_one();
+        }
+        Open(self.clone())
+    }
+
+    /// Waits until the connection has been without requests for too long.
+    async fn unused(&self, first_request: Duration, idle: Duration) -> End {
+        loop {
+            if self.open_requests() > 0 {
+                self.0.changed.notified().await;
+                continue;
+            }
+            let begun = self.0.begun.load(Ordering::Relaxed);
+            let (limit, end) = if begun { (idle, End::Idle) } else { (first_request, End::NoRequest) };
+            tokio::select! {
+                biased;
+                () = self.0.changed.notified() => {}
+                () = tokio::time::sleep(limit) => return end,
+            }
+        }
+    }
+}
+
+/// A request that is not answered completely yet.
+struct Open(Connection);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let shared = &self.0.0;
+        if shared.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            shared.changed.notify_one();
+        }
+    }
+}
+
+/// The body of an answer, which keeps its request open.
+struct Answer {
+    body: Body,
+    _open: Open,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Serves requests until the connection ends; says why it did.
+///
+/// A connection of a proxy is idle nearly always and there are thousands, so its size counts. What is
+/// built here goes into one box; in an `async fn` every value that is moved on would keep its first place too.
+pub(super) fn serve<S>(server: Arc<Server>, stream: S, peer: Peer) -> impl Future<Output = (End, String)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (limits, shutdown) = (server.limits, server.shutdown.clone());
+    let connection = Connection::default();
+    let stream = Patient::new(stream, Watched(connection.clone()), limits.header_read);
+    let used = connection.clone();
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        // Here and not in the future, which runs later: by then a deadline may have passed.
+        used.0.patience.head_complete(request.version());
+        // In a box, because a stream that is answered by now has no use for its memory.
+        Box::pin(respond(server.clone(), request, peer.clone(), used.begin()))
+    });
+    let builder = builder(&limits);
+    let http = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let mut http = Box::pin(http);
+    async move {
+        let (end, deadline) = tokio::select! {
+            // Requests that have arrived count, even if we were too busy to read them in time.
+            biased;
+            ended = http.as_mut() => return connection.verdict(ended),
+            end = connection.unused(limits.first_request, limits.idle) => (end, Some(FAREWELL)),
+            () = shutdown.begun() => (End::Shutdown, None),
+        };
+        http.as_mut().graceful_shutdown();
+        let _ended = match deadline {
+            Some(deadline) => tokio::time::timeout(deadline, http).await.unwrap_or(Ok(())),
+            None => http.await,
+        };
+        let detail = match end {
+            End::NoRequest => format!("no request came within {:?}", limits.first_request),
+            _ => String::new(),
+        };
+        (end, detail)
+    }
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // How long a head may take is Patient's business, and how long a pause may be that of `unused`.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.idle.max(PONG))
+        .keep_alive_timeout(PONG)
+        .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADERS);
+    builder
+}
+
+async fn respond(
+    server: Arc<Server>,
+    mut request: Request<Incoming>,
+    peer: Peer,
+    open: Open,
+) -> Result<Response<Body>, Infallible> {
+    let (limit, addr, connection) = (server.limits.request, peer.addr, open.0.clone());
+    let late = refusal::Late::to(&request);
+    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(connection.clone());
+    let answering = server.router.clone().oneshot(request.map(Body::new));
+    let answer = tokio::time::timeout(limit, answering).await;
+    connection.0.patience.answered();
+    let response = match answer {
+        Ok(Ok(response)) => response,
+        Err(_) => {
+            let why = format!("the request took longer than {limit:?}");
+            server.tally.rejected(Some(addr), "request_timeout", &why);
+            late.answer(Grpc::Unavailable, &why, Duration::from_secs(1))
+        }
+    };
+    Ok(response.map(|body| Body::new(Answer { body, _open: open })))
+}
+
+impl Connection {
+    fn verdict(&self, ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) -> (End, String) {
+        let Err(error) = ended else { return (End::Closed, String::new()) };
+        let mut detail = error.to_string();
+        let mut cause = error.source();
+        while let Some(deeper) = cause {
+            detail = format!("{detail}: {deeper}");
+            cause = deeper.source();
+        }
+        let pinged_in_vain = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout);
+        let end = match self.0.patience.broken() {
+            _ if self.0.patience.lost() => End::SlowHead,
+            Some(std::io::ErrorKind::TimedOut) => End::Vanished,
+            Some(_) => End::Reset,
+            None if pinged_in_vain => End::Vanished,
+            None => End::Protocol,
+        };
+        (end, detail)
+    }
+}
+
+/// The patience of a connection, for the stream below it.
+pub(super) struct Watched(Connection);
+
+impl std::ops::Deref for Watched {
+    type Target = Patience;
+
+    fn deref(&self) -> &Patience {
+        &self.0.0.patience
+    }
+}

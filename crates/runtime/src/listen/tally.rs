@@ -1,0 +1,237 @@
+//! What became of connections and requests, as metrics and as log lines.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+
+/// How often at most one reason is logged.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The client closed it in good order.
+    Closed,
+    /// This process ends.
+    Shutdown,
+    /// It was without requests for too long.
+    Idle,
+    /// No request came at all.
+    NoRequest,
+    /// As many as allowed were open already.
+    ConnectionLimit,
+    /// The client did not do its part of the TLS handshake in time.
+    HandshakeTimeout,
+    /// Too many others were before it.
+    HandshakeWait,
+    /// The client left during its TLS handshake.
+    HandshakeAbandoned,
+    /// Client and server do not agree, or a certificate is not accepted.
+    HandshakeFailed,
+    /// The head of a request took too long.
+    SlowHead,
+    /// The peer stopped answering.
+    Vanished,
+    /// The client broke the connection.
+    Reset,
+    /// What came was not HTTP.
+    Protocol,
+}
+
+/// How much an end matters.
+#[derive(Debug, PartialEq, Eq)]
+enum Weight {
+    /// Happens all the time.
+    Usual,
+    /// Something is wrong with the client or the network.
+    Odd,
+    /// The client was turned away.
+    Rejected,
+}
+
+impl End {
+    /// As metrics and logs name it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            End::Closed => "closed",
+            End::Shutdown => "shutdown",
+            End::Idle => "idle",
+            End::NoRequest => "no_request",
+            End::ConnectionLimit => "connection_limit",
+            End::HandshakeTimeout => "handshake_timeout",
+            End::HandshakeWait => "handshake_wait",
+            End::HandshakeAbandoned => "handshake_abandoned",
+            End::HandshakeFailed => "handshake_failed",
+            End::SlowHead => "slow_head",
+            End::Vanished => "vanished",
+            End::Reset => "reset",
+            End::Protocol => "protocol",
+        }
+    }
+
+    fn weight(self) -> Weight {
+        match self {
+            End::Closed | End::Shutdown | End::Idle => Weight::Usual,
+            // Browsers connect in advance, and health checks only connect.
+            End::NoRequest | End::HandshakeAbandoned | End::Vanished | End::Reset => Weight::Odd,
+            End::ConnectionLimit
+            | End::HandshakeTimeout
+            | End::HandshakeWait
+            | End::HandshakeFailed
+            | End::SlowHead
+            | End::Protocol => Weight::Rejected,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+/// Counts and logs for one server. Clones share the counts.
+#[derive(Clone, Default)]
+pub struct Tally(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    /// As logs name the server.
+    server: String,
+    open: Gauge,
+    waiting: Gauge,
+    ended: Family<Labels, Counter>,
+    rejected: Family<Labels, Counter>,
+    logged: Throttle,
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tally({})", self.0.server)
+    }
+}
+
+impl Tally {
+    /// The metrics begin with the server's name, such as `api_server`.
+    pub fn register(metrics: &Metrics, server: &str) -> Tally {
+        let counts = Counts { server: server.to_owned(), ..Counts::default() };
+        let named = |name: &str| format!("{server}_{name}");
+        metrics.register(&named("connections"), "Connections open now", counts.open.clone());
+        let help = "TLS handshakes that wait in line now";
+        metrics.register(&named("handshakes_waiting"), help, counts.waiting.clone());
+        let help = "Connections that ended, by the reason they did";
+        metrics.register(&named("connections_ended"), help, counts.ended.clone());
+        let help = "Connections, requests and streams turned away, by reason";
+        metrics.register(&named("rejected"), help, counts.rejected.clone());
+        Tally(Arc::new(counts))
+    }
+
+    /// Counts a request or stream that is turned away.
+    pub fn count(&self, reason: &'static str) {
+        self.0.rejected.get_or_create(&Labels { reason }).inc();
+    }
+
+    /// Counts a request or stream that is turned away, and says so in the log.
+    pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
+        self.count(reason);
+        if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
+            let (server, peer) = (&self.0.server, peer.map(tracing::field::display));
+            tracing::warn!(server, peer, reason, unsaid, "turned away: {detail}");
+        }
+    }
+
+    /// Connections are open until they are dropped.
+    pub(super) fn open(&self) -> Counted {
+        Counted::new(&self.0.open)
+    }
+
+    pub(super) fn handshake_waits(&self) -> Counted {
+        Counted::new(&self.0.waiting)
+    }
+
+    pub(super) fn ended(&self, peer: SocketAddr, end: End, detail: &str) {
+        let reason = end.reason();
+        self.0.ended.get_or_create(&Labels { reason }).inc();
+        match end.weight() {
+            Weight::Usual => tracing::debug!(server = self.0.server, %peer, reason, "a connection ended"),
+            Weight::Rejected => self.rejected(Some(peer), reason, detail),
+            Weight::Odd => {
+                if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
+                    let server = &self.0.server;
+                    tracing::info!(server, %peer, reason, unsaid, "a connection ended: {detail}");
+                }
+            }
+        }
+    }
+
+    pub(super) fn cannot_accept(&self, error: &io::Error) {
+        self.rejected(None, "accept_failed", &format!("cannot accept a connection: {error}"));
+    }
+}
+
+/// One more, until it is dropped.
+pub(super) struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Counted {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Lets the first line of a reason through at once, and then one in [`LOG_EVERY`].
+#[derive(Default)]
+struct Throttle(Mutex<HashMap<&'static str, Said>>);
+
+struct Said {
+    at: Instant,
+    unsaid: u64,
+}
+
+impl Throttle {
+    /// How many were held back since the last line, if there may be one now.
+    fn admit(&self, reason: &'static str, now: Instant) -> Option<u64> {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = said.get_mut(reason) else {
+            said.insert(reason, Said { at: now, unsaid: 0 });
+            return Some(0);
+        };
+        if now.duration_since(last.at) < LOG_EVERY {
+            last.unsaid += 1;
+            return None;
+        }
+        last.at = now;
+        Some(std::mem::take(&mut last.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_logged_at_once_and_then_now_and_then_with_a_count() {
+        let (throttle, start) = (Throttle::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let admitted = [0, 1, 9, 10, 11, 25].map(|second| throttle.admit("idle", after(second)));
+        assert_eq!(admitted, [Some(0), None, None, Some(2), None, Some(1)]);
+        assert_eq!(throttle.admit("reset", after(11)), Some(0), "every reason for itself");
+    }
+}

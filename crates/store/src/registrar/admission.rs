@@ -1,0 +1,209 @@
+//! Whether a write may be made and what exactly it would be: worked out on a snapshot, nothing written.
+//!
+//! Pure: the same draft on the same snapshot at the same time gives the same answer. What depends on
+//! chance, as the key of a new mesh does, is named here and made when it is stored.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use jiff::Timestamp;
+use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations};
+
+use super::{Companion, Outcome, Refusal, Registrar, deletion, labels, names, snis};
+use crate::{Committed, Error, Snapshot, Write, staging};
+
+/// A draft that may be stored, and what storing it comes to.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    /// The resource as it will be stored; its version is that of what it replaces.
+    pub resource: Arc<Resource>,
+    pub outcome: Outcome,
+    /// Deprecations and other advice for the author.
+    pub warnings: Vec<String>,
+    pub pending: Pending,
+}
+
+/// Writes that were admitted and are not made yet. They hold for the versions they were admitted on:
+/// a store that has others by then refuses them.
+#[derive(Debug, Clone, Default)]
+pub struct Pending {
+    pub(super) writes: Vec<Write>,
+    /// What is made at commit, after the writes.
+    pub(super) secrets: Vec<Unmade>,
+}
+
+/// A secret that is made when it is stored.
+#[derive(Debug, Clone)]
+pub(super) struct Unmade {
+    pub(super) key: Key,
+    pub(super) make: fn(&Key) -> Result<Draft, Error>,
+}
+
+impl Pending {
+    /// What will be written, in order, but for the secrets that are yet to be made.
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    /// Every key that will be written, secrets included.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.writes.iter().map(Write::key).chain(self.secrets.iter().map(|secret| &secret.key))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.secrets.is_empty()
+    }
+
+    /// What `snapshot` would be after these writes, and what would be different in it; secrets that are
+    /// yet to be made are missing. To admit several drafts, admit each on the preview of the one before.
+    pub fn preview(&self, snapshot: &Snapshot) -> Result<(Snapshot, Committed), Error> {
+        staging::preview(snapshot, self.writes.clone())
+    }
+}
+
+impl Registrar {
+    /// Whether a user may put this draft, by the rules of [`Registrar::put`].
+    pub fn admit(&self, draft: Draft, snapshot: &Snapshot, now: Timestamp) -> Result<Admitted, Refusal> {
+        self.check_writable(draft.kind())?;
+        check_mesh(snapshot, &draft.key)?;
+        let existing = snapshot.get(&draft.key);
+
+        let mut found = draft.validate();
+        names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
+        labels::validate(&draft, &self.setup, &mut found);
+        let mut warnings = draft.spec.warnings();
+        let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
+        warnings.extend(snis::warnings(&resource));
+        if let Some(existing) = existing {
+            labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
+        }
+        found.into_result().map_err(Refusal::Invalid)?;
+
+        let mut pending = Pending::default();
+        let (outcome, resource) = match existing {
+            Some(stored) if stored.labels == resource.labels && stored.spec == resource.spec => {
+                (Outcome::Unchanged, stored.clone())
+            }
+            Some(stored) => {
+                resource.version = stored.version;
+                pending.writes.push(Write::Update { resource: resource.clone(), expected: stored.version });
+                (Outcome::Updated, Arc::new(resource))
+            }
+            None => {
+                pending.writes.push(Write::Create(resource.clone()));
+                (Outcome::Created, Arc::new(resource))
+            }
+        };
+        self.add_companions(&resource, snapshot, now, &mut pending);
+        // A mesh that was left without its companions gets them.
+        let outcome = match outcome {
+            Outcome::Unchanged if !pending.is_empty() => Outcome::Updated,
+            outcome => outcome,
+        };
+        Ok(Admitted { resource, outcome, warnings, pending })
+    }
+
+    /// Whether a user may delete this, by the rules of [`Registrar::delete`].
+    pub fn admit_delete(&self, key: &Key, snapshot: &Snapshot) -> Result<Pending, Refusal> {
+        self.check_writable(key.kind)?;
+        check_mesh(snapshot, key)?;
+        let existing = snapshot.get(key).ok_or_else(|| Error::NotFound(key.clone()))?;
+        let mut found = Violations::default();
+        labels::validate_origin(existing.kind(), &existing.labels, &self.setup, &mut found);
+        if !self.setup.unsafe_delete {
+            deletion::validate(existing, snapshot, &mut found);
+        }
+        found.into_result().map_err(Refusal::Invalid)?;
+        let delete = Write::Delete { key: key.clone(), expected: Some(existing.version) };
+        Ok(Pending { writes: vec![delete], secrets: Vec::new() })
+    }
+
+    /// What is missing of the drafts, for the control plane itself, by the rules of [`Registrar::ensure`].
+    pub fn admit_missing(
+        &self,
+        drafts: &[Draft],
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Pending, Refusal> {
+        let mut pending = Pending::default();
+        for draft in drafts {
+            let resource = match snapshot.get(&draft.key) {
+                Some(stored) => stored.clone(),
+                None => {
+                    draft.validate().into_result().map_err(Refusal::Invalid)?;
+                    let resource = self.complete(draft.clone(), None, now);
+                    pending.writes.push(Write::Create(resource.clone()));
+                    Arc::new(resource)
+                }
+            };
+            self.add_companions(&resource, snapshot, now, &mut pending);
+        }
+        Ok(pending)
+    }
+
+    /// The draft as it will be stored: with everything the control plane adds.
+    pub(super) fn complete(&self, draft: Draft, existing: Option<&Resource>, now: Timestamp) -> Resource {
+        let labels = labels::compute(&draft, &self.setup.mode);
+        let mut resource = Resource {
+            owner: owner_of(&draft.key),
+            key: draft.key,
+            labels,
+            created: existing.map_or(now, |e| e.created),
+            modified: now,
+            version: 0,
+            spec: draft.spec,
+            status: existing.and_then(|e| e.status.clone()),
+        };
+        snis::fill(&mut resource, existing);
+        resource
+    }
+
+    /// Adds what a mesh lacks; see [`super::Companions`].
+    fn add_companions(
+        &self,
+        resource: &Resource,
+        snapshot: &Snapshot,
+        now: Timestamp,
+        pending: &mut Pending,
+    ) {
+        if !matches!(resource.spec, Spec::Mesh(_)) {
+            return;
+        }
+        let Resource { key, labels, spec, .. } = resource.clone();
+        for companion in (self.setup.companions)(&Draft { key, labels, spec }, snapshot) {
+            match companion {
+                companion if snapshot.get(companion.key()).is_some() => {}
+                Companion::Known(draft) => {
+                    pending.writes.push(Write::Create(self.complete(draft, None, now)));
+                }
+                Companion::Secret { key, make } => pending.secrets.push(Unmade { key, make }),
+            }
+        }
+    }
+}
+
+fn check_mesh(snapshot: &Snapshot, key: &Key) -> Result<(), Refusal> {
+    if key.kind.descriptor().scope == Scope::Mesh
+        && snapshot.get(&Key::global(Kind::Mesh, &key.mesh)).is_none()
+    {
+        return Err(Refusal::MeshMissing(key.mesh.to_string()));
+    }
+    Ok(())
+}
+
+/// Which kind each insight reports on.
+static REPORTED_ON: LazyLock<HashMap<Kind, Kind>> = LazyLock::new(|| {
+    let reported = |kind: &Kind| kind.descriptor().insight.map(|insight| (insight, *kind));
+    Kind::ALL.iter().filter_map(reported).collect()
+});
+
+/// A mesh owns what is in it; a resource owns the insight about it.
+fn owner_of(key: &Key) -> Option<Key> {
+    match REPORTED_ON.get(&key.kind) {
+        Some(kind) => Some(Key::new(*kind, &key.mesh, &key.name)),
+        None if key.kind.descriptor().scope == Scope::Mesh => Some(Key::global(Kind::Mesh, &key.mesh)),
+        None => None,
+    }
+}

@@ -1,0 +1,160 @@
+//! Which policies may select a Dataplane, and which Dataplanes a policy may select, without looking at all.
+//!
+//! A Dataplane is listed under its anchors: its display name, each tag and each label. A policy is listed
+//! under one anchor of its `targetRef`, the rarest, or under none when it may select every Dataplane. Both
+//! lists are candidates: `policy::Selector` decides.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use policy::{Policy, PolicyView};
+use resources::{
+    Key, Resource,
+    kinds::{
+        dataplane::Dataplane,
+        tags::ANY_VALUE,
+        target_ref::{TargetRef, TargetRefKind as K},
+    },
+    labels,
+};
+
+/// Something that a reference asks for and a Dataplane has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Anchor {
+    Name(String),
+    Tag(String, String),
+    AnyTag(String),
+    Label(String, String),
+}
+
+/// Where a policy is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reach {
+    Everyone,
+    Listed(Anchor),
+    Nothing,
+}
+
+/// Policies and Dataplanes of a mesh by what they have in common. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Selections {
+    everyone: OrdSet<Key>,
+    policies: OrdMap<Anchor, OrdSet<Key>>,
+    reach: OrdMap<Key, Reach>,
+    dataplanes: OrdMap<Anchor, OrdSet<Arc<str>>>,
+    /// Policies that refer to MeshHTTPRoutes: what they mean changes with the routes.
+    referring_to_routes: OrdSet<Key>,
+}
+
+impl Selections {
+    /// The policies that may select a Dataplane, sorted by kind and name.
+    pub fn candidates(&self, dataplane: &Resource) -> BTreeSet<&Key> {
+        let anchors = anchors_of(dataplane);
+        let listed = anchors.iter().filter_map(|anchor| self.policies.get(anchor)).flatten();
+        self.everyone.iter().chain(listed).collect()
+    }
+
+    /// The names of the Dataplanes that a policy may select; `None` for all of them.
+    pub fn dataplanes(&self, policy: &PolicyView) -> Option<Vec<&Arc<str>>> {
+        match self.reach_of(&policy.top) {
+            Reach::Everyone => None,
+            Reach::Nothing => Some(Vec::new()),
+            Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor).into_iter().flatten().collect()),
+        }
+    }
+
+    /// The policies that refer to MeshHTTPRoutes.
+    pub fn referring_to_routes(&self) -> impl Iterator<Item = &Key> {
+        self.referring_to_routes.iter()
+    }
+
+    pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
+        match self.reach.remove(key) {
+            Some(Reach::Everyone) => drop(self.everyone.remove(key)),
+            Some(Reach::Listed(anchor)) => remove(&mut self.policies, &anchor, key),
+            Some(Reach::Nothing) | None => {}
+        }
+        self.referring_to_routes.remove(key);
+        let Some(policy) = policy else { return };
+        let reach = self.reach_of(&policy.view.top);
+        match &reach {
+            Reach::Everyone => drop(self.everyone.insert(key.clone())),
+            Reach::Listed(anchor) => add(&mut self.policies, anchor, key.clone()),
+            Reach::Nothing => {}
+        }
+        self.reach.insert(key.clone(), reach);
+        if policy.view.refers_to_routes() {
+            self.referring_to_routes.insert(key.clone());
+        }
+    }
+
+    pub(crate) fn replace_dataplane(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
+        let anchors = |dataplane: Option<&Resource>| dataplane.map(anchors_of).unwrap_or_default();
+        let (before, after) = (anchors(old), anchors(new));
+        if let Some(old) = old {
+            let gone = before.difference(&after);
+            gone.for_each(|anchor| remove(&mut self.dataplanes, anchor, &old.key.name));
+        }
+        if let Some(new) = new {
+            let fresh = after.difference(&before);
+            fresh.for_each(|anchor| add(&mut self.dataplanes, anchor, new.key.name.clone()));
+        }
+    }
+
+    fn reach_of(&self, top: &TargetRef) -> Reach {
+        let label = |(name, value): (&String, &String)| Anchor::Label(name.clone(), value.clone());
+        let tag = |(name, value): (&String, &String)| match value.as_str() {
+            ANY_VALUE => Anchor::AnyTag(name.clone()),
+            _ => Anchor::Tag(name.clone(), value.clone()),
+        };
+        let service = || Some(Anchor::Tag(labels::SERVICE.to_owned(), top.name.clone()?));
+        let name = top.name.as_ref().filter(|name| !name.is_empty());
+        let anchors: Vec<Anchor> = match top.kind {
+            // Which proxies a route selects depends on the route.
+            K::Mesh | K::MeshHttpRoute => Vec::new(),
+            K::MeshSubset => top.tags.iter().flatten().map(tag).collect(),
+            K::MeshService | K::MeshServiceSubset => match service() {
+                Some(service) => vec![service],
+                None => return Reach::Nothing,
+            },
+            K::Dataplane => match (top.labels.as_ref().filter(|labels| !labels.is_empty()), name) {
+                (Some(labels), _) => labels.iter().map(label).collect(),
+                (None, Some(name)) => vec![Anchor::Name(name.clone())],
+                (None, None) => Vec::new(),
+            },
+            K::MeshGateway | K::MeshExternalService | K::MeshMultiZoneService | K::Other(_) => {
+                return Reach::Nothing;
+            }
+        };
+        let listed = |anchor: &Anchor| self.dataplanes.get(anchor).map_or(0, OrdSet::len);
+        anchors.into_iter().min_by_key(listed).map_or(Reach::Everyone, Reach::Listed)
+    }
+}
+
+fn add<T: Ord + Clone>(lists: &mut OrdMap<Anchor, OrdSet<T>>, anchor: &Anchor, item: T) {
+    lists.entry(anchor.clone()).or_default().insert(item);
+}
+
+fn remove<T: Ord + Clone>(lists: &mut OrdMap<Anchor, OrdSet<T>>, anchor: &Anchor, item: &T) {
+    if let Some(list) = lists.get_mut(anchor) {
+        list.remove(item);
+        if list.is_empty() {
+            lists.remove(anchor);
+        }
+    }
+}
+
+fn anchors_of(dataplane: &Resource) -> BTreeSet<Anchor> {
+    let mut anchors = BTreeSet::from([Anchor::Name(dataplane.display_name().to_owned())]);
+    let spec = dataplane.spec.get::<Dataplane>();
+    let inbounds = spec.into_iter().flat_map(Dataplane::inbounds).map(|inbound| &inbound.tags);
+    let gateway = spec.and_then(Dataplane::gateway).map(|gateway| &gateway.tags);
+    for (name, value) in inbounds.chain(gateway).flatten() {
+        anchors.insert(Anchor::Tag(name.clone(), value.clone()));
+        anchors.insert(Anchor::AnyTag(name.clone()));
+    }
+    for (name, value) in &dataplane.labels {
+        anchors.insert(Anchor::Label(name.clone(), value.clone()));
+    }
+    anchors
+}

@@ -1,0 +1,222 @@
+//! The services of one mesh, followed change by change.
+
+mod round;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        mesh_multi_zone_service::MeshMultiZoneService,
+    },
+};
+
+use super::{
+    PortConflict,
+    deadlines::Deadlines,
+    generate,
+    status::Observed,
+    vips::{Pool, Vips},
+};
+use crate::{
+    matching::Selector,
+    state::index::{Index, Subject},
+};
+
+type ByName = BTreeMap<Arc<str>, Arc<Resource>>;
+
+/// Says what to write so that the services of one mesh are what they should be.
+///
+/// A service is dirty from the change that concerns it until what is stored is what is wanted: asking
+/// again before the store has written gives the same writes again.
+#[derive(Debug, Clone)]
+pub struct Generator {
+    zone: Arc<str>,
+    deletion_grace_period: Duration,
+    mesh: Option<Arc<Resource>>,
+    dataplanes: ByName,
+    /// By Dataplane: what its proxy reported, as far as services take it from there.
+    observed: HashMap<Arc<str>, Observed>,
+    /// By `kuma.io/service` tag: the Dataplanes that have it.
+    claimants: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    services: ByName,
+    external: ByName,
+    multi_zone: ByName,
+    /// The MeshServices as they were last planned: those to be deleted are not among them, those to be
+    /// created are.
+    planned: ByName,
+    /// Which planned services consist of which Dataplanes.
+    dataplanes_of: Index,
+    /// Which MeshMultiZoneServices consist of which planned services.
+    services_of: Index,
+    vips: Vips,
+    deadlines: Deadlines,
+    conflicts: BTreeMap<Arc<str>, PortConflict>,
+    dirty: Dirty,
+    visits: u64,
+}
+
+/// What is to be looked at, by name.
+#[derive(Debug, Clone, Default)]
+struct Dirty {
+    services: BTreeSet<Arc<str>>,
+    external: BTreeSet<Arc<str>>,
+    multi_zone: BTreeSet<Arc<str>>,
+}
+
+impl Generator {
+    /// For a mesh of which nothing is known yet. `deletion_grace_period` is how long a service outlives
+    /// its last Dataplane.
+    pub fn new(zone: &str, deletion_grace_period: Duration) -> Generator {
+        Generator {
+            zone: zone.into(),
+            deletion_grace_period,
+            mesh: None,
+            dataplanes: ByName::new(),
+            observed: HashMap::new(),
+            claimants: BTreeMap::new(),
+            services: ByName::new(),
+            external: ByName::new(),
+            multi_zone: ByName::new(),
+            planned: ByName::new(),
+            dataplanes_of: Index::default(),
+            services_of: Index::default(),
+            vips: Vips::default(),
+            deadlines: Deadlines::default(),
+            conflicts: BTreeMap::new(),
+            dirty: Dirty::default(),
+            visits: 0,
+        }
+    }
+
+    /// One that knows nothing but which addresses were ever in use, to be fed everything again.
+    #[must_use]
+    pub fn anew(self) -> Generator {
+        let mut anew = Generator::new(&self.zone, self.deletion_grace_period);
+        anew.vips = self.vips;
+        anew.vips.release_all();
+        anew
+    }
+
+    /// How many times a service was looked at, for proving that cost follows change.
+    pub fn visits(&self) -> u64 {
+        self.visits
+    }
+
+    /// Whether [`Generator::desired`] may have something to say.
+    pub fn is_dirty(&self) -> bool {
+        let Dirty { services, external, multi_zone } = &self.dirty;
+        !(services.is_empty() && external.is_empty() && multi_zone.is_empty())
+    }
+
+    /// Takes in a resource of the mesh as it is now; `None` for one that is gone.
+    pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
+        let name = &key.name;
+        match key.kind {
+            Kind::Mesh => self.replace_mesh(resource),
+            Kind::Dataplane => self.replace_dataplane(name, resource),
+            Kind::DataplaneInsight => self.replace_insight(name, resource.as_deref()),
+            Kind::MeshService => {
+                replace(&mut self.services, name, resource);
+                self.dirty.services.insert(name.clone());
+            }
+            Kind::MeshExternalService => {
+                replace(&mut self.external, name, resource);
+                self.dirty.external.insert(name.clone());
+            }
+            Kind::MeshMultiZoneService => self.replace_multi_zone(name, resource),
+            _ => {}
+        }
+    }
+
+    fn replace_mesh(&mut self, mesh: Option<Arc<Resource>>) {
+        let matters = |mesh: &Option<Arc<Resource>>| mesh.as_deref().map(|mesh| (mode(mesh), has_mtls(mesh)));
+        if matters(&self.mesh) != matters(&mesh) {
+            let names = self.services.keys().chain(self.claimants.keys());
+            self.dirty.services.extend(names.cloned());
+        }
+        self.mesh = mesh;
+    }
+
+    fn replace_dataplane(&mut self, name: &Arc<str>, new: Option<Arc<Resource>>) {
+        let old = replace(&mut self.dataplanes, name, new.clone());
+        let unchanged = |old: &Resource, new: &Resource| old.labels == new.labels && old.spec == new.spec;
+        if old.as_deref().zip(new.as_deref()).is_some_and(|(old, new)| unchanged(old, new)) {
+            return;
+        }
+        let touched = self.dataplanes_of.replace(old.as_deref(), new.as_deref());
+        self.dirty.services.extend(touched.into_iter().filter_map(service_of));
+        let claimed = |dataplane: &Option<Arc<Resource>>| -> BTreeSet<Arc<str>> {
+            let services = dataplane.as_deref().map(generate::services_of).unwrap_or_default();
+            services.into_iter().map(Arc::from).collect()
+        };
+        for service in claimed(&old) {
+            if let Some(claimants) = self.claimants.get_mut(&service) {
+                claimants.remove(name);
+                if claimants.is_empty() {
+                    self.claimants.remove(&service);
+                }
+            }
+            self.dirty.services.insert(service);
+        }
+        for service in claimed(&new) {
+            self.claimants.entry(service.clone()).or_default().insert(name.clone());
+            self.dirty.services.insert(service);
+        }
+    }
+
+    fn replace_insight(&mut self, name: &Arc<str>, insight: Option<&Resource>) {
+        let new = insight.map(Observed::of).unwrap_or_default();
+        // Most of what is written in an insight does not concern services.
+        let old = match new == Observed::default() {
+            true => self.observed.remove(name),
+            false => self.observed.insert(name.clone(), new),
+        };
+        if old.unwrap_or_default() != new
+            && let Some(dataplane) = self.dataplanes.get(name)
+        {
+            let subjects = self.dataplanes_of.subjects_of(dataplane);
+            self.dirty.services.extend(subjects.into_iter().filter_map(service_of));
+        }
+    }
+
+    fn replace_multi_zone(&mut self, name: &Arc<str>, resource: Option<Arc<Resource>>) {
+        let subject = Subject::MultiZone(name.clone());
+        match resource.as_ref().and_then(|resource| resource.spec.get::<MeshMultiZoneService>()) {
+            Some(spec) => {
+                let planned = &self.planned;
+                self.services_of.select(&subject, Selector::of_multi_zone(spec), |name| planned.get(name));
+            }
+            None => self.services_of.forget(&subject),
+        }
+        replace(&mut self.multi_zone, name, resource);
+        self.dirty.multi_zone.insert(name.clone());
+    }
+}
+
+fn replace(all: &mut ByName, name: &Arc<str>, new: Option<Arc<Resource>>) -> Option<Arc<Resource>> {
+    match new {
+        Some(new) => all.insert(name.clone(), new),
+        None => all.remove(name),
+    }
+}
+
+fn service_of(subject: Subject) -> Option<Arc<str>> {
+    match subject {
+        Subject::Service(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn mode(mesh: &Resource) -> MeshServicesMode {
+    mesh.spec.get::<Mesh>().map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode)
+}
+
+fn has_mtls(mesh: &Resource) -> bool {
+    mesh.spec.get::<Mesh>().and_then(Mesh::enabled_backend).is_some()
+}

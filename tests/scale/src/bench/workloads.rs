@@ -1,0 +1,387 @@
+//! The workloads, W0 to W8. W6 is about zones, of which there is one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    Bench, Change, Script, Write,
+    row::{Row, Sums},
+};
+use crate::{
+    fleet::{Fleet, Marker},
+    topology,
+    wire::Kind,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize)]
+#[value(rename_all = "UPPER")]
+pub enum Workload {
+    /// Nothing happens.
+    W0,
+    /// All proxies connect at once.
+    W1,
+    /// An endpoint joins, moves, leaves; then a hundred changes in a second.
+    W2,
+    /// A policy for all proxies, and one for a single proxy.
+    W3,
+    /// A tenth of the proxies is restarted, and others are to notice nothing.
+    W4,
+    /// Permissions of one service and of all.
+    W5,
+    /// A new service appears.
+    W7,
+    /// The control plane is restarted, and nothing has changed. Needs a store that lasts.
+    W8,
+    /// A policy for all proxies is changed every second.
+    Toggle,
+}
+
+/// After so long without a response a small change has arrived, and a large one.
+const SMALL: Duration = Duration::from_millis(150);
+const LARGE: Duration = Duration::from_secs(1);
+/// How often a small change is made.
+const REPEATS: usize = 20;
+/// More than so many resources in all make a change a large one.
+const MANY: usize = 20_000;
+
+impl Bench {
+    pub async fn run(&mut self, workload: Workload) -> anyhow::Result<()> {
+        match workload {
+            Workload::W0 => self.idle().await,
+            Workload::W1 => self.cold().await,
+            Workload::W2 => self.endpoints().await,
+            Workload::W3 => self.policies().await,
+            Workload::W4 => self.rolling().await,
+            Workload::W5 => self.permissions().await,
+            Workload::W7 => self.new_service().await,
+            Workload::W8 => self.reconnect().await,
+            Workload::Toggle => self.toggle().await,
+        }
+    }
+
+    /// Connects all proxies, if they are not.
+    pub async fn connect(&mut self) -> anyhow::Result<()> {
+        if self.fleet.connected() < self.fleet.len() {
+            self.cold().await?;
+        }
+        Ok(())
+    }
+
+    async fn idle(&mut self) -> anyhow::Result<()> {
+        let before = self.begin()?;
+        let start = self.fleet.begin(None);
+        tokio::time::sleep(self.options.lasting).await;
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &self.only(&[]), start, |_| None);
+        // Processor time is told per second.
+        let mut row = sums.row(usize::try_from(self.options.lasting.as_secs())?);
+        self.finish(("W0", "nothing happens"), &mut row, before, Script::Push(0, Vec::new()))?;
+        Ok(())
+    }
+
+    async fn cold(&mut self) -> anyhow::Result<()> {
+        let before = self.begin()?;
+        self.fleet.record(0);
+        let start = self.fleet.begin(None);
+        let count = self.fleet.len();
+        self.fleet.start(0..count, true);
+        self.in_sync(start, "in sync").await;
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.synced);
+        let mut row = sums.row(1);
+        row.affected = count;
+        let resources = self.fleet.resources();
+        row.notes.push(format!("{resources} resources in all"));
+        let recorded = self.fleet.take_recording();
+        self.finish(("W1", "all connect at once"), &mut row, before, Script::Cold(recorded))?;
+        // What a workload starts later is not to be counted there.
+        self.rest_of_server().await
+    }
+
+    /// Waits until all proxies have everything, telling how many have.
+    async fn in_sync(&self, start: Instant, what: &str) -> bool {
+        let deadline = Instant::now() + self.options.patience;
+        let mut told = start;
+        loop {
+            let synced = self.fleet.synced();
+            let done = synced == self.fleet.len() && self.fleet.quiet_for() >= SMALL;
+            if done || Instant::now() > deadline {
+                return done;
+            }
+            if told.elapsed() > Duration::from_secs(5) {
+                told = Instant::now();
+                self.say(&format!("{synced} of {} {what} after {:.0?}", self.fleet.len(), start.elapsed()));
+            }
+            tokio::time::sleep(super::POLL).await;
+        }
+    }
+
+    fn quiet(&self) -> Duration {
+        let resources = self.fleet.len() * self.topology.destinations();
+        if resources > MANY { LARGE } else { SMALL }
+    }
+
+    /// Another instance of a service, which no proxy runs.
+    fn extra(&self, service: usize, generation: usize) -> (Value, String) {
+        let address = topology::address(generation, service);
+        (self.topology.instance(&format!("extra-{service}"), service, &address, None), address)
+    }
+
+    async fn endpoints(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let (service, callers) = self.topology.busy_service(0);
+        let endpoints = Marker::any(Kind::Endpoint).named(&self.topology.service_name(service));
+        let has = |address: &str| endpoints.clone().with(address.as_bytes());
+        let (joined, address) = {
+            let generation = self.next();
+            self.extra(service, generation)
+        };
+        let join = Change { write: Write::Put(joined), marker: has(&address) };
+        self.changes(("W2", "an endpoint joins"), &callers, SMALL, vec![join]).await?;
+        let mut moves = Vec::new();
+        let mut last = Value::Null;
+        for generation in self.fresh(REPEATS) {
+            let (moved, address) = self.extra(service, generation);
+            last.clone_from(&moved);
+            moves.push(Change { write: Write::Put(moved), marker: has(&address) });
+        }
+        self.changes(("W2", "an endpoint moves"), &callers, SMALL, moves).await?;
+        let gone = topology::address(self.generation, service);
+        let leave = Change { write: Write::Delete(last), marker: endpoints.without(gone.as_bytes()) };
+        self.changes(("W2", "an endpoint leaves"), &callers, SMALL, vec![leave]).await?;
+        self.burst().await
+    }
+
+    /// A hundred moves in a second, for a while; then one more, which must arrive everywhere.
+    async fn burst(&mut self) -> anyhow::Result<()> {
+        const PAUSE: Duration = Duration::from_millis(10);
+        let moving: Vec<(usize, Vec<usize>)> =
+            (0..REPEATS).map(|nth| self.topology.busy_service(nth)).collect();
+        let before = self.begin()?;
+        let started = self.fleet.begin(None);
+        let mut clock = tokio::time::interval(PAUSE);
+        let mut writes = tokio::task::JoinSet::new();
+        while started.elapsed() < self.options.lasting {
+            clock.tick().await;
+            let generation = self.next();
+            let (moved, _) = self.extra(moving[generation % moving.len()].0, generation);
+            let rest = self.rest.clone();
+            writes.spawn(async move { Write::Put(moved).send(&rest).await });
+        }
+        let count = writes.len();
+        for written in writes.join_all().await {
+            written?;
+        }
+        let rate = count as f64 / started.elapsed().as_secs_f64();
+        let callers: Vec<usize> = moving.iter().flat_map(|(_, callers)| callers).copied().collect();
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &self.only(&callers), started, |_| None);
+        let mut row = self.last_of_burst(&moving[0]).await?;
+        let burst = sums.row(count);
+        (row.changes, row.affected) = (count, moving[0].1.len());
+        (row.responses, row.bytes, row.needed) = (burst.responses, burst.bytes, burst.needed);
+        row.bystanders = burst.bystanders;
+        row.notes.push(format!("{rate:.0} changes a second; times are those of one more change after them"));
+        self.finish(("W2", "a hundred a second"), &mut row, before, Script::Push(0, Vec::new()))?;
+        for (service, _) in moving {
+            let (extra, _) = self.extra(service, 0);
+            // Not each of them has moved when there are few services.
+            let _ = Write::Delete(extra).send(&self.rest).await;
+        }
+        self.calm(SMALL).await
+    }
+
+    async fn last_of_burst(&mut self, (service, callers): &(usize, Vec<usize>)) -> anyhow::Result<Row> {
+        let generation = self.next();
+        let (moved, address) = self.extra(*service, generation);
+        let start = self.fleet.begin(Some(Marker::any(Kind::Endpoint).with(address.as_bytes())));
+        Write::Put(moved).send(&self.rest).await?;
+        let has = |fleet: &Fleet| callers.iter().all(|proxy| fleet.tally(*proxy).marked.is_some());
+        self.settle(SMALL, has).await;
+        let mut last = Sums::default();
+        last.add(&self.fleet, &self.only(callers), start, |tally| tally.marked);
+        Ok(last.row(1))
+    }
+
+    /// Changes of one policy: its timeout takes other values.
+    fn timeouts(&mut self, name: &str, target: &Value, count: usize) -> Vec<Change> {
+        let change = |generation: usize| {
+            let seconds = 1_000_000 + generation as u64;
+            Change {
+                write: Write::Put(topology::timeout(name, target, seconds)),
+                marker: Marker::any(Kind::Listener).with(&topology::timeout_marker(seconds)),
+            }
+        };
+        self.fresh(count).map(change).collect()
+    }
+
+    async fn policies(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let everyone: Vec<usize> = (0..self.fleet.len()).collect();
+        let quiet = self.quiet();
+        let proxy = self.fleet.len() / 2;
+        let target = json!({"kind": "Dataplane", "name": self.topology.proxy_name(proxy)});
+        let one = self.timeouts("bench-one", &target, REPEATS);
+        self.changes(("W3", "a policy for one proxy"), &[proxy], SMALL, one).await?;
+        Write::Delete(topology::timeout("bench-one", &target, 0)).send(&self.rest).await?;
+        self.calm(quiet).await?;
+        let count = if quiet == SMALL { 5 } else { 2 };
+        let all = self.timeouts("bench-all", &json!({"kind": "Mesh"}), count);
+        self.changes(("W3", "a policy for all"), &everyone, quiet, all).await?;
+        Write::Delete(topology::timeout("bench-all", &json!({"kind": "Mesh"}), 0)).send(&self.rest).await?;
+        self.calm(quiet).await
+    }
+
+    async fn toggle(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let target = json!({"kind": "Mesh"});
+        // The first rounds fill what is kept; growth after them is a leak.
+        for _ in 0..3 {
+            self.toggle_once(&target).await?;
+        }
+        let before = self.begin()?;
+        let start = self.fleet.begin(None);
+        let mut count = 0;
+        while start.elapsed() < self.options.lasting * 6 {
+            self.toggle_once(&target).await?;
+            count += 1;
+        }
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.last);
+        let mut row = sums.row(count);
+        (row.affected, row.p50_ms, row.p99_ms, row.max_ms) = (self.fleet.len(), 0.0, 0.0, 0.0);
+        row.memory_before = Some(before.memory);
+        row.notes.push(format!("RSS before: {:.0} MiB", before.memory as f64 / f64::from(1 << 20)));
+        self.finish(("W3", "a policy for all every second"), &mut row, before, Script::Push(0, Vec::new()))
+    }
+
+    async fn toggle_once(&mut self, target: &Value) -> anyhow::Result<()> {
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        clock.tick().await;
+        for change in self.timeouts("bench-toggle", target, 1) {
+            change.write.send(&self.rest).await?;
+        }
+        clock.tick().await;
+        Ok(())
+    }
+
+    async fn rolling(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let restarted: Vec<usize> = (0..self.fleet.len()).step_by(10).collect();
+        let (service, callers) = self.topology.busy_service(1);
+        let bystanders: Vec<usize> = callers.into_iter().filter(|proxy| proxy % 10 != 0).collect();
+        let concerned = self.only(&bystanders);
+        let pause = self.options.lasting / u32::try_from(restarted.len().max(1))?;
+        let before = self.begin()?;
+        let mut sums = Sums::default();
+        let (mut extra, mut count) = (Value::Null, 0);
+        for part in restarted.chunks(restarted.len().div_ceil(REPEATS)) {
+            for proxy in part {
+                self.fleet.stop([*proxy]).await;
+                self.fleet.start([*proxy], true);
+                tokio::time::sleep(pause).await;
+            }
+            let generation = self.next();
+            let (moved, address) = self.extra(service, generation);
+            let start = self.fleet.begin(Some(Marker::any(Kind::Endpoint).with(address.as_bytes())));
+            extra.clone_from(&moved);
+            Write::Put(moved).send(&self.rest).await?;
+            let has = |fleet: &Fleet| bystanders.iter().all(|proxy| fleet.tally(*proxy).marked.is_some());
+            self.settle(Duration::ZERO, has).await;
+            sums.add(&self.fleet, &concerned, start, |tally| tally.marked);
+            count += 1;
+        }
+        let mut row = sums.row(count);
+        (row.affected, row.bystanders) = (bystanders.len(), 0);
+        row.notes.push(format!(
+            "{} proxies restarted; times are those of an endpoint's move at the others",
+            restarted.len()
+        ));
+        self.finish(("W4", "a tenth restarts"), &mut row, before, Script::Push(0, Vec::new()))?;
+        Write::Delete(extra).send(&self.rest).await?;
+        let quiet = self.quiet();
+        self.calm(quiet).await
+    }
+
+    async fn permissions(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let proxy = self.fleet.len() / 2;
+        let service = self.topology.service_of(proxy);
+        let servers: Vec<usize> =
+            (0..self.fleet.len()).filter(|proxy| self.topology.service_of(*proxy) == service).collect();
+        let tags = json!({"kuma.io/service": self.topology.service_name(service)});
+        let one = json!({"kind": "MeshSubset", "tags": tags});
+        let flips = |name: &str, target: &Value, count: usize| {
+            let flip = |turn: usize| Change {
+                write: Write::Put(topology::permission(name, target, turn % 2 == 1)),
+                marker: Marker::any(Kind::Listener),
+            };
+            (0..count).map(flip).collect::<Vec<Change>>()
+        };
+        let changes = flips("bench-service", &one, REPEATS);
+        self.changes(("W5", "one service denies, allows"), &servers, SMALL, changes).await?;
+        let everyone: Vec<usize> = (0..self.fleet.len()).collect();
+        let changes = flips("everybody", &json!({"kind": "Mesh"}), 4);
+        let mut unaffected = everyone;
+        // The policy of the one service stays in force there, and says what it said.
+        unaffected.retain(|proxy| !servers.contains(proxy));
+        self.changes(("W5", "the whole mesh denies, allows"), &unaffected, self.quiet(), changes).await?;
+        Write::Delete(topology::permission("bench-service", &one, true)).send(&self.rest).await?;
+        self.calm(SMALL).await
+    }
+
+    /// A service without a caller until now: every proxy that calls everything gets an address for it.
+    async fn new_service(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        if self.topology.size.degree.is_some() {
+            self.say("W7 needs proxies that call every service");
+            return Ok(());
+        }
+        let everyone: Vec<usize> = (0..self.fleet.len()).collect();
+        let mut changes = Vec::new();
+        for generation in self.fresh(3) {
+            let service = format!("svc-new-{generation}");
+            let mut dataplane = self.topology.instance(&service, 0, &topology::address(generation, 0), None);
+            dataplane["networking"]["inbound"][0]["tags"]["kuma.io/service"] = service.clone().into();
+            let marker = Marker::any(Kind::Listener).with(service.as_bytes());
+            changes.push(Change { write: Write::Put(dataplane), marker });
+        }
+        self.changes(("W7", "a new service"), &everyone, self.quiet(), changes).await?;
+        Ok(())
+    }
+
+    /// Proxies that have everything find a control plane that was restarted, and tell what they have.
+    async fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        if self.options.setup.store == "memory" {
+            self.say("W8 needs a store that lasts: --store sqlite");
+            return Ok(());
+        }
+        self.fleet.record(0);
+        let start = self.fleet.begin(None);
+        tokio::task::block_in_place(|| self.control_plane.restart())?;
+        // The end of the old process gives no reason; what ends from here on must.
+        self.fleet.take_ends();
+        self.meter = crate::procfs::Meter::new(self.control_plane.pid());
+        let everyone = self.everybody();
+        let back =
+            |fleet: &Fleet| (0..fleet.len()).filter(|proxy| fleet.tally(*proxy).connected.is_some()).count();
+        let all_back = self.settle(Duration::ZERO, |fleet| back(fleet) == fleet.len()).await;
+        // Nothing tells a proxy that nothing has changed, so the server is left alone until it rests.
+        self.rest_of_server().await?;
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &everyone, start, |tally| tally.connected);
+        let mut row: Row = sums.row(1);
+        row.affected = self.fleet.len();
+        let per_proxy = row.bytes / self.fleet.len() as f64;
+        row.notes.push(format!("{per_proxy:.0} bytes sent again per proxy"));
+        if !all_back {
+            row.notes.push(format!("only {} of {} came back", back(&self.fleet), self.fleet.len()));
+        }
+        let recorded = self.fleet.take_recording();
+        let nothing = crate::procfs::Usage::default();
+        self.finish(("W8", "the control plane restarts"), &mut row, nothing, Script::Cold(recorded))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! `meshbench`: measures a control plane with thousands of simulated proxies.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use scale::{
+    bench::{Bench, Options, row::Row, workloads::Workload},
+    control_plane::Setup,
+    envoy::Variant,
+    fleet::Behaviour,
+    floor,
+    plan::{self, Cell},
+    remote, report,
+    topology::{Calls, Size},
+};
+
+#[derive(Parser)]
+#[command(name = "meshbench", about = "Measures a control plane with thousands of simulated proxies")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure cells one after another.
+    Run(Run),
+    /// Serve recorded bytes and nothing else; started by `run`.
+    #[command(hide = true)]
+    Floor { folder: PathBuf },
+    /// Run simulated proxies as standard input says; started by tests.
+    #[command(hide = true)]
+    Proxies {
+        #[arg(long)]
+        address: SocketAddr,
+        /// The certificate to trust.
+        #[arg(long)]
+        authority: PathBuf,
+        #[arg(long)]
+        cell: Size,
+    },
+}
+
+#[derive(Args)]
+struct Run {
+    /// PROXIESxSERVICES, or PROXIESxSERVICESdDEGREE; may be repeated. Without it, all that are planned.
+    #[arg(long = "cell", value_delimiter = ',')]
+    cells: Vec<Size>,
+    /// Without it, those that are planned for the cell, or W1, W2 and W3.
+    #[arg(long = "workload", value_delimiter = ',', ignore_case = true)]
+    workloads: Vec<Workload>,
+    /// The control plane's program; any that is configured as Kuma is.
+    #[arg(long, default_value = "target/release/kuma-cp")]
+    cp_bin: PathBuf,
+    /// One more variable of its environment, as NAME=VALUE; may be repeated.
+    #[arg(long = "cp-env")]
+    cp_env: Vec<String>,
+    /// Where to put what the control plane of the last cell has logged.
+    #[arg(long)]
+    cp_log: Option<PathBuf>,
+    /// memory, sqlite or postgres; without it, memory, or sqlite for what needs a store that lasts.
+    #[arg(long)]
+    store: Option<String>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, value_enum, default_value_t)]
+    variant: Variant,
+    #[arg(long, value_enum, default_value_t)]
+    calls: Calls,
+    /// The share of responses that proxies reject.
+    #[arg(long, default_value_t = 0.0)]
+    rejects: f64,
+    /// The share of proxies that read slowly.
+    #[arg(long, default_value_t = 0.0)]
+    slow: f64,
+    /// How many milliseconds those pause before each response.
+    #[arg(long, default_value_t = 1000)]
+    pause: u64,
+    /// Proxies bring their Dataplanes along instead of finding them stored.
+    #[arg(long)]
+    bring_dataplanes: bool,
+    /// How many seconds a workload goes on that goes on for a while.
+    #[arg(long, default_value_t = 5)]
+    lasting: u64,
+    /// How many seconds a change may take to arrive.
+    #[arg(long, default_value_t = 180)]
+    patience: u64,
+    /// Leave the floor out.
+    #[arg(long)]
+    no_floor: bool,
+    /// Where to write the rows as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Where to write the page of the documentation, with a plot next to it.
+    #[arg(long)]
+    page: Option<PathBuf>,
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Floor { folder } => floor::run(&folder),
+        Command::Proxies { address, authority, cell } => remote::serve(address, &authority, cell),
+        Command::Run(run) => {
+            // One thread for all proxies, so that the server has the other processor.
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let done = runtime.block_on(async {
+                tokio::select! {
+                    done = measure(&run) => done,
+                    interrupted = tokio::signal::ctrl_c() => {
+                        interrupted?;
+                        Err(anyhow::anyhow!("interrupted"))
+                    }
+                }
+            });
+            // A request that is still open must not hold up the end.
+            runtime.shutdown_background();
+            done
+        }
+    }
+}
+
+async fn measure(run: &Run) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for Cell { size, workloads } in cells(run)? {
+        let mut bench = Bench::start(size, options(run, &workloads)?).await?;
+        for workload in workloads {
+            bench.run(workload).await.with_context(|| format!("{size} {workload:?}"))?;
+        }
+        rows.extend(bench.conclude(!run.no_floor).await?);
+        // A run that is interrupted leaves what it has measured.
+        report(run, &rows)?;
+    }
+    print(&rows);
+    Ok(())
+}
+
+/// Those that were asked for, or all that are planned.
+fn cells(run: &Run) -> anyhow::Result<Vec<Cell>> {
+    let mut cells = plan::cells()?;
+    if !run.cells.is_empty() {
+        let planned = |size: &Size| cells.iter().find(|cell| cell.size == *size).cloned();
+        let usual = |size: Size| Cell { size, workloads: vec![Workload::W1, Workload::W2, Workload::W3] };
+        cells = run.cells.iter().map(|size| planned(size).unwrap_or_else(|| usual(*size))).collect();
+    }
+    if !run.workloads.is_empty() {
+        cells.iter_mut().for_each(|cell| cell.workloads.clone_from(&run.workloads));
+    }
+    Ok(cells)
+}
+
+fn report(run: &Run, rows: &[Row]) -> anyhow::Result<()> {
+    if let Some(path) = &run.json {
+        write(path, &serde_json::to_string_pretty(rows)?)?;
+    }
+    if let Some(path) = &run.page {
+        let plot = path.with_extension("svg");
+        let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        write(&plot, &report::plot::svg(rows)?)?;
+        write(path, &report::page::write(rows, &machine(), &name)?)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Which processors, and how many.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    format!("{count} processors ({})", model.map_or("unknown", |(_, model)| model.trim()))
+}
+
+fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {
+    let lasts = workloads.contains(&Workload::W8);
+    let store = run.store.clone().unwrap_or_else(|| if lasts { "sqlite" } else { "memory" }.to_owned());
+    let variable = |text: &String| {
+        let (name, value) =
+            text.split_once('=').with_context(|| format!("--cp-env {text:?} has no \"=\""))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    let environment = run.cp_env.iter().map(variable).collect::<anyhow::Result<_>>()?;
+    Ok(Options {
+        setup: Setup { program: run.cp_bin.clone(), store, environment },
+        behaviour: Behaviour {
+            variant: run.variant,
+            rejects: run.rejects,
+            slow: run.slow,
+            pause: Duration::from_millis(run.pause),
+            brings_dataplane: run.bring_dataplanes,
+        },
+        calls: run.calls,
+        seed: run.seed,
+        lasting: Duration::from_secs(run.lasting),
+        patience: Duration::from_secs(run.patience),
+        log: run.cp_log.clone(),
+    })
+}
+
+#[allow(clippy::print_stdout, reason = "the result of the command")]
+fn print(rows: &[Row]) {
+    println!("{}", report::table(rows));
+    for row in rows.iter().filter(|row| !row.notes.is_empty()) {
+        println!("{} {} {}: {}", row.cell, row.workload, row.what, row.notes.join("; "));
+    }
+}
