@@ -75,7 +75,9 @@ impl Applying {
     /// Those that say something about what the proxy calls.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
-        self.0.iter_mut().for_each(|of_kind| of_kind.retain(|policy| !policy.view.to.is_empty()));
+        let about =
+            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+        self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }
 
@@ -131,7 +133,7 @@ impl<'a> Effective<'a> {
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
         let Some(dataplane) = self.dataplane else { return Vec::new() };
         let selector = self.selector(kind);
-        let policies = self.applying.of_kind(kind).iter();
+        let policies = self.policies(kind).iter();
         let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
         policy::inbound::rules(applying.map(|policy| &policy.view))
     }
@@ -140,7 +142,7 @@ impl<'a> Effective<'a> {
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         self.snapshot.mtls.as_ref()?;
         let kind = Kind::MeshTrafficPermission;
-        let policies = self.applying.of_kind(kind).iter().map(|policy| &policy.resource);
+        let policies = self.policies(kind).iter().map(|policy| &policy.resource);
         Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))
     }
 
@@ -170,26 +172,26 @@ impl<'a> Effective<'a> {
     pub fn outbound(&self, kind: Kind) -> &ResourceRules {
         static NONE: ResourceRules = ResourceRules::NONE;
         let Some(at) = KINDS.iter().position(|known| *known == kind) else { return &NONE };
-        if !kind.descriptor().policy.is_some_and(|traits| traits.is_about(Side::Outbound)) {
-            return &NONE;
-        }
-        self.outbound[at].get_or_init(|| {
-            let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
-            let known = Known { snapshot: self.snapshot, routes: self.routes() };
-            policy::outbound::resolve(views, &known, shape(kind))
+        self.outbound[at].get_or_init(|| match kind.descriptor().policy {
+            Some(traits) if traits.is_about(Side::Outbound) => {
+                let views = self.policies(kind).iter().map(|policy| &policy.view);
+                let known = Known { snapshot: self.snapshot, routes: self.routes() };
+                policy::outbound::resolve(views, &known, traits.merge)
+            }
+            _ => ResourceRules::NONE,
         })
     }
 
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
     pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
-        let views = self.applying.of_kind(kind).iter().map(|policy| &policy.view);
-        policy::outbound::for_service(views, service, shape(kind))
+        let views = self.policies(kind).iter().map(|policy| &policy.view);
+        policy::outbound::for_service(views, service, merge_of(kind)?)
     }
 
     /// The conf of a kind for the proxy as a whole.
     pub fn proxy(&self, kind: Kind) -> Option<Arc<Merged>> {
-        let confs = self.applying.of_kind(kind).iter().filter_map(|policy| policy.view.default.clone());
-        policy::conf::merged(&confs.collect::<Vec<_>>(), shape(kind)).first().cloned()
+        let confs = self.policies(kind).iter().filter_map(|policy| policy.view.default.clone());
+        policy::conf::merged(&confs.collect::<Vec<_>>(), merge_of(kind)?).first().cloned()
     }
 
     /// A MeshHTTPRoute of the mesh, which confs may be for.
@@ -209,16 +211,16 @@ impl<'a> Effective<'a> {
     /// Knows the routes if a policy of the kind selects by one.
     fn selector(&self, kind: Kind) -> Selector<'_> {
         let by_route = |policy: &Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
-        match self.applying.of_kind(kind).iter().any(by_route) {
+        match self.policies(kind).iter().any(by_route) {
             true => self.routes().selector(),
             false => Selector::default(),
         }
     }
 }
 
-/// How the confs of a kind merge.
-fn shape(kind: Kind) -> Shape {
-    kind.descriptor().policy.map(|traits| traits.merge).unwrap_or_default()
+/// How confs of a kind merge; `None` for kinds without an effect.
+fn merge_of(kind: Kind) -> Option<Shape> {
+    kind.descriptor().policy.filter(|_| KINDS.contains(&kind)).map(|traits| traits.merge)
 }
 
 fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<Found<P::To>>, String> {

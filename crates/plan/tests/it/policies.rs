@@ -90,13 +90,14 @@ fn what_is_in_effect_follows_from_the_policies_that_apply() {
     let samples: Vec<String> = KINDS.into_iter().map(sample).collect();
     let mesh = world(&samples.iter().map(String::as_str).collect::<Vec<_>>());
     let web = mesh.dataplanes.get("web").unwrap();
-    let effective = Effective::for_class(&mesh, Applying::of(&mesh, web));
+    let applying = Applying::of(&mesh, web);
+    let effective = Effective::for_proxy(&mesh, web, applying);
     for kind in KINDS {
         assert_eq!(effective.policies(kind), Effective::of(&mesh, web).policies(kind), "{kind}");
         assert_eq!(effective.policies(kind).len(), 1, "{kind}");
         assert_eq!(effective.outbound(kind), Effective::of(&mesh, web).outbound(kind), "{kind}");
     }
-    let none = Effective::for_class(&mesh, Applying::default());
+    let none = Effective::for_proxy(&mesh, web, Applying::default());
     assert!(KINDS.into_iter().all(|kind| none.policies(kind).is_empty()));
     assert!(KINDS.into_iter().all(|kind| none.outbound(kind).rules.is_empty()));
 }
