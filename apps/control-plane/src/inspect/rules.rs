@@ -229,7 +229,7 @@ fn reference(inbound: &Inbound) -> InboundRef {
 /// The entries of `from` that decide who may call an inbound, in the order of evaluation.
 pub fn from_entries(effective: &Effective<'_>, inbound: &Inbound) -> Vec<policy::Rule> {
     let permissions = effective.permissions(inbound).unwrap_or_default();
-    let policies = effective.policies(Kind::MeshTrafficPermission).into_iter();
+    let policies = effective.policies(Kind::MeshTrafficPermission).iter();
     let saying_from: BTreeSet<Kri> = policies
         .filter(|policy| !policy.view.from.is_empty())
         .map(|policy| policy.view.kri.clone())
