@@ -12,7 +12,9 @@
 
 mod channel;
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
 
 use crate::{
     action::{self, Error, Status},
@@ -31,6 +33,13 @@ pub type Action = action::Action<DeltaResponse>;
 /// How many names a proxy may subscribe to, per type.
 pub const MAX_NAMES: usize = 100_000;
 
+/// Whether the proxy has the wanted cluster. One that refused it has another under its name, which may not discover.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Yes,
+    No,
+}
+
 /// The server's side of one delta stream.
 #[derive(Default)]
 pub struct Stream {
@@ -40,9 +49,10 @@ pub struct Stream {
     channels: [Channel; Type::ALL.len()],
     /// Clusters the proxy took on this stream and whose endpoints it has still to ask for. Those it came
     /// with do not count: what it wants for them is in its first requests, or nowhere.
-    unasked: HashSet<Arc<str>>,
-    /// Those of them that the proxy has as it should: listeners wait until it has asked.
-    awaited: HashSet<Arc<str>>,
+    /// Listeners wait for those that the proxy has as it should.
+    unasked: HashMap<Arc<str>, Awaited>,
+    /// How many of them listeners wait for.
+    awaited: usize,
     last_nonce: u64,
     closed: bool,
 }
@@ -88,8 +98,10 @@ impl Stream {
         let target = self.target.clone();
         self.channel(kind).subscribe(kind, &request, target.as_ref().map(|target| target.of(kind)));
         if kind == Type::Endpoint {
-            let names = request.resource_names_subscribe.iter().chain(&request.resource_names_unsubscribe);
-            names.for_each(|name| self.review_awaited(name));
+            request.resource_names_subscribe.iter().for_each(|name| self.asked(name));
+            if self.channels[kind as usize].wants_everything() {
+                (self.unasked, self.awaited) = (HashMap::new(), 0);
+            }
         }
         self.advance(&mut actions);
         actions
@@ -178,8 +190,8 @@ impl Stream {
             return;
         }
         for resource in sent {
-            if taken {
-                self.unasked.insert(resource.name.clone());
+            if taken && !self.channels[Type::Endpoint as usize].wants(&resource.name) {
+                self.note(&resource.name, Awaited::No);
             }
             self.review_awaited(&resource.name);
         }
@@ -187,21 +199,29 @@ impl Stream {
 
     /// Looks at a cluster about which, or about whose endpoints, something happened.
     fn review_awaited(&mut self, name: &str) {
-        let Some(unasked) = self.unasked.get(name).cloned() else { return };
-        let [clusters, endpoints, ..] = &self.channels;
+        let Some((unasked, _)) = self.unasked.get_key_value(name) else { return };
         let Some(target) = &self.target else { return };
         let (cluster, assigned) = (target.of(Type::Cluster).get(name), target.of(Type::Endpoint).get(name));
-        if cluster.is_none() || assigned.is_none() || endpoints.wants(name) {
-            self.unasked.remove(name);
-            self.awaited.remove(name);
-            if self.unasked.is_empty() {
-                (self.unasked, self.awaited) = (HashSet::new(), HashSet::new());
-            }
-        } else if clusters.version(name) == cluster.map(|cluster| cluster.version) {
-            self.awaited.insert(unasked);
-        } else {
-            // A proxy that refused the wanted cluster has another under its name, which may not discover.
-            self.awaited.remove(name);
+        let Some(cluster) = cluster.filter(|_| assigned.is_some()) else { return self.asked(name) };
+        let has_wanted = self.channels[Type::Cluster as usize].version(name) == Some(cluster.version);
+        let unasked = unasked.clone();
+        self.note(&unasked, if has_wanted { Awaited::Yes } else { Awaited::No });
+    }
+
+    fn note(&mut self, name: &Arc<str>, awaited: Awaited) {
+        let before = self.unasked.insert(name.clone(), awaited);
+        self.awaited -= usize::from(before == Some(Awaited::Yes));
+        self.awaited += usize::from(awaited == Awaited::Yes);
+    }
+
+    /// The proxy asked for the endpoints of a cluster, or has no reason to any more.
+    fn asked(&mut self, name: &str) {
+        if self.unasked.is_empty() {
+            return;
+        }
+        self.awaited -= usize::from(self.unasked.remove(name) == Some(Awaited::Yes));
+        if self.unasked.is_empty() {
+            self.unasked = HashMap::new();
         }
     }
 
@@ -268,6 +288,6 @@ impl Stream {
         let [clusters, endpoints, ..] = &mut self.channels;
         let clusters_come = clusters.is_waiting() || clusters.has_sends(target.of(Type::Cluster));
         let endpoints_come = endpoints.introduces() || endpoints.has_sends(target.of(Type::Endpoint));
-        !clusters_come && !endpoints_come && self.awaited.is_empty()
+        !clusters_come && !endpoints_come && self.awaited == 0
     }
 }

@@ -9,9 +9,11 @@
 mod answer;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+use foldhash::{HashMap, HashSet};
 
 use crate::{
     action::{Counters, Rejection, Status},
@@ -117,6 +119,10 @@ impl Channel {
         self.wildcard || self.subscribed.contains(name)
     }
 
+    pub(super) fn wants_everything(&self) -> bool {
+        self.wildcard
+    }
+
     /// The version the proxy has for certain.
     pub(super) fn version(&self, name: &str) -> Option<u128> {
         self.held.get(name).map(|held| held.0.version)
@@ -151,12 +157,8 @@ impl Channel {
         self.visits
     }
 
-    /// Takes in what the proxy subscribes to; `target` lends its names, so that they are stored once.
+    /// Takes in what the proxy subscribes to.
     pub(super) fn subscribe(&mut self, kind: Type, request: &DeltaRequest, target: Option<Resources<'_>>) {
-        let shared = |name: &str| {
-            let known = target.and_then(|target| target.get(name)).map(|resource| resource.name.clone());
-            known.unwrap_or_else(|| name.into())
-        };
         let first = !std::mem::replace(&mut self.requested, true);
         let names = &request.resource_names_subscribe;
         let everything = first && kind.empty_means_all() && names.is_empty();
@@ -171,26 +173,42 @@ impl Channel {
                 self.subscribe_to_everything(target);
                 continue;
             }
-            let name = shared(name);
-            // A name that the proxy came with is not asked for anew: it says what it has of it.
-            if !first || !self.may_have(&name) {
-                self.forget(&name);
-                if matches!(kind, Type::Cluster | Type::Endpoint) {
-                    // A request for a cluster by name, and a cluster that starts, end their waiting when
-                    // they learn that there is nothing. Listeners ignore such news.
-                    self.uncertain.insert(name.clone(), None);
-                }
-            }
-            self.subscribed.insert(name.clone());
-            self.review_in(&name, target);
+            self.subscribe_to(kind, name, first, target);
         }
         self.unsubscribe(&request.resource_names_unsubscribe, target);
+    }
+
+    /// `first` when it is in the first request; `target` lends the name, so that it is stored once.
+    fn subscribe_to(&mut self, kind: Type, name: &str, first: bool, target: Option<Resources<'_>>) {
+        let known = target.and_then(|target| target.get(name));
+        let name: Name = known.map_or_else(|| name.into(), |resource| resource.name.clone());
+        let is_new = self.subscribed.insert(name.clone()) && !self.wildcard;
+        // A name that the proxy came with is not asked for anew: it says what it has of it.
+        if !(first && self.may_have(&name)) {
+            if !is_new || self.in_flight.is_some() {
+                self.forget(&name);
+            }
+            if matches!(kind, Type::Cluster | Type::Endpoint) {
+                // A request for a cluster by name, and a cluster that starts, end their waiting when
+                // they learn that there is nothing. Listeners ignore such news.
+                self.uncertain.insert(name.clone(), None);
+            }
+        }
+        match known {
+            // Nothing is held or refused of a name that was never subscribed to.
+            Some(_) if is_new && !first && self.in_flight.is_none() && self.rejected.is_empty() => {
+                self.visits += 1;
+                self.to_send.insert(name);
+            }
+            _ => self.review_in(&name, target),
+        }
     }
 
     /// What a proxy that reconnects has of what it subscribes to.
     fn take_versions(&mut self, request: &DeltaRequest, everything: bool, target: Option<Resources<'_>>) {
         self.resumed = !request.initial_resource_versions.is_empty();
-        let names: HashSet<&str> = request.resource_names_subscribe.iter().map(String::as_str).collect();
+        let names: std::collections::HashSet<&str> =
+            request.resource_names_subscribe.iter().map(String::as_str).collect();
         let everything = everything || names.contains(WILDCARD);
         for (name, version) in &request.initial_resource_versions {
             if everything || names.contains(name.as_str()) {
@@ -317,7 +335,9 @@ impl Channel {
             flight.to_review.insert(name.clone());
             return;
         }
-        self.to_send.remove(name);
+        if !self.to_send.is_empty() {
+            self.to_send.remove(name);
+        }
         self.to_remove.remove(name);
         if self.sweep.as_ref().is_some_and(|swept| swept < name) && target.contains_key(name) {
             return;
@@ -412,8 +432,15 @@ impl Channel {
         let introduces = batch.sent.iter().any(|resource| !self.held.contains(&*resource.name));
         self.visits += batch.sent.len() as u64;
         for resource in &batch.sent {
-            self.to_send.remove(&resource.name);
-            self.again.remove(&resource.name);
+            // The batch comes from the front of the queue, mostly.
+            if self.to_send.first() == Some(&resource.name) {
+                self.to_send.pop_first();
+            } else if !self.to_send.is_empty() {
+                self.to_send.remove(&resource.name);
+            }
+            if !self.again.is_empty() {
+                self.again.remove(&resource.name);
+            }
         }
         for name in &batch.removed {
             self.to_remove.remove(name);

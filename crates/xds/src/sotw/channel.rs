@@ -4,11 +4,9 @@
 //! The set a proxy should have is worked out when the target, the subscribed names or what the proxy
 //! refuses change ([`Channel::refresh`]); acknowledgements look at versions only.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use foldhash::HashSet;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
