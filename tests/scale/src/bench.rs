@@ -68,6 +68,8 @@ impl Write {
 enum Script {
     /// Connect all proxies and send them this.
     Cold(Vec<Bytes>),
+    /// Let all proxies come back with what they have, and send them this.
+    Again(Vec<Bytes>),
     /// Send this to so many proxies.
     Push(usize, Vec<Bytes>),
 }
@@ -153,7 +155,8 @@ impl Bench {
         eprintln!("── {}: {what}", self.topology.size);
     }
 
-    pub fn next(&mut self) -> usize {
+    /// A number that no change has had.
+    fn unused(&mut self) -> usize {
         self.generation += 1;
         self.generation
     }

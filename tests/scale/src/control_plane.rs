@@ -64,9 +64,8 @@ impl ControlPlane {
         Ok(started)
     }
 
-    /// Kills it as a power cut would, and starts it again on the same files and ports.
-    pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.kill();
+    /// Starts it again after it was killed, on the same files and ports.
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.setup, self.folder.path(), self.ports)?;
         self.wait_until_ready()
     }
@@ -102,7 +101,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn kill(&mut self) {
+    /// Ends it as a power cut would.
+    pub fn kill(&mut self) {
         let group = i32::try_from(self.child.id()).map(Pid::from_raw);
         // Both fail when it has ended already, which is what is wanted.
         let _ = group.map(|group| killpg(group, Signal::SIGKILL));

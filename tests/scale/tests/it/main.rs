@@ -6,7 +6,6 @@
 
 mod cell;
 mod changes;
-mod memory;
 
 use std::alloc::System;
 
