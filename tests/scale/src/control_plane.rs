@@ -25,6 +25,8 @@ use crate::connection::{SERVER_NAME, Server};
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How many resources are written at the same time.
 const WRITERS: usize = 8;
+/// How often a resource is written that others write at the same time.
+const ATTEMPTS: usize = 20;
 
 /// Which program, and how it is configured.
 #[derive(Debug, Clone)]
@@ -203,9 +205,16 @@ impl Rest {
     /// Stores a resource under the path its type, mesh and name give.
     pub fn put(&self, resource: &Value) -> anyhow::Result<()> {
         let path = path_of(resource)?;
-        let request = self.agent.put(self.url(&path)).header("content-type", "application/json");
-        request.send(resource.to_string()).with_context(|| format!("PUT {path}: {resource}"))?;
-        Ok(())
+        let mut attempts = 1;
+        loop {
+            let request = self.agent.put(self.url(&path)).header("content-type", "application/json");
+            match request.send(resource.to_string()) {
+                Ok(_) => return Ok(()),
+                // Another writer was faster, as a proxy's own status may be.
+                Err(ureq::Error::StatusCode(409)) if attempts < ATTEMPTS => attempts += 1,
+                Err(error) => return Err(error).with_context(|| format!("PUT {path}: {resource}")),
+            }
+        }
     }
 
     pub fn delete(&self, resource: &Value) -> anyhow::Result<()> {
