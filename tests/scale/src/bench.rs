@@ -92,8 +92,8 @@ impl Bench {
     /// Starts a control plane and writes the mesh.
     pub async fn start(size: Size, options: Options) -> anyhow::Result<Bench> {
         let topology = Topology::new(size, options.calls, options.seed);
-        let setup = options.setup.clone();
-        let control_plane = tokio::task::spawn_blocking(move || ControlPlane::start(setup)).await??;
+        let mut control_plane = ControlPlane::spawn(options.setup.clone())?;
+        control_plane.ready().await?;
         let rest = control_plane.rest();
         let fleet = Fleet::new(control_plane.server()?, options.behaviour, &topology);
         let meter = Meter::new(control_plane.pid());

@@ -19,6 +19,7 @@ use scale::{
     remote, report,
     topology::{Calls, Size},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
 #[command(name = "meshbench", about = "Measures a control plane with thousands of simulated proxies")]
@@ -124,10 +125,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let done = runtime.block_on(async {
                 tokio::select! {
                     done = measure(&run) => done,
-                    interrupted = tokio::signal::ctrl_c() => {
-                        interrupted?;
-                        Err(anyhow::anyhow!("interrupted"))
-                    }
+                    interrupted = interrupted() => interrupted,
                 }
             });
             // A request that is still open must not hold up the end.
@@ -135,6 +133,17 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             done
         }
     }
+}
+
+/// Waits for a signal to end. Everything that was started is dropped then, and ends with it.
+async fn interrupted() -> anyhow::Result<()> {
+    let (mut end, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = end.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+    Err(anyhow::anyhow!("interrupted"))
 }
 
 async fn measure(run: &Run) -> anyhow::Result<()> {

@@ -364,7 +364,7 @@ impl Bench {
         let count = self.fleet.len();
         self.fleet.stop(0..count).await;
         self.fleet.record(0);
-        let start = self.restarted(|fleet| fleet.start(0..count, true))?;
+        let start = self.restarted(|fleet| fleet.start(0..count, true)).await?;
         self.in_sync(start, "in sync").await;
         let mut sums = Sums::default();
         sums.add(&self.fleet, &self.everybody(), start, |tally| tally.synced);
@@ -374,14 +374,13 @@ impl Bench {
         self.finish(("W1", "new proxies wait for a restart"), &mut row, Usage::default(), script)
     }
 
-    /// Restarts the control plane; `before` is done while it is down. Returns when it was up again.
-    fn restarted(&mut self, before: impl FnOnce(&Fleet)) -> anyhow::Result<Instant> {
+    /// Restarts the control plane; `meanwhile` is done while it is down. Returns when that was.
+    async fn restarted(&mut self, meanwhile: impl FnOnce(&Fleet)) -> anyhow::Result<Instant> {
         let start = self.fleet.begin(None);
-        tokio::task::block_in_place(|| {
-            self.control_plane.kill();
-            before(&self.fleet);
-            self.control_plane.start_again()
-        })?;
+        self.control_plane.kill();
+        meanwhile(&self.fleet);
+        self.control_plane.spawn_again()?;
+        self.control_plane.ready().await?;
         self.meter = Meter::new(self.control_plane.pid());
         // The end of the old process gives no reason; what ends from here on must.
         self.fleet.take_ends();
@@ -390,7 +389,7 @@ impl Bench {
 
     async fn reconnect(&mut self) -> anyhow::Result<()> {
         self.fleet.record(0);
-        let start = self.restarted(|_| ())?;
+        let start = self.restarted(|_| ()).await?;
         let back =
             |fleet: &Fleet| (0..fleet.len()).filter(|proxy| fleet.tally(*proxy).connected.is_some()).count();
         self.settle(Duration::ZERO, |fleet| back(fleet) == fleet.len()).await;

@@ -6,6 +6,7 @@
 
 mod cell;
 mod changes;
+mod command;
 
 use std::alloc::System;
 
