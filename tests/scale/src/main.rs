@@ -32,6 +32,8 @@ struct Cli {
 enum Command {
     /// Measure cells one after another.
     Run(Run),
+    /// Write the page of the documentation from the JSON of a run.
+    Page { json: PathBuf, page: PathBuf },
     /// Serve recorded bytes and nothing else; started by `run`.
     #[command(hide = true)]
     Floor { folder: PathBuf },
@@ -117,6 +119,11 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Floor { folder } => floor::run(&folder),
+        Command::Page { json, page } => {
+            let text =
+                std::fs::read_to_string(&json).with_context(|| format!("reading {}", json.display()))?;
+            write_page(&page, &serde_json::from_str::<Vec<Row>>(&text)?)
+        }
         Command::Proxies { address, authority, cell } => remote::serve(address, &authority, cell),
         Command::Run(run) => {
             // One thread for all proxies, so that the server has the other processor.
@@ -179,13 +186,15 @@ fn report(run: &Run, rows: &[Row]) -> anyhow::Result<()> {
     if let Some(path) = &run.json {
         write(path, &serde_json::to_string_pretty(rows)?)?;
     }
-    if let Some(path) = &run.page {
-        let plot = path.with_extension("svg");
-        let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        write(&plot, &report::plot::svg(rows)?)?;
-        write(path, &report::page::write(rows, &machine(), &name)?)?;
-    }
-    Ok(())
+    run.page.as_ref().map_or(Ok(()), |page| write_page(page, rows))
+}
+
+/// Writes the page, and the plot next to it.
+fn write_page(page: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let plot = page.with_extension("svg");
+    let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    write(&plot, &report::plot::svg(rows)?)?;
+    write(page, &report::page::write(rows, &machine(), &name)?)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

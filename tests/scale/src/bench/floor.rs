@@ -34,7 +34,8 @@ pub(super) async fn run(
     if options.behaviour.variant == Variant::World {
         return Ok(());
     }
-    let process = Process::start()?;
+    let program = std::env::current_exe().context("looking for the program of the floor")?;
+    let process = Process::start(&program)?;
     let behaviour = Behaviour { variant: options.behaviour.variant, ..Behaviour::default() };
     let mut run = Run {
         meter: Meter::new(process.pid()),

@@ -7,6 +7,7 @@
 mod cell;
 mod changes;
 mod command;
+mod floor;
 
 use std::alloc::System;
 
