@@ -103,7 +103,9 @@ fn sent(rows: &Rows<'_>) -> Vec<Goal> {
     let bystanders = rows.most(|row| row.bystanders as f64);
     let needed = rows.most(|row| row.times_needed().unwrap_or(0.0));
     let silent = rows.most(|row| row.silent_ends as f64);
+    let missed = rows.most(|row| row.missed as f64);
     vec![
+        Goal::new("every proxy gets everything in time", "missed", 0.0, missed),
         Goal::new("nothing is sent to unaffected proxies", "proxies", 0.0, bystanders),
         Goal::new("bytes sent, of those that would have done", "times", TIMES_NEEDED, needed),
         Goal::new("reconnecting after a restart, sent again per proxy", "bytes", 1024.0, again),
@@ -142,6 +144,6 @@ mod tests {
         assert_eq!(goals[0].measured, Some((3.0, 2.0)));
         assert_eq!(goals[0].verdict(), "**does not hold**: 1.5 times the limit");
         assert_eq!(goals[1].verdict(), "not measured");
-        assert_eq!(goals.iter().filter(|goal| goal.holds() == Some(true)).count(), 4, "{goals:?}");
+        assert_eq!(goals.iter().filter(|goal| goal.holds() == Some(true)).count(), 5, "{goals:?}");
     }
 }
