@@ -138,8 +138,12 @@ impl Bench {
 
     /// Waits until the server has nothing left to do, or is never done.
     async fn rest_of_server(&mut self) -> anyhow::Result<()> {
-        let mut before = self.meter.read()?;
-        for _ in 0..20 {
+        self.rest_within(Duration::from_secs(10)).await
+    }
+
+    async fn rest_within(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let (start, mut before) = (Instant::now(), self.meter.read()?);
+        while start.elapsed() < limit {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let now = self.meter.read()?;
             if now.cpu - before.cpu < Duration::from_millis(5) {

@@ -201,12 +201,15 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Which processors, and how many.
+/// Which processors, how many, and how busy they were, whatever with.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown", |(_, model)| model.trim());
     let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!("{count} processors ({})", model.map_or("unknown", |(_, model)| model.trim()))
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').nth(2).unwrap_or("unknown").to_owned();
+    format!("{count} processors ({model}); load average of the last 15 minutes of the run: {load}")
 }
 
 fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {

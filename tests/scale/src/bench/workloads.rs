@@ -394,7 +394,7 @@ impl Bench {
             |fleet: &Fleet| (0..fleet.len()).filter(|proxy| fleet.tally(*proxy).connected.is_some()).count();
         self.settle(Duration::ZERO, |fleet| back(fleet) == fleet.len()).await;
         // Nothing tells a proxy that nothing has changed, so the server is left alone until it rests.
-        self.rest_of_server().await?;
+        self.rest_within(Duration::from_secs(60)).await?;
         let mut sums = Sums::default();
         sums.add(&self.fleet, &self.everybody(), start, |tally| tally.connected);
         let mut row: Row = sums.row(1);
