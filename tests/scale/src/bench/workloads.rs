@@ -378,12 +378,13 @@ impl Bench {
     async fn restarted(&mut self, meanwhile: impl FnOnce(&Fleet)) -> anyhow::Result<Instant> {
         let start = self.fleet.begin(None);
         self.control_plane.kill();
+        // The end of a process gives no reason; once all proxies have noticed it, every end must.
+        self.settle(Duration::ZERO, |fleet| fleet.connected() == 0).await;
+        self.fleet.take_ends();
         meanwhile(&self.fleet);
         self.control_plane.spawn_again()?;
         self.control_plane.ready().await?;
         self.meter = Meter::new(self.control_plane.pid());
-        // The end of the old process gives no reason; what ends from here on must.
-        self.fleet.take_ends();
         Ok(start)
     }
 
