@@ -39,6 +39,7 @@ fn one_endpoint_is_encoded_once_and_sent_to_its_callers_only() {
         assert!(bytes * 100 <= needed * 105, "proxy {proxy}: {bytes} bytes for {needed}");
         assert_eq!(all.proxies[proxy].responses, expected + 1, "proxy {proxy}, with the barrier");
     }
+    assert_eq!((all.silent_ends, all.ends.len()), (0, 0), "{:?}", all.ends);
 }
 
 #[test]
@@ -62,6 +63,7 @@ fn a_policy_for_one_proxy_wakes_that_one() {
     for proxy in others {
         assert_eq!(all.proxies[proxy].responses, 1, "proxy {proxy}: the barrier");
     }
+    assert_eq!(all.silent_ends, 0, "{:?}", all.ends);
 }
 
 #[test]
@@ -80,4 +82,5 @@ fn a_proxy_that_tells_what_it_has_is_sent_next_to_nothing_again() {
         let more = again.proxies[proxy].bytes.saturating_sub(barrier.proxies[proxy].bytes);
         assert!(more <= 1024, "proxy {proxy} was sent {more} bytes again");
     }
+    assert_eq!(again.silent_ends, 0, "{:?}", again.ends);
 }

@@ -8,6 +8,7 @@ mod cell;
 mod changes;
 mod command;
 mod floor;
+mod memory;
 
 use std::alloc::System;
 
