@@ -68,6 +68,8 @@ impl Write {
 enum Script {
     /// Connect all proxies and send them this.
     Cold(Vec<Bytes>),
+    /// Let all proxies come back with what they have, and send them this.
+    Again(Vec<Bytes>),
     /// Send this to so many proxies.
     Push(usize, Vec<Bytes>),
 }
@@ -90,8 +92,8 @@ impl Bench {
     /// Starts a control plane and writes the mesh.
     pub async fn start(size: Size, options: Options) -> anyhow::Result<Bench> {
         let topology = Topology::new(size, options.calls, options.seed);
-        let setup = options.setup.clone();
-        let control_plane = tokio::task::spawn_blocking(move || ControlPlane::start(setup)).await??;
+        let mut control_plane = ControlPlane::spawn(options.setup.clone())?;
+        control_plane.ready().await?;
         let rest = control_plane.rest();
         let fleet = Fleet::new(control_plane.server()?, options.behaviour, &topology);
         let meter = Meter::new(control_plane.pid());
@@ -136,8 +138,12 @@ impl Bench {
 
     /// Waits until the server has nothing left to do, or is never done.
     async fn rest_of_server(&mut self) -> anyhow::Result<()> {
-        let mut before = self.meter.read()?;
-        for _ in 0..20 {
+        self.rest_within(Duration::from_secs(10)).await
+    }
+
+    async fn rest_within(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let (start, mut before) = (Instant::now(), self.meter.read()?);
+        while start.elapsed() < limit {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let now = self.meter.read()?;
             if now.cpu - before.cpu < Duration::from_millis(5) {
@@ -153,7 +159,8 @@ impl Bench {
         eprintln!("── {}: {what}", self.topology.size);
     }
 
-    pub fn next(&mut self) -> usize {
+    /// A number that no change has had.
+    fn unused(&mut self) -> usize {
         self.generation += 1;
         self.generation
     }

@@ -25,6 +25,8 @@ use crate::connection::{SERVER_NAME, Server};
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How many resources are written at the same time.
 const WRITERS: usize = 8;
+/// How often a resource is written that others write at the same time.
+const ATTEMPTS: usize = 20;
 
 /// Which program, and how it is configured.
 #[derive(Debug, Clone)]
@@ -53,22 +55,35 @@ struct Ports {
 }
 
 impl ControlPlane {
-    pub fn start(setup: Setup) -> anyhow::Result<ControlPlane> {
+    /// Starts one; it belongs to the caller at once, so that it is killed however the wait for it ends.
+    pub fn spawn(setup: Setup) -> anyhow::Result<ControlPlane> {
         let folder = tempfile::tempdir().context("making a folder for the control plane")?;
         write_certificate(folder.path())?;
         let [http, https, diagnostics, proxies] = free_ports()?;
         let ports = Ports { http, https, diagnostics, proxies };
         let child = spawn(&setup, folder.path(), ports)?;
-        let mut started = ControlPlane { setup, folder, ports, child };
-        started.wait_until_ready()?;
-        Ok(started)
+        Ok(ControlPlane { setup, folder, ports, child })
     }
 
-    /// Kills it as a power cut would, and starts it again on the same files and ports.
-    pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.kill();
+    /// Starts it again after it was killed, on the same files and ports.
+    pub fn spawn_again(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.setup, self.folder.path(), self.ports)?;
-        self.wait_until_ready()
+        Ok(())
+    }
+
+    /// Waits until it answers.
+    pub async fn ready(&mut self) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}", self.ports.diagnostics);
+        let diagnostics = Rest::with_timeout(url, Duration::from_secs(1));
+        let deadline = Instant::now() + DEADLINE;
+        while diagnostics.get("/ready").is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status} while starting:\n{}", self.setup.program.display(), self.log());
+            }
+            ensure!(Instant::now() < deadline, "the control plane is not ready:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     pub fn pid(&self) -> u32 {
@@ -89,20 +104,8 @@ impl ControlPlane {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let diagnostics = Rest::new(format!("http://127.0.0.1:{}", self.ports.diagnostics));
-        let deadline = Instant::now() + DEADLINE;
-        while diagnostics.get("/ready").is_err() {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended with {status} while starting:\n{}", self.setup.program.display(), self.log());
-            }
-            ensure!(Instant::now() < deadline, "the control plane is not ready:\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-
-    fn kill(&mut self) {
+    /// Ends it as a power cut would.
+    pub fn kill(&mut self) {
         let group = i32::try_from(self.child.id()).map(Pid::from_raw);
         // Both fail when it has ended already, which is what is wanted.
         let _ = group.map(|group| killpg(group, Signal::SIGKILL));
@@ -189,8 +192,12 @@ pub struct Rest {
 
 impl Rest {
     pub fn new(base: String) -> Rest {
+        Rest::with_timeout(base, DEADLINE)
+    }
+
+    fn with_timeout(base: String, timeout: Duration) -> Rest {
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(DEADLINE))
+            .timeout_global(Some(timeout))
             .max_idle_connections_per_host(WRITERS);
         Rest { agent: config.build().into(), base }
     }
@@ -203,9 +210,16 @@ impl Rest {
     /// Stores a resource under the path its type, mesh and name give.
     pub fn put(&self, resource: &Value) -> anyhow::Result<()> {
         let path = path_of(resource)?;
-        let request = self.agent.put(self.url(&path)).header("content-type", "application/json");
-        request.send(resource.to_string()).with_context(|| format!("PUT {path}: {resource}"))?;
-        Ok(())
+        let mut attempts = 1;
+        loop {
+            let request = self.agent.put(self.url(&path)).header("content-type", "application/json");
+            match request.send(resource.to_string()) {
+                Ok(_) => return Ok(()),
+                // Another writer was faster, as a proxy's own status may be.
+                Err(ureq::Error::StatusCode(409)) if attempts < ATTEMPTS => attempts += 1,
+                Err(error) => return Err(error).with_context(|| format!("PUT {path}: {resource}")),
+            }
+        }
     }
 
     pub fn delete(&self, resource: &Value) -> anyhow::Result<()> {

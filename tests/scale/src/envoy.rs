@@ -364,3 +364,6 @@ fn parse_world(raw: &Bytes) -> anyhow::Result<Update> {
     let version = Bytes::copy_from_slice(&response.version);
     Ok(Update { kind, nonce, version, items, overhead })
 }
+
+#[cfg(test)]
+mod tests;

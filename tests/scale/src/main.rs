@@ -19,6 +19,7 @@ use scale::{
     remote, report,
     topology::{Calls, Size},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
 #[command(name = "meshbench", about = "Measures a control plane with thousands of simulated proxies")]
@@ -31,6 +32,8 @@ struct Cli {
 enum Command {
     /// Measure cells one after another.
     Run(Run),
+    /// Write the page of the documentation from the JSON of a run.
+    Page { json: PathBuf, page: PathBuf },
     /// Serve recorded bytes and nothing else; started by `run`.
     #[command(hide = true)]
     Floor { folder: PathBuf },
@@ -116,6 +119,11 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Floor { folder } => floor::run(&folder),
+        Command::Page { json, page } => {
+            let text =
+                std::fs::read_to_string(&json).with_context(|| format!("reading {}", json.display()))?;
+            write_page(&page, &serde_json::from_str::<Vec<Row>>(&text)?)
+        }
         Command::Proxies { address, authority, cell } => remote::serve(address, &authority, cell),
         Command::Run(run) => {
             // One thread for all proxies, so that the server has the other processor.
@@ -124,10 +132,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let done = runtime.block_on(async {
                 tokio::select! {
                     done = measure(&run) => done,
-                    interrupted = tokio::signal::ctrl_c() => {
-                        interrupted?;
-                        Err(anyhow::anyhow!("interrupted"))
-                    }
+                    interrupted = interrupted() => interrupted,
                 }
             });
             // A request that is still open must not hold up the end.
@@ -135,6 +140,17 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             done
         }
     }
+}
+
+/// Waits for a signal to end. Everything that was started is dropped then, and ends with it.
+async fn interrupted() -> anyhow::Result<()> {
+    let (mut end, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = end.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+    Err(anyhow::anyhow!("interrupted"))
 }
 
 async fn measure(run: &Run) -> anyhow::Result<()> {
@@ -170,25 +186,30 @@ fn report(run: &Run, rows: &[Row]) -> anyhow::Result<()> {
     if let Some(path) = &run.json {
         write(path, &serde_json::to_string_pretty(rows)?)?;
     }
-    if let Some(path) = &run.page {
-        let plot = path.with_extension("svg");
-        let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        write(&plot, &report::plot::svg(rows)?)?;
-        write(path, &report::page::write(rows, &machine(), &name)?)?;
-    }
-    Ok(())
+    run.page.as_ref().map_or(Ok(()), |page| write_page(page, rows))
+}
+
+/// Writes the page, and the plot next to it.
+fn write_page(page: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let plot = page.with_extension("svg");
+    let name = plot.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    write(&plot, &report::plot::svg(rows)?)?;
+    write(page, &report::page::write(rows, &machine(), &name)?)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Which processors, and how many.
+/// Which processors, how many, and how busy they were, whatever with.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown", |(_, model)| model.trim());
     let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!("{count} processors ({})", model.map_or("unknown", |(_, model)| model.trim()))
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').nth(2).unwrap_or("unknown").to_owned();
+    format!("{count} processors ({model}); load average of the last 15 minutes of the run: {load}")
 }
 
 fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {

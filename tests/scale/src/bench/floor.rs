@@ -34,7 +34,8 @@ pub(super) async fn run(
     if options.behaviour.variant == Variant::World {
         return Ok(());
     }
-    let process = Process::start()?;
+    let program = std::env::current_exe().context("looking for the program of the floor")?;
+    let process = Process::start(&program)?;
     let behaviour = Behaviour { variant: options.behaviour.variant, ..Behaviour::default() };
     let mut run = Run {
         meter: Meter::new(process.pid()),
@@ -45,7 +46,8 @@ pub(super) async fn run(
     for (index, script) in scripts {
         let row = &mut rows[index];
         let floor = match script {
-            Script::Cold(responses) => Some(run.cold(&responses).await?),
+            Script::Cold(responses) => Some(run.connect(&responses, true).await?),
+            Script::Again(responses) => Some(run.connect(&responses, false).await?),
             Script::Push(_, responses) if responses.is_empty() => None,
             Script::Push(streams, responses) => Some(run.push(streams, &responses, row.changes).await?),
         };
@@ -55,15 +57,17 @@ pub(super) async fn run(
 }
 
 impl Run {
-    async fn cold(&mut self, responses: &[Bytes]) -> anyhow::Result<Floor> {
+    /// All proxies connect at once; `fresh` ones have nothing.
+    async fn connect(&mut self, responses: &[Bytes], fresh: bool) -> anyhow::Result<Floor> {
         let everyone: Vec<usize> = (0..self.fleet.len()).collect();
         self.fleet.stop(everyone.clone()).await;
         self.process.cold(responses)?;
         let before = self.meter.read()?;
         let start = self.fleet.begin(None);
-        self.fleet.start(everyone.iter().copied(), true);
+        self.fleet.start(everyone.iter().copied(), fresh);
         let count = responses.len() as u64;
-        self.settle(|fleet| everyone.iter().all(|proxy| fleet.tally(*proxy).responses >= count)).await;
+        let has = |tally: Tally| tally.connected.is_some() && tally.responses >= count;
+        self.settle(|fleet| everyone.iter().all(|proxy| has(fleet.tally(*proxy)))).await;
         self.row(&vec![true; self.fleet.len()], start, before.cpu, 1)
     }
 

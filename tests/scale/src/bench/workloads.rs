@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     fleet::{Fleet, Marker},
+    procfs::{Meter, Usage},
     topology,
     wire::Kind,
 };
@@ -55,7 +56,7 @@ impl Bench {
             Workload::W4 => self.rolling().await,
             Workload::W5 => self.permissions().await,
             Workload::W7 => self.new_service().await,
-            Workload::W8 => self.reconnect().await,
+            Workload::W8 => self.restart().await,
             Workload::Toggle => self.toggle().await,
         }
     }
@@ -134,7 +135,7 @@ impl Bench {
         let endpoints = Marker::any(Kind::Endpoint).named(&self.topology.service_name(service));
         let has = |address: &str| endpoints.clone().with(address.as_bytes());
         let (joined, address) = {
-            let generation = self.next();
+            let generation = self.unused();
             self.extra(service, generation)
         };
         let join = Change { write: Write::Put(joined), marker: has(&address) };
@@ -164,7 +165,7 @@ impl Bench {
         let mut writes = tokio::task::JoinSet::new();
         while started.elapsed() < self.options.lasting {
             clock.tick().await;
-            let generation = self.next();
+            let generation = self.unused();
             let (moved, _) = self.extra(moving[generation % moving.len()].0, generation);
             let rest = self.rest.clone();
             writes.spawn(async move { Write::Put(moved).send(&rest).await });
@@ -193,7 +194,7 @@ impl Bench {
     }
 
     async fn last_of_burst(&mut self, (service, callers): &(usize, Vec<usize>)) -> anyhow::Result<Row> {
-        let generation = self.next();
+        let generation = self.unused();
         let (moved, address) = self.extra(*service, generation);
         let start = self.fleet.begin(Some(Marker::any(Kind::Endpoint).with(address.as_bytes())));
         Write::Put(moved).send(&self.rest).await?;
@@ -282,7 +283,7 @@ impl Bench {
                 self.fleet.start([*proxy], true);
                 tokio::time::sleep(pause).await;
             }
-            let generation = self.next();
+            let generation = self.unused();
             let (moved, address) = self.extra(service, generation);
             let start = self.fleet.begin(Some(Marker::any(Kind::Endpoint).with(address.as_bytes())));
             extra.clone_from(&moved);
@@ -351,37 +352,57 @@ impl Bench {
         Ok(())
     }
 
-    /// Proxies that have everything find a control plane that was restarted, and tell what they have.
-    async fn reconnect(&mut self) -> anyhow::Result<()> {
+    /// The control plane is restarted while all proxies wait: first they have everything and say so,
+    /// then they have nothing.
+    async fn restart(&mut self) -> anyhow::Result<()> {
         self.connect().await?;
         if self.options.setup.store == "memory" {
             self.say("W8 needs a store that lasts: --store sqlite");
             return Ok(());
         }
+        self.reconnect().await?;
+        let count = self.fleet.len();
+        self.fleet.stop(0..count).await;
         self.fleet.record(0);
+        let start = self.restarted(|fleet| fleet.start(0..count, true)).await?;
+        self.in_sync(start, "in sync").await;
+        let mut sums = Sums::default();
+        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.synced);
+        let mut row = sums.row(1);
+        row.affected = count;
+        let script = Script::Cold(self.fleet.take_recording());
+        self.finish(("W1", "new proxies wait for a restart"), &mut row, Usage::default(), script)
+    }
+
+    /// Restarts the control plane; `meanwhile` is done while it is down. Returns when that was.
+    async fn restarted(&mut self, meanwhile: impl FnOnce(&Fleet)) -> anyhow::Result<Instant> {
         let start = self.fleet.begin(None);
-        tokio::task::block_in_place(|| self.control_plane.restart())?;
-        // The end of the old process gives no reason; what ends from here on must.
+        self.control_plane.kill();
+        // The end of a process gives no reason; once all proxies have noticed it, every end must.
+        self.settle(Duration::ZERO, |fleet| fleet.connected() == 0).await;
         self.fleet.take_ends();
-        self.meter = crate::procfs::Meter::new(self.control_plane.pid());
-        let everyone = self.everybody();
+        meanwhile(&self.fleet);
+        self.control_plane.spawn_again()?;
+        self.control_plane.ready().await?;
+        self.meter = Meter::new(self.control_plane.pid());
+        Ok(start)
+    }
+
+    async fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.fleet.record(0);
+        let start = self.restarted(|_| ()).await?;
         let back =
             |fleet: &Fleet| (0..fleet.len()).filter(|proxy| fleet.tally(*proxy).connected.is_some()).count();
-        let all_back = self.settle(Duration::ZERO, |fleet| back(fleet) == fleet.len()).await;
+        self.settle(Duration::ZERO, |fleet| back(fleet) == fleet.len()).await;
         // Nothing tells a proxy that nothing has changed, so the server is left alone until it rests.
-        self.rest_of_server().await?;
+        self.rest_within(Duration::from_secs(60)).await?;
         let mut sums = Sums::default();
-        sums.add(&self.fleet, &everyone, start, |tally| tally.connected);
+        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.connected);
         let mut row: Row = sums.row(1);
         row.affected = self.fleet.len();
         let per_proxy = row.bytes / self.fleet.len() as f64;
-        row.notes.push(format!("{per_proxy:.0} bytes sent again per proxy"));
-        if !all_back {
-            row.notes.push(format!("only {} of {} came back", back(&self.fleet), self.fleet.len()));
-        }
-        let recorded = self.fleet.take_recording();
-        let nothing = crate::procfs::Usage::default();
-        self.finish(("W8", "the control plane restarts"), &mut row, nothing, Script::Cold(recorded))?;
-        Ok(())
+        row.notes.push(format!("{per_proxy:.0} bytes sent again per proxy; times are those until connected"));
+        let script = Script::Again(self.fleet.take_recording());
+        self.finish(("W8", "the control plane restarts"), &mut row, Usage::default(), script)
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
@@ -25,11 +26,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this same program once more.
-    pub fn start() -> anyhow::Result<Process> {
+    /// Starts it; `program` is `meshbench`.
+    pub fn start(program: &Path) -> anyhow::Result<Process> {
         let folder = tempfile::tempdir().context("making a folder for the floor")?;
         write_certificate(folder.path())?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(program)
             .arg("floor")
             .arg(folder.path())
             .stdin(Stdio::piped())

@@ -42,88 +42,93 @@ impl Goal {
 
 /// All goals, in the order in which they matter.
 pub fn goals(rows: &[Row]) -> Vec<Goal> {
-    let find = |cell: &str, workload: &str, what: &str| {
-        rows.iter().find(|row| row.cell == cell && row.workload == workload && row.what.starts_with(what))
+    let rows = Rows(rows);
+    let mut goals = against_the_floor(&rows);
+    goals.extend(flat(&rows));
+    goals.extend(sent(&rows));
+    goals.extend(memory(&rows));
+    goals
+}
+
+struct Rows<'r>(&'r [Row]);
+
+impl Rows<'_> {
+    /// The first row whose name begins so.
+    fn find(&self, cell: &str, workload: &str, what: &str) -> Option<&Row> {
+        let wanted = |row: &&Row| row.cell == cell && row.workload == workload && row.what.starts_with(what);
+        self.0.iter().find(wanted)
+    }
+
+    fn most(&self, value: impl Fn(&Row) -> f64) -> Option<f64> {
+        self.0.iter().map(value).reduce(f64::max)
+    }
+
+    fn peak(&self, cell: &str, workload: &str) -> Option<f64> {
+        Some(self.find(cell, workload, "")?.peak as f64 / MIB)
+    }
+}
+
+fn against_the_floor(rows: &Rows<'_>) -> Vec<Goal> {
+    let goal = |text: &str, workload: &str, what: &str| {
+        let measured = rows.find(plan::LARGE, workload, what).and_then(Row::times_floor);
+        Goal::new(&format!("{text}, 1,000 × 1,000: CPU"), "× floor", TIMES_FLOOR, measured)
     };
-    let floor =
-        |cell: &str, workload: &str, what: &str| find(cell, workload, what).and_then(Row::times_floor);
-    let peak = |cell: &str, workload: &str| find(cell, workload, "").map(|row| row.peak as f64 / MIB);
-    let apart = |workload: &str, what: &str| {
-        let few = find(plan::FEW_SERVICES, workload, what)?.cpu_ms;
-        let many = find(plan::MANY_SERVICES, workload, what)?.cpu_ms;
-        (few > 0.0 && many > 0.0).then(|| (many / few).max(few / many))
-    };
-    let reconnecting = find(plan::RECONNECTING, "W8", "");
-    let toggled = find(plan::SMALL, "W3", "a policy for all every second");
-    let most = |value: fn(&Row) -> f64| rows.iter().map(value).reduce(f64::max);
-    let large = plan::LARGE;
+    let idle = rows.find(plan::SMALL, "W0", "").map(|row| row.cpu_ms);
     vec![
-        Goal::new("cold start of 1,000 × 1,000: CPU", "× floor", TIMES_FLOOR, floor(large, "W1", "")),
-        Goal::new("cold start of 1,000 × 1,000: memory", "MiB", 400.0, peak(large, "W1")),
+        goal("cold start", "W1", "all connect"),
+        goal("an endpoint moves", "W2", "an endpoint moves"),
+        goal("a policy for all", "W3", "a policy for all"),
+        Goal::new("CPU in a second in which nothing happens", "ms", 1.0, idle),
+    ]
+}
+
+fn flat(rows: &Rows<'_>) -> Vec<Goal> {
+    let goal = |text: &str, workload: &str, what: &str| {
+        let cost =
+            |cell: &str| rows.find(cell, workload, what).map(|row| row.cpu_ms).filter(|cpu| *cpu > 0.0);
+        let apart = cost(plan::FEW_SERVICES).zip(cost(plan::MANY_SERVICES));
+        let apart = apart.map(|(few, many)| (many / few).max(few / many));
+        Goal::new(&format!("{text} costs the same with 100 and with 10,000 services"), "times", FLAT, apart)
+    };
+    vec![
+        goal("a policy for one proxy", "W3", "a policy for one"),
+        goal("an endpoint with 10 callers", "W2", "an endpoint moves"),
+    ]
+}
+
+fn sent(rows: &Rows<'_>) -> Vec<Goal> {
+    let back = rows.find(plan::RECONNECTING, "W8", "");
+    let again = back.map(|row| row.bytes / row.affected.max(1) as f64);
+    let lost = back.map(|row| (row.missed + row.silent_ends) as f64);
+    let bystanders = rows.most(|row| row.bystanders as f64);
+    // After a restart nothing has changed: what is sent then has a goal of its own.
+    let changes = |row: &Row| row.workload != "W8";
+    let needed = rows.most(|row| row.times_needed().filter(|_| changes(row)).unwrap_or(0.0));
+    let silent = rows.most(|row| row.silent_ends as f64);
+    let missed = rows.most(|row| row.missed as f64);
+    vec![
+        Goal::new("every proxy gets everything in time", "missed", 0.0, missed),
+        Goal::new("nothing is sent to unaffected proxies", "proxies", 0.0, bystanders),
+        Goal::new("bytes sent, of those that would have done", "times", TIMES_NEEDED, needed),
+        Goal::new("reconnecting after a restart, sent again per proxy", "bytes", 1024.0, again),
         Goal::new(
-            "an endpoint moves, 1,000 × 1,000: CPU",
-            "× floor",
-            TIMES_FLOOR,
-            floor(large, "W2", "an endpoint moves"),
-        ),
-        Goal::new(
-            "a policy for all, 1,000 × 1,000: CPU",
-            "× floor",
-            TIMES_FLOOR,
-            floor(large, "W3", "a policy for all"),
-        ),
-        Goal::new(
-            "a policy for one proxy costs the same with 100 and with 10,000 services",
-            "times",
-            FLAT,
-            apart("W3", "a policy for one proxy"),
-        ),
-        Goal::new(
-            "an endpoint with 10 callers costs the same with 100 and with 10,000 services",
-            "times",
-            FLAT,
-            apart("W2", "an endpoint moves"),
-        ),
-        Goal::new("nothing is sent to unaffected proxies", "proxies", 0.0, most(|row| row.bystanders as f64)),
-        Goal::new(
-            "bytes sent, of those that would have done",
-            "times",
-            TIMES_NEEDED,
-            most(|row| row.times_needed().unwrap_or(0.0)),
-        ),
-        Goal::new(
-            "reconnecting after a restart, sent again per proxy",
-            "bytes",
-            1024.0,
-            reconnecting.map(|row| row.bytes / row.affected.max(1) as f64),
-        ),
-        Goal::new(
-            "5,000 proxies reconnect at once: not in sync, or lost without a reason",
+            "5,000 proxies reconnect at once: not back, or lost without a reason",
             "proxies",
             0.0,
-            reconnecting.map(|row| (row.missed + row.silent_ends) as f64),
+            lost,
         ),
-        Goal::new("no stream ends without a reason", "streams", 0.0, most(|row| row.silent_ends as f64)),
-        Goal::new(
-            "CPU in a second in which nothing happens",
-            "ms",
-            1.0,
-            find(plan::SMALL, "W0", "").map(|row| row.cpu_ms),
-        ),
-        Goal::new(
-            "10,000 proxies with 50 destinations of 5,000 services: memory",
-            "MiB",
-            2384.0,
-            peak(plan::MANY_PROXIES, "W1"),
-        ),
-        Goal::new(
-            "a policy for all changed every second: growth of memory",
-            "MiB",
-            8.0,
-            toggled.and_then(|row| {
-                row.memory_before.map(|before| (row.memory as f64 - before as f64).max(0.0) / MIB)
-            }),
-        ),
+        Goal::new("no stream ends without a reason", "streams", 0.0, silent),
+    ]
+}
+
+fn memory(rows: &Rows<'_>) -> Vec<Goal> {
+    let toggled = rows.find(plan::SMALL, "W3", "a policy for all every second");
+    let growth = |row: &Row| Some((row.memory as f64 - row.memory_before? as f64).max(0.0) / MIB);
+    let many = "10,000 proxies with 50 destinations of 5,000 services: memory";
+    vec![
+        Goal::new("cold start, 1,000 × 1,000: memory", "MiB", 400.0, rows.peak(plan::LARGE, "W1")),
+        Goal::new(many, "MiB", 2384.0, rows.peak(plan::MANY_PROXIES, "W1")),
+        Goal::new("a policy for all changed every second: growth", "MiB", 8.0, toggled.and_then(growth)),
     ]
 }
 
@@ -135,17 +140,12 @@ mod tests {
     #[test]
     fn a_goal_says_by_how_much_it_is_missed() {
         let floor = Some(Floor { cpu_ms: 10.0, ..Floor::default() });
-        let row = Row {
-            cell: plan::LARGE.to_owned(),
-            workload: "W1".to_owned(),
-            cpu_ms: 30.0,
-            floor,
-            ..Row::default()
-        };
+        let (workload, what) = ("W1".to_owned(), "all connect at once".to_owned());
+        let row = Row { cell: plan::LARGE.to_owned(), workload, what, cpu_ms: 30.0, floor, ..Row::default() };
         let goals = goals(&[row]);
         assert_eq!(goals[0].measured, Some((3.0, 2.0)));
         assert_eq!(goals[0].verdict(), "**does not hold**: 1.5 times the limit");
-        assert_eq!(goals[1].holds(), Some(true));
-        assert_eq!(goals[2].verdict(), "not measured");
+        assert_eq!(goals[1].verdict(), "not measured");
+        assert_eq!(goals.iter().filter(|goal| goal.holds() == Some(true)).count(), 5, "{goals:?}");
     }
 }

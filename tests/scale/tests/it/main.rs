@@ -6,6 +6,8 @@
 
 mod cell;
 mod changes;
+mod command;
+mod floor;
 mod memory;
 
 use std::alloc::System;
