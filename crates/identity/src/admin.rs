@@ -54,6 +54,8 @@ pub fn draft(now: Timestamp) -> Result<Draft, Error> {
 /// Signs the certificates of Envoy's admin interface.
 pub struct AdminAuthority {
     signer: Signer,
+    /// Signs what proxies show, which only the control plane verifies; `None` when the authority must do it itself.
+    server_signer: Option<Signer>,
     root: CertificateDer<'static>,
 }
 
@@ -91,7 +93,11 @@ impl AdminAuthority {
         let text = stored.ok_or_else(missing)?.data.as_bytes();
         let refused = |reason| Error::AdminAuthority(format!("{key}: {reason}"));
         let signer = Signer::parse(text, text, now).map_err(refused)?;
-        Ok(AdminAuthority { signer, root: root_of(text).map_err(refused)? })
+        let mut name = DistinguishedName::new();
+        name.push(DnType::OrganizationName, "Kuma");
+        name.push(DnType::CommonName, "Envoy Admin Servers CA");
+        let server_signer = signer.delegate("envoy-admin-servers", name).map_err(refused)?;
+        Ok(AdminAuthority { signer, server_signer, root: root_of(text).map_err(refused)? })
     }
 
     /// What both sides trust, PEM.
@@ -124,9 +130,13 @@ impl AdminAuthority {
             ExtendedKeyUsagePurpose::ServerAuth => "envoy-admin-server",
             _ => "envoy-admin-client",
         };
-        let (not_before, not_after) = (self.signer.not_before(), self.signer.not_after());
+        let signer = match usage {
+            ExtendedKeyUsagePurpose::ServerAuth => self.server_signer.as_ref().unwrap_or(&self.signer),
+            _ => &self.signer,
+        };
+        let (not_before, not_after) = (signer.not_before(), signer.not_after());
         let usages = vec![usage];
         let leaf = Leaf { purpose, holder, common_name, names, usages, not_before, not_after };
-        self.signer.leaf(leaf).map_err(Error::AdminAuthority)
+        signer.leaf(leaf).map_err(Error::AdminAuthority)
     }
 }

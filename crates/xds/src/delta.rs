@@ -53,6 +53,8 @@ pub struct Stream {
     unasked: HashMap<Arc<str>, Awaited>,
     /// How many of them listeners wait for.
     awaited: usize,
+    /// Clusters in flight that discover endpoints, unless the target changed meanwhile.
+    discovering: Option<Vec<Arc<str>>>,
     last_nonce: u64,
     closed: bool,
 }
@@ -113,6 +115,7 @@ impl Stream {
             return Vec::new();
         }
         let before = self.target.replace(target.clone());
+        self.discovering = None;
         for kind in Type::ALL {
             let channel = &mut self.channels[kind as usize];
             let Some(before) = &before else {
@@ -187,6 +190,14 @@ impl Stream {
     /// Notes which clusters the proxy took, or refused, and has to ask endpoints for.
     fn on_clusters(&mut self, kind: Type, sent: &[Arc<Encoded>], taken: bool) {
         if kind != Type::Cluster {
+            return;
+        }
+        if let Some(discovering) = self.discovering.take().filter(|_| taken) {
+            for name in &discovering {
+                if !self.channels[Type::Endpoint as usize].wants(name) {
+                    self.note(name, Awaited::Yes);
+                }
+            }
             return;
         }
         for resource in sent {
@@ -268,12 +279,11 @@ impl Stream {
     fn renew_endpoints(&mut self, batch: &Batch, target: &Target) {
         let assigned = target.of(Type::Endpoint);
         let endpoints = self.channel(Type::Endpoint);
-        for name in batch.sent.iter().map(|resource| &resource.name) {
-            if assigned.contains_key(name) {
-                endpoints.send_again(name, assigned);
-            }
-        }
+        let names = batch.sent.iter().map(|resource| &resource.name);
+        let discovering: Vec<Arc<str>> = names.filter(|name| assigned.contains_key(name)).cloned().collect();
+        discovering.iter().for_each(|name| endpoints.send_again(name, assigned));
         batch.removed.iter().for_each(|name| endpoints.send_at_most_once(name, assigned));
+        self.discovering = Some(discovering);
     }
 
     /// Whether no listener and no route is on its way that may stop using a cluster.

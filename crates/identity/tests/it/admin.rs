@@ -112,3 +112,19 @@ fn the_authority_is_read_again_only_when_its_secret_is_another_one() {
     let eleven_years = std::time::Duration::from_secs(11 * 365 * 24 * 3600);
     kept.load(&first, noon() + eleven_years).unwrap_err();
 }
+
+#[test]
+fn proxies_certificates_cost_no_signature_of_the_root_and_are_the_same_each_time() {
+    let (draft, authority) = stored();
+    let server = authority.server(&web(), &hosts()).unwrap();
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(server.certificate.as_bytes()).map(Result::unwrap).collect();
+    let issuers: Vec<String> =
+        chain.iter().map(|der| X509Certificate::from_der(der).unwrap().1.issuer().to_string()).collect();
+    assert_eq!(issuers, ["O=Kuma, CN=Envoy Admin Servers CA", "O=Kuma, OU=Mesh, CN=Envoy Admin CA"]);
+    let restarted = AdminAuthority::load(&snapshot([draft]), noon()).unwrap();
+    assert_eq!(restarted.server(&web(), &hosts()).unwrap().certificate, server.certificate);
+    // Envoy verifies what the control plane shows, and knows no Ed25519.
+    let client = authority.client().unwrap();
+    assert_eq!(client.certificate.matches("BEGIN CERTIFICATE").count(), 1);
+}

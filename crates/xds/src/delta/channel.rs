@@ -31,7 +31,7 @@ type Name = Arc<str>;
 /// What is to be done about a name.
 enum Need {
     Nothing,
-    Send,
+    Send(Arc<Encoded>),
     Remove,
 }
 
@@ -100,7 +100,8 @@ pub(super) struct Channel {
     held: HashSet<ByName>,
     /// What the proxy may have, with the version it told when that is not known to be another one.
     uncertain: HashMap<Name, Option<u128>>,
-    to_send: BTreeSet<Name>,
+    /// With what is to be sent, which is what the target has: whoever changes the target reviews the name.
+    to_send: BTreeMap<Name, Arc<Encoded>>,
     to_remove: BTreeSet<Name>,
     /// Everything after this name is to be sent.
     sweep: Option<Name>,
@@ -196,9 +197,9 @@ impl Channel {
         }
         match known {
             // Nothing is held or refused of a name that was never subscribed to.
-            Some(_) if is_new && !first && self.in_flight.is_none() && self.rejected.is_empty() => {
+            Some(known) if is_new && !first && self.in_flight.is_none() && self.rejected.is_empty() => {
                 self.visits += 1;
-                self.to_send.insert(name);
+                self.to_send.insert(name, known.clone());
             }
             _ => self.review_in(&name, target),
         }
@@ -237,6 +238,7 @@ impl Channel {
         let has_nothing = self.held.is_empty() && self.uncertain.is_empty() && self.in_flight.is_none();
         if self.wildcard && has_nothing && self.rejected.is_empty() {
             self.sweep = Some(Name::default());
+            self.held.reserve(target.len());
             return;
         }
         let told = self.uncertain.keys().cloned().collect::<Vec<_>>();
@@ -269,7 +271,7 @@ impl Channel {
                 let left: Vec<Name> = had.filter(|name| !self.wants(name)).cloned().collect();
                 left.iter().for_each(|name| self.forget(name));
                 let subscribed = &self.subscribed;
-                self.to_send.retain(|name| subscribed.contains(name));
+                self.to_send.retain(|name, _| subscribed.contains(name));
                 self.to_remove.retain(|name| subscribed.contains(name));
             } else if let Some(name) = self.subscribed.take(name.as_str()) {
                 self.forget(&name);
@@ -343,10 +345,10 @@ impl Channel {
             return;
         }
         match self.need(name, target) {
-            Need::Nothing => false,
-            Need::Send => self.to_send.insert(name.clone()),
-            Need::Remove => self.to_remove.insert(name.clone()),
-        };
+            Need::Nothing => {}
+            Need::Send(resource) => drop(self.to_send.insert(name.clone(), resource)),
+            Need::Remove => drop(self.to_remove.insert(name.clone())),
+        }
     }
 
     fn need(&mut self, name: &str, target: Resources<'_>) -> Need {
@@ -361,7 +363,7 @@ impl Channel {
         if same && !self.again.contains(name) || self.refused(resource) {
             return Need::Nothing;
         }
-        Need::Send
+        Need::Send(resource.clone())
     }
 
     fn refused(&self, resource: &Encoded) -> bool {
@@ -391,8 +393,7 @@ impl Channel {
         }
         while may_send && let Some(group) = self.suspects.pop() {
             let mut batch = Batch::default();
-            let group = group.iter().filter(|name| self.to_send.contains(*name));
-            batch.fill(&mut 0, group.filter_map(|name| target.get(name)));
+            batch.fill(&mut 0, group.iter().filter_map(|name| self.to_send.get(name)));
             if !batch.sent.is_empty() {
                 return Some(batch);
             }
@@ -416,7 +417,7 @@ impl Channel {
         if !may_send {
             return batch;
         }
-        let all = batch.fill(&mut size, self.to_send.iter().filter_map(|name| target.get(name)));
+        let all = batch.fill(&mut size, self.to_send.values());
         if let Some(swept) = self.sweep.as_ref().filter(|_| all) {
             let before = batch.sent.len();
             let all = batch.fill(&mut size, target.after(Some(swept)));
@@ -433,7 +434,7 @@ impl Channel {
         self.visits += batch.sent.len() as u64;
         for resource in &batch.sent {
             // The batch comes from the front of the queue, mostly.
-            if self.to_send.first() == Some(&resource.name) {
+            if self.to_send.first_key_value().is_some_and(|(first, _)| Arc::ptr_eq(first, &resource.name)) {
                 self.to_send.pop_first();
             } else if !self.to_send.is_empty() {
                 self.to_send.remove(&resource.name);
