@@ -1,4 +1,6 @@
-//! Who may depend on whom. The table is the one of ARCHITECTURE.md; `cargo metadata` is the truth.
+//! Who may depend on whom: the table in ARCHITECTURE.md, compared with `cargo metadata`.
+
+use std::collections::BTreeMap;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -6,42 +8,25 @@ use serde_json::Value;
 use crate::run;
 
 /// Each package with the packages of this workspace it may use.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("resources", &[]),
-    ("runtime", &[]),
-    ("xds", &[]),
-    ("policy", &["resources"]),
-    ("topology", &["policy", "resources"]),
-    ("plan", &["policy", "resources", "topology"]),
-    ("envoy", &["plan", "policy", "resources", "topology", "xds"]),
-    ("store", &["resources"]),
-    ("store-postgres", &["resources", "store"]),
-    ("identity", &["resources", "store"]),
-    ("api", &["resources", "store", "identity", "runtime"]),
-    ("testkit", &["resources", "store"]),
-    (
-        "kuma-cp",
-        &[
-            "api",
-            "envoy",
-            "identity",
-            "plan",
-            "policy",
-            "resources",
-            "runtime",
-            "store",
-            "store-postgres",
-            "topology",
-            "xds",
-        ],
-    ),
-    ("kuma-dp", &["resources", "runtime"]),
-    ("kumactl", &["resources", "identity"]),
-    ("kuma-demo", &["runtime"]),
-    ("e2e", &["resources", "store", "testkit", "xds"]),
-    ("scale", &[]),
-    ("xtask", &[]),
-];
+type Table = BTreeMap<String, Vec<String>>;
+
+/// Reads the block under "Layers": lines of the form `[group] package → package package`.
+fn table(page: &str) -> anyhow::Result<Table> {
+    let layers = page.split_once("\n## Layers\n").context("ARCHITECTURE.md has no section Layers")?.1;
+    let block = layers.split("```").nth(1).context("the section Layers has no table")?;
+    let mut table = Table::new();
+    for line in block.lines().filter(|line| !line.trim().is_empty()) {
+        let (package, used) = line.split_once('→').with_context(|| format!("no arrow in {line:?}"))?;
+        let package =
+            package.split_whitespace().next_back().with_context(|| format!("no package in {line:?}"))?;
+        let used = used.split_whitespace().filter(|used| *used != "nothing").map(str::to_owned);
+        anyhow::ensure!(
+            table.insert(package.to_owned(), used.collect()).is_none(),
+            "{package} is listed twice"
+        );
+    }
+    Ok(table)
+}
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
 const PURE: &[&str] = &["resources", "policy", "topology", "plan", "envoy", "xds"];
@@ -71,8 +56,14 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     let metadata: Value = serde_json::from_str(&metadata).context("reading cargo metadata")?;
     let members = strings(&metadata["workspace_members"]);
     let packages = metadata["packages"].as_array().context("no packages")?;
-    let own = packages.iter().filter(|p| p["id"].as_str().is_some_and(|id| members.contains(&id)));
-    let mut findings: Vec<String> = own.flat_map(check_package).collect();
+    let own = || packages.iter().filter(|p| p["id"].as_str().is_some_and(|id| members.contains(&id)));
+    let page =
+        std::fs::read_to_string(run::root().join("ARCHITECTURE.md")).context("reading ARCHITECTURE.md")?;
+    let table = table(&page)?;
+    let mut findings: Vec<String> = own().flat_map(|package| check_package(package, &table)).collect();
+    let exists = |name: &&String| own().any(|package| package["name"] == name.as_str());
+    let gone = table.keys().filter(|name| !exists(name));
+    findings.extend(gone.map(|name| format!("ARCHITECTURE.md lists {name}, which is no package")));
     // The lock file and the metadata also list what only features nobody enables would need.
     let built = run::output(run::cargo().args([
         "tree",
@@ -91,19 +82,17 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     Ok(findings)
 }
 
-fn check_package(package: &Value) -> Vec<String> {
+fn check_package(package: &Value, table: &Table) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or_default();
-    let Some((_, allowed)) = MAY_USE.iter().find(|(n, _)| *n == name) else {
-        return vec![format!(
-            "package {name} is not in the table of layers (xtask/src/tidy/layers.rs, ARCHITECTURE.md)"
-        )];
+    let Some(allowed) = table.get(name) else {
+        return vec![format!("package {name} is not in the table of layers in ARCHITECTURE.md")];
     };
     let mut findings = Vec::new();
     for dependency in package["dependencies"].as_array().into_iter().flatten() {
         let used = dependency["name"].as_str().unwrap_or_default();
         let for_tests = dependency["kind"] == "dev";
-        let is_ours = MAY_USE.iter().any(|(n, _)| *n == used);
-        if is_ours && !for_tests && !allowed.contains(&used) {
+        let may_use = allowed.iter().any(|allowed| allowed == used);
+        if table.contains_key(used) && !for_tests && !may_use {
             findings.push(format!("{name} depends on {used}, which its layer does not allow"));
         }
         if used == "testkit" && !for_tests && name != "e2e" {
@@ -122,4 +111,34 @@ fn check_package(package: &Value) -> Vec<String> {
 
 fn strings(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str =
+        "# A\n\n## Layers\n\n```\napps    cp → plan store\n        dp → nothing\n```\n\n```\nelse\n```\n";
+
+    #[test]
+    fn the_table_is_read_from_the_page_and_compared_with_what_packages_use() {
+        let table = table(PAGE).unwrap();
+        assert_eq!(table["cp"], ["plan", "store"]);
+        assert!(table["dp"].is_empty());
+        let using = |used: &str| serde_json::json!({ "name": "dp", "dependencies": [{ "name": used, "kind": null }] });
+        assert_eq!(check_package(&using("cp"), &table), ["dp depends on cp, which its layer does not allow"]);
+        assert!(check_package(&using("serde"), &table).is_empty());
+        let unknown = serde_json::json!({ "name": "new", "dependencies": [] });
+        assert_eq!(
+            check_package(&unknown, &table),
+            ["package new is not in the table of layers in ARCHITECTURE.md"]
+        );
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_an_error() {
+        assert!(super::table("# A\n").is_err());
+        assert!(super::table(&PAGE.replace('→', "->")).is_err());
+        assert!(super::table(&PAGE.replace("dp →", "cp →")).is_err());
+    }
 }
