@@ -123,9 +123,9 @@ impl Stream {
                 continue;
             };
             let changed = target.changed(before, kind);
-            changed.iter().for_each(|name| channel.touch(name, target.of(kind)));
+            channel.touch(&changed, target.of(kind));
             if matches!(kind, Type::Cluster | Type::Endpoint) && !self.unasked.is_empty() {
-                changed.iter().for_each(|name| self.review_awaited(name));
+                changed.iter().for_each(|(name, _)| self.review_awaited(name));
             }
         }
         let mut actions = Vec::new();
@@ -279,9 +279,10 @@ impl Stream {
     fn renew_endpoints(&mut self, batch: &Batch, target: &Target) {
         let assigned = target.of(Type::Endpoint);
         let endpoints = self.channel(Type::Endpoint);
-        let names = batch.sent.iter().map(|resource| &resource.name);
-        let discovering: Vec<Arc<str>> = names.filter(|name| assigned.contains_key(name)).cloned().collect();
-        discovering.iter().for_each(|name| endpoints.send_again(name, assigned));
+        let assigned_to = |cluster: &Arc<Encoded>| assigned.get(&cluster.name);
+        let discovered: Vec<&Arc<Encoded>> = batch.sent.iter().filter_map(assigned_to).collect();
+        discovered.iter().for_each(|resource| endpoints.send_again(resource));
+        let discovering = discovered.into_iter().map(|resource| resource.name.clone()).collect();
         batch.removed.iter().for_each(|name| endpoints.send_at_most_once(name, assigned));
         self.discovering = Some(discovering);
     }

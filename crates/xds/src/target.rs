@@ -70,9 +70,9 @@ impl Layer {
         for kind in Type::ALL {
             let changed = changed(&self.by_type[kind as usize], &next.by_type[kind as usize]);
             let map = &mut self.by_type[kind as usize];
-            for name in changed {
-                match next.get(kind, &name) {
-                    Some(resource) => map.insert(name, resource.clone()),
+            for (name, now) in changed {
+                match now {
+                    Some(resource) => map.insert(name, resource),
                     None => map.remove(&name),
                 };
             }
@@ -100,14 +100,23 @@ impl Target {
         Resources { own: &self.own.by_type[kind as usize], shared: &self.shared.by_type[kind as usize] }
     }
 
-    /// The names that are in only one of both, or in both with different versions; a name may be listed twice.
-    pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<Arc<str>> {
+    /// The names that are in only one of both, or in both with different versions, with what they stand for now. A
+    /// name may be listed twice.
+    pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<Change> {
         let at = kind as usize;
-        let mut names = changed(&before.own.by_type[at], &self.own.by_type[at]);
+        let of_own = changed(&before.own.by_type[at], &self.own.by_type[at]);
+        // What is gone from the proxy's own may be there for all.
+        let resolve = |(name, now): Change| {
+            let now = now.or_else(|| self.shared.by_type[at].get(&name).cloned());
+            (name, now)
+        };
+        let mut changes: Vec<Change> = of_own.into_iter().map(resolve).collect();
         if !Arc::ptr_eq(&before.shared, &self.shared) {
-            names.extend(changed(&before.shared.by_type[at], &self.shared.by_type[at]));
+            let shared = changed(&before.shared.by_type[at], &self.shared.by_type[at]);
+            let own = &self.own.by_type[at];
+            changes.extend(shared.into_iter().filter(|(name, _)| !own.contains_key(name)));
         }
-        names
+        changes
     }
 
     /// Whether the resources of a type are known to be the same, without looking at them.
@@ -119,12 +128,17 @@ impl Target {
     }
 }
 
-fn changed(before: &Map, after: &Map) -> Vec<Arc<str>> {
-    let name = |difference: DiffItem<'_, '_, Arc<str>, Arc<Encoded>>| match difference {
-        DiffItem::Add(name, _) | DiffItem::Remove(name, _) => name.clone(),
-        DiffItem::Update { new: (name, _), .. } => name.clone(),
+/// A name whose resource is another one now; `None` when it is gone.
+pub(crate) type Change = (Arc<str>, Option<Arc<Encoded>>);
+
+fn changed(before: &Map, after: &Map) -> Vec<Change> {
+    let change = |difference: DiffItem<'_, '_, Arc<str>, Arc<Encoded>>| match difference {
+        DiffItem::Add(_, now) | DiffItem::Update { new: (_, now), .. } => {
+            (now.name.clone(), Some(now.clone()))
+        }
+        DiffItem::Remove(name, _) => (name.clone(), None),
     };
-    before.diff(after).map(name).collect()
+    before.diff(after).map(change).collect()
 }
 
 /// The resources of one type, sorted by name.
@@ -213,7 +227,12 @@ mod tests {
         for (before, after) in
             [(target(before, ""), target(after, "")), (target("", before), target("", after))]
         {
-            assert_eq!(after.changed(&before, Type::Cluster).join(" "), changed);
+            let found = after.changed(&before, Type::Cluster);
+            let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+            assert_eq!(names.join(" "), changed);
+            for (name, now) in &found {
+                assert_eq!(now.as_ref(), after.of(Type::Cluster).get(name));
+            }
         }
         let mut changing = layer(before);
         changing.become_like(&layer(after));

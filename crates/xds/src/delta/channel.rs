@@ -19,7 +19,7 @@ use crate::{
     action::{Counters, Rejection, Status},
     encoded::{ByName, Encoded, parse_version},
     message::DeltaRequest,
-    target::{Resources, Type},
+    target::{Change, Resources, Type},
 };
 
 /// How many bytes of resources a response may have; a larger resource travels alone.
@@ -106,7 +106,7 @@ pub(super) struct Channel {
     /// Everything after this name is to be sent.
     sweep: Option<Name>,
     /// To be sent although the proxy has the same version.
-    again: BTreeSet<Name>,
+    again: HashSet<Name>,
     /// Groups of names among which is one the proxy refuses; each is sent alone.
     suspects: Vec<BTreeSet<Name>>,
     rejected: BTreeMap<Name, Vec<Rejection>>,
@@ -201,7 +201,8 @@ impl Channel {
                 self.visits += 1;
                 self.to_send.insert(name, known.clone());
             }
-            _ => self.review_in(&name, target),
+            _ if target.is_none() => {}
+            known => self.review(&name, known),
         }
     }
 
@@ -249,7 +250,7 @@ impl Channel {
         if self.wildcard {
             names.extend(target.keys().cloned());
         }
-        names.iter().for_each(|name| self.review(name, target));
+        names.iter().for_each(|name| self.review(name, target.get(name)));
     }
 
     /// A version the proxy told is certain once the target has the same.
@@ -293,26 +294,40 @@ impl Channel {
         }
     }
 
-    /// Looks at a name whose target changed.
-    pub(super) fn touch(&mut self, name: &Name, target: Resources<'_>) {
-        if !target.contains_key(name) {
-            self.rejected.remove(name);
+    /// Looks at names whose target changed.
+    pub(super) fn touch(&mut self, changes: &[Change], target: Resources<'_>) {
+        // What changes in bulk is sorted; a queue is made of it at once.
+        let mut sends = Vec::new();
+        for (name, now) in changes {
+            if now.is_none() {
+                self.rejected.remove(name);
+            }
+            if !self.uncertain.is_empty() {
+                self.recognise(name, target);
+            }
+            if let Some(Need::Send(resource)) = self.decide(name, now.as_ref()) {
+                sends.push((resource.name.clone(), resource));
+            }
         }
-        self.recognise(name, target);
-        self.review(name, target);
+        if self.to_send.is_empty() {
+            self.to_send = sends.into_iter().collect();
+        } else {
+            self.to_send.extend(sends);
+        }
     }
 
-    pub(super) fn send_again(&mut self, name: &Name, target: Resources<'_>) {
+    pub(super) fn send_again(&mut self, resource: &Arc<Encoded>) {
+        let name = &resource.name;
         // A proxy that reconnects may still say that it has the name; one that asks for it later gets it anyway.
         if self.wants(name) || !self.requested {
             self.again.insert(name.clone());
-            self.review(name, target);
+            self.review(name, Some(resource));
         }
     }
 
     pub(super) fn send_at_most_once(&mut self, name: &Name, target: Resources<'_>) {
         if self.again.remove(name) {
-            self.review(name, target);
+            self.review(name, target.get(name));
         }
     }
 
@@ -325,38 +340,46 @@ impl Channel {
 
     fn review_in(&mut self, name: &Name, target: Option<Resources<'_>>) {
         if let Some(target) = target {
-            self.review(name, target);
+            self.review(name, target.get(name));
         }
     }
 
-    /// Puts a name where it belongs: in one of the queues or in none.
-    fn review(&mut self, name: &Name, target: Resources<'_>) {
+    /// Puts a name where it belongs: in one of the queues or in none. `wanted` is what the target has.
+    fn review(&mut self, name: &Name, wanted: Option<&Arc<Encoded>>) {
+        if let Some(Need::Send(resource)) = self.decide(name, wanted) {
+            self.to_send.insert(resource.name.clone(), resource);
+        }
+    }
+
+    /// Takes a name out of the queues and says what it needs; what is to be removed is queued. `None` while that
+    /// cannot be said.
+    fn decide(&mut self, name: &Name, wanted: Option<&Arc<Encoded>>) -> Option<Need> {
         if let Some(flight) = &mut self.in_flight
             && flight.has(name)
         {
             flight.to_review.insert(name.clone());
-            return;
+            return None;
         }
         if !self.to_send.is_empty() {
             self.to_send.remove(name);
         }
         self.to_remove.remove(name);
-        if self.sweep.as_ref().is_some_and(|swept| swept < name) && target.contains_key(name) {
-            return;
+        if wanted.is_some() && self.sweep.as_ref().is_some_and(|swept| swept < name) {
+            return None;
         }
-        match self.need(name, target) {
-            Need::Nothing => {}
-            Need::Send(resource) => drop(self.to_send.insert(name.clone(), resource)),
-            Need::Remove => drop(self.to_remove.insert(name.clone())),
+        let need = self.need(name, wanted);
+        if matches!(need, Need::Remove) {
+            self.to_remove.insert(name.clone());
         }
+        Some(need)
     }
 
-    fn need(&mut self, name: &str, target: Resources<'_>) -> Need {
+    fn need(&mut self, name: &str, wanted: Option<&Arc<Encoded>>) -> Need {
         self.visits += 1;
         if !self.wants(name) {
             return Need::Nothing;
         }
-        let Some(resource) = target.get(name) else {
+        let Some(resource) = wanted else {
             return if self.may_have(name) { Need::Remove } else { Need::Nothing };
         };
         let same = self.version(name) == Some(resource.version);
@@ -367,6 +390,9 @@ impl Channel {
     }
 
     fn refused(&self, resource: &Encoded) -> bool {
+        if self.rejected.is_empty() {
+            return false;
+        }
         let refused = self.rejected.get(&resource.name);
         refused.is_some_and(|refused| refused.iter().any(|refused| refused.version == resource.version))
     }
