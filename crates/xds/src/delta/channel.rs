@@ -7,6 +7,7 @@
 //! cursor sweeps over the target.
 
 mod answer;
+mod batch;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +23,9 @@ use crate::{
     target::{Change, Resources, Type},
 };
 
-/// How many bytes of resources a response may have; a larger resource travels alone.
-pub(super) const CHUNK: usize = 64 * 1024;
 const WILDCARD: &str = "*";
+
+pub(super) use batch::Batch;
 
 type Name = Arc<str>;
 
@@ -33,22 +34,6 @@ enum Need {
     Nothing,
     Send(Arc<Encoded>),
     Remove,
-}
-
-/// What one response carries, sorted by name.
-#[derive(Default)]
-pub(super) struct Batch {
-    pub(super) sent: Vec<Arc<Encoded>>,
-    pub(super) removed: Vec<Name>,
-    /// How the sweep goes on when the batch is on its way; `None` without one.
-    sweep: Option<Sweep>,
-}
-
-/// Where a sweep over the target stands.
-enum Sweep {
-    /// Everything after this name is to be sent.
-    After(Name),
-    Done,
 }
 
 struct InFlight {
@@ -412,78 +397,6 @@ impl Channel {
         !self.is_waiting() && self.to_remove.is_empty() && !self.has_sends(target)
     }
 
-    /// The next response, if there is something to say that may be said now.
-    pub(super) fn next(&mut self, target: Resources<'_>, may_send: bool, may_remove: bool) -> Option<Batch> {
-        if self.in_flight.is_some() || !self.requested {
-            return None;
-        }
-        while may_send && let Some(group) = self.suspects.pop() {
-            let mut batch = Batch::default();
-            batch.fill(&mut 0, group.iter().filter_map(|name| self.to_send.get(name)));
-            if !batch.sent.is_empty() {
-                return Some(batch);
-            }
-        }
-        let batch = self.gather(target, may_send, may_remove);
-        let something = !batch.sent.is_empty() || !batch.removed.is_empty();
-        (something || may_send && self.owes_answer).then_some(batch)
-    }
-
-    /// Removals come first: a listener may take over the address of one that goes.
-    fn gather(&mut self, target: Resources<'_>, may_send: bool, may_remove: bool) -> Batch {
-        let mut batch = Batch::default();
-        let mut size = 0;
-        for name in self.to_remove.iter().filter(|_| may_remove) {
-            size += name.len();
-            if size > CHUNK && !batch.removed.is_empty() {
-                return batch;
-            }
-            batch.removed.push(name.clone());
-        }
-        if !may_send {
-            return batch;
-        }
-        let all = batch.fill(&mut size, self.to_send.values());
-        if let Some(swept) = self.sweep.as_ref().filter(|_| all) {
-            let before = batch.sent.len();
-            let all = batch.fill(&mut size, target.after(Some(swept)));
-            let last = batch.sent[before..].last().map_or(swept, |resource| &resource.name);
-            batch.sweep = Some(if all { Sweep::Done } else { Sweep::After(last.clone()) });
-            batch.sent.sort_by(|a, b| a.name.cmp(&b.name));
-        }
-        batch
-    }
-
-    /// Remembers that the batch is on its way.
-    pub(super) fn launch(&mut self, nonce: String, mut batch: Batch) {
-        let introduces = batch.sent.iter().any(|resource| !self.held.contains(&*resource.name));
-        self.visits += batch.sent.len() as u64;
-        for resource in &batch.sent {
-            // The batch comes from the front of the queue, mostly.
-            if self.to_send.first_key_value().is_some_and(|(first, _)| Arc::ptr_eq(first, &resource.name)) {
-                self.to_send.pop_first();
-            } else if !self.to_send.is_empty() {
-                self.to_send.remove(&resource.name);
-            }
-            if !self.again.is_empty() {
-                self.again.remove(&resource.name);
-            }
-        }
-        for name in &batch.removed {
-            self.to_remove.remove(name);
-        }
-        match batch.sweep.take() {
-            Some(Sweep::After(name)) => self.sweep = Some(name),
-            Some(Sweep::Done) => self.sweep = None,
-            None => {}
-        }
-        self.owes_answer = false;
-        self.counters.sent += 1;
-        self.counters.resources += batch.sent.len() as u64;
-        let (forgotten, to_review) = (BTreeSet::new(), BTreeSet::new());
-        self.in_flight = Some(InFlight { nonce, batch, forgotten, to_review, introduces });
-    }
-
     /// Where the type stands; `target` is `None` while there is none.
     pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
         let batch = self.in_flight.as_ref().map(|flight| &flight.batch);
@@ -502,19 +415,5 @@ impl Channel {
         // An answer that is owed is a resource short of being in sync.
         pending = pending.max(usize::from(self.owes_answer));
         Status { kind, requested: self.requested, pending, rejected, counters: self.counters }
-    }
-}
-
-impl Batch {
-    /// Adds resources while they fit; says whether all did.
-    fn fill<'r>(&mut self, size: &mut usize, resources: impl Iterator<Item = &'r Arc<Encoded>>) -> bool {
-        for resource in resources {
-            *size += resource.size();
-            if *size > CHUNK && !(self.sent.is_empty() && self.removed.is_empty()) {
-                return false;
-            }
-            self.sent.push(resource.clone());
-        }
-        true
     }
 }

@@ -79,7 +79,7 @@ fn insert(target: &mut Target, kind: Type, name: &str, rev: u8, more: &str) {
     let resource = Arc::new(Encoded::new(kind, name, version, body.as_bytes()));
     // What is called is shared between proxies, in parts that also overlap with the proxy's own.
     match kind {
-        Type::Cluster | Type::Endpoint if name != "c0" || rev % 2 == 0 => {
+        Type::Cluster | Type::Endpoint if name != "c0" || rev.is_multiple_of(2) => {
             Arc::make_mut(&mut target.shared).insert(kind, resource);
         }
         _ => target.insert(kind, resource),
@@ -242,7 +242,7 @@ impl Line {
                 _ => self.proxy.subscribed(kind).iter().map(String::as_str).collect(),
             };
             for name in &wanted {
-                let Some(resource) = self.target.of(kind).get(*name) else { continue };
+                let Some(resource) = self.target.of(kind).get(name) else { continue };
                 let body = resource.body();
                 let body = std::str::from_utf8(&body).unwrap();
                 if !is(body, "bad") && !self.proxy.is_orphan(kind, name) {
