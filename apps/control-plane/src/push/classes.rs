@@ -140,6 +140,11 @@ impl Member {
         &self.cell.class
     }
 
+    #[cfg(test)]
+    pub(super) fn cell(&self) -> &Arc<ClassCell> {
+        &self.cell
+    }
+
     /// Brings the class up to date, and says at which of these addresses it offers something. `None` while its mesh
     /// does not exist.
     pub(super) fn settle(&self, push: &Push, answers_at: &[Address]) -> Option<(Outcome, BTreeSet<Address>)> {

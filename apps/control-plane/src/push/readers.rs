@@ -225,3 +225,75 @@ fn anchor(read: &Dependency) -> Option<((Kind, String, String), &Labels)> {
     let (name, value) = labels.first_key_value()?;
     Some(((*kind, name.clone(), value.clone()), labels))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use plan::{AdminTarget, Applying, Calls, Class, ProxyTraits};
+    use resources::{Key, Spec, kinds::dataplane::Dataplane};
+    use topology::Affected;
+
+    use super::*;
+    use crate::push::classes::Classes;
+
+    fn traits() -> ProxyTraits {
+        ProxyTraits {
+            mesh: "one".into(),
+            name: "gate".into(),
+            unified_naming: true,
+            reuse_port: true,
+            strict_inbound_ports: false,
+            ipv6: true,
+            admin_port: 0,
+            admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
+            readiness_port: 0,
+            system_ca_path: None,
+        }
+    }
+
+    fn dataplane() -> Arc<Resource> {
+        let (key, spec) = (Key::new(Kind::Dataplane, "one", "gate"), Spec::from(Dataplane::default()));
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let (labels, owner, status) = (Labels::new(), None, None);
+        Arc::new(Resource { key, labels, created: at, modified: at, version: 1, owner, spec, status })
+    }
+
+    fn destination(name: &str) -> DestinationId {
+        DestinationId::Tags(Arc::new([("kuma.io/service".to_owned(), name.to_owned())].into()))
+    }
+
+    fn update(mesh: &str, destination: &DestinationId) -> MeshUpdate {
+        let affected = Affected { destinations: [destination.clone()].into(), ..Affected::default() };
+        MeshUpdate { mesh: mesh.into(), snapshot: None, affected }
+    }
+
+    #[test]
+    fn a_class_may_read_several_meshes_and_is_woken_by_what_it_reads_of_each() {
+        let (watcher, classes) = (Arc::new(Watcher::new(1, traits())), Classes::default());
+        let dataplane = dataplane();
+        let class = Class::of(&traits(), &dataplane, Calls::of(&dataplane), Applying::default());
+        let member = classes.join(class, &watcher);
+        let mut reads = Reads::default();
+        reads.add(&"one".into(), Dependency::Destination(destination("a")));
+        reads.add(&"two".into(), Dependency::AllDestinations);
+        let mut readers = Readers::default();
+        readers.replace_reads(member.cell(), &Reads::default(), &reads);
+
+        let woken = |mesh: &str, service: &str, readers: &Readers| {
+            let mut woken = Woken::default();
+            readers.wake(&update(mesh, &destination(service)), &mut woken);
+            woken.count()
+        };
+        assert_eq!(woken("one", "a", &readers), 1);
+        assert_eq!(woken("one", "b", &readers), 0, "nothing it reads");
+        assert_eq!((woken("two", "a", &readers), woken("two", "b", &readers)), (1, 1));
+        assert_eq!(woken("three", "a", &readers), 0);
+
+        let mut fewer = Reads::default();
+        fewer.add(&"one".into(), Dependency::Destination(destination("a")));
+        readers.replace_reads(member.cell(), &reads, &fewer);
+        assert_eq!((woken("one", "a", &readers), woken("two", "b", &readers)), (1, 0));
+        assert_eq!(readers.meshes.len(), 1, "what is not read is not kept");
+    }
+}

@@ -237,15 +237,16 @@ impl Bench {
     async fn toggle(&mut self) -> anyhow::Result<()> {
         self.connect().await?;
         let target = json!({"kind": "Mesh"});
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
         // The first rounds fill what is kept; growth after them is a leak.
-        for _ in 0..3 {
-            self.toggle_once(&target).await?;
+        for _ in 0..10 {
+            self.toggle_once(&target, &mut clock).await?;
         }
         let before = self.begin()?;
         let start = self.fleet.begin(None);
         let mut count = 0;
-        while start.elapsed() < self.options.lasting * 6 {
-            self.toggle_once(&target).await?;
+        while start.elapsed() < self.options.lasting * 30 {
+            self.toggle_once(&target, &mut clock).await?;
             count += 1;
         }
         let mut sums = Sums::default();
@@ -257,13 +258,11 @@ impl Bench {
         self.finish(("W3", "a policy for all every second"), &mut row, before, Script::Push(0, Vec::new()))
     }
 
-    async fn toggle_once(&mut self, target: &Value) -> anyhow::Result<()> {
-        let mut clock = tokio::time::interval(Duration::from_secs(1));
+    async fn toggle_once(&mut self, target: &Value, clock: &mut tokio::time::Interval) -> anyhow::Result<()> {
         clock.tick().await;
         for change in self.timeouts("bench-toggle", target, 1) {
             change.write.send(&self.rest).await?;
         }
-        clock.tick().await;
         Ok(())
     }
 
