@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
-use store::{Dirty, Registrar, Store, Write};
+use store::{Dirty, Error, Registrar, Store, Write};
 use tokio::time::Instant;
 use topology::services::{Desired, Generator, PortConflict, ServiceChange};
 
@@ -119,12 +119,9 @@ impl Services {
         if changes.is_empty() {
             return;
         }
-        let outcomes = self.store.write_each(changes.into_iter().map(write).collect()).await;
-        // Another one wrote in between, or the mesh is gone: that is on its way here.
-        let failed = outcomes.into_iter().filter_map(Result::err).find(|error| !error.is_outdated());
-        let pause = match failed {
-            None => INTERVAL,
-            Some(error) => {
+        let pause = match write_all(self.store.as_ref(), changes.into_iter().map(write).collect()).await {
+            Ok(()) => INTERVAL,
+            Err(error) => {
                 tracing::warn!(mesh = &**mesh, %error, "services could not be written; this is tried again");
                 PAUSE
             }
@@ -158,6 +155,18 @@ fn warn_of(mesh: &str, PortConflict { service, dataplanes }: &PortConflict) {
         "the Dataplanes {dataplanes:?} have other ports than the service {service:?} they belong to: those ports \
          cannot be reached"
     );
+}
+
+/// Writes all at once, or each on its own when one of them is outdated: another control plane wrote in between, or the
+/// mesh is gone, and that is on its way here.
+async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(), Error> {
+    match store.write(writes.clone()).await {
+        Err(error) if error.is_outdated() => {
+            let outcomes = store.write_each(writes).await;
+            outcomes.into_iter().filter_map(Result::err).find(|e| !e.is_outdated()).map_or(Ok(()), Err)
+        }
+        outcome => outcome.map(drop),
+    }
 }
 
 fn write(change: ServiceChange) -> Write {
