@@ -75,7 +75,7 @@ pub fn admin_tls(
     address: &str,
 ) -> Result<AdminTls, identity::Error> {
     let pair = authority.server(proxy, &[address.to_owned()])?;
-    Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate() })
+    Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate().clone() })
 }
 
 /// The proxies of this zone.

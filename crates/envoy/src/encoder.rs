@@ -27,13 +27,15 @@ use crate::{
     secret,
 };
 
-/// Below this many resources, looking for forgotten ones is not worth it.
-const SWEEP_FROM: usize = 1024;
+const SHARDS: usize = 16;
+/// Below this many resources in a part, looking for forgotten ones is not worth it.
+const SWEEP_FROM: usize = 64;
 
 /// Turns plans into resources, and remembers those in use.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    memo: Mutex<Memo>,
+    /// In parts, so that threads seldom wait for each other: a part is locked while one of its resources is encoded.
+    memo: [Mutex<Memo>; SHARDS],
     encoded: [AtomicU64; Type::ALL.len()],
 }
 
@@ -47,7 +49,7 @@ impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
         let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
-        let (mut own, mut shared) = (Layer::default(), Layer::default());
+        let (mut own, mut shared) = (xds::Own::default(), Layer::default());
         self.put_own(&mut own, mesh, inbounds, secrets.as_ref());
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
         self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
@@ -55,11 +57,11 @@ impl Encoder {
     }
 
     /// What only this proxy has, except secrets, which the caller inserts.
-    pub fn lower_own(&self, plan: &Own) -> Layer {
-        let mut layer = Layer::default();
-        self.put_own(&mut layer, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
-        self.put_interfaces(&mut layer, &plan.passthrough, plan.admin.as_ref());
-        layer
+    pub fn lower_own(&self, plan: &Own) -> xds::Own {
+        let mut own = xds::Own::default();
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
+        self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
+        own
     }
 
     /// What all proxies of a class have.
@@ -70,11 +72,11 @@ impl Encoder {
         layer
     }
 
-    fn put_own(&self, layer: &mut Layer, mesh: &str, inbounds: &[Inbound], secrets: Option<&SecretNames>) {
+    fn put_own(&self, own: &mut xds::Own, mesh: &str, inbounds: &[Inbound], secrets: Option<&SecretNames>) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
         for inbound in inbounds.iter().rev() {
-            self.put(layer, &InboundListener { mesh, secrets, inbound });
-            self.put(layer, &InboundCluster::of(inbound));
+            self.put_into(own, &InboundListener { mesh, secrets, inbound });
+            self.put_into(own, &InboundCluster::of(inbound));
         }
     }
 
@@ -100,20 +102,20 @@ impl Encoder {
         }
     }
 
-    fn put_interfaces(&self, layer: &mut Layer, passthrough: &[Passthrough], admin: Option<&Admin>) {
+    fn put_interfaces(&self, own: &mut xds::Own, passthrough: &[Passthrough], admin: Option<&Admin>) {
         for passthrough in passthrough {
-            self.put(layer, &PassthroughListener(passthrough));
+            self.put_into(own, &PassthroughListener(passthrough));
             if passthrough.allowed {
-                self.put(layer, &PassthroughCluster(passthrough));
+                self.put_into(own, &PassthroughCluster(passthrough));
             } else if passthrough.direction == Direction::Inbound {
-                self.put(layer, &RefusalCluster::of(&passthrough.names));
+                self.put_into(own, &RefusalCluster::of(&passthrough.names));
             }
         }
         if let Some(admin) = admin {
-            self.put(layer, &AdminListener(admin));
-            self.put(layer, &AdminCluster::of(admin));
+            self.put_into(own, &AdminListener(admin));
+            self.put_into(own, &AdminCluster::of(admin));
             if admin.readiness_port != 0 {
-                self.put(layer, &ReadinessCluster::of(admin));
+                self.put_into(own, &ReadinessCluster::of(admin));
             }
         }
     }
@@ -140,7 +142,11 @@ impl Encoder {
 
     /// How many resources are remembered, dead ones included.
     pub fn remembered(&self) -> usize {
-        self.memo().resources.len()
+        self.memo.iter().map(|memo| memo.lock().unwrap_or_else(PoisonError::into_inner).resources.len()).sum()
+    }
+
+    fn put_into<P: Part>(&self, own: &mut xds::Own, part: &P) {
+        own.insert(P::TYPE, self.resource(part));
     }
 
     fn put<P: Part>(&self, layer: &mut Layer, part: &P) {
@@ -149,12 +155,12 @@ impl Encoder {
 
     fn resource<P: Part>(&self, part: &P) -> Arc<Encoded> {
         let fingerprint = fingerprint(part);
-        if let Some(known) = self.memo().resources.get(&fingerprint).and_then(Weak::upgrade) {
+        let mut memo = self.memo(fingerprint);
+        if let Some(known) = memo.resources.get(&fingerprint).and_then(Weak::upgrade) {
             return known;
         }
-        // Encoded without the lock: at worst two threads do the same work, and the bytes are equal.
+        // Encoded under the lock: two threads that need the same get the same, and it is encoded once.
         let fresh = self.finish(P::TYPE, part.name(), &part.encode());
-        let mut memo = self.memo();
         memo.resources.insert(fingerprint, Arc::downgrade(&fresh));
         memo.sweep();
         fresh
@@ -165,9 +171,11 @@ impl Encoder {
         Arc::new(Encoded::new(kind, name, xxh3_128(body), body))
     }
 
-    fn memo(&self) -> MutexGuard<'_, Memo> {
+    fn memo(&self, fingerprint: u128) -> MutexGuard<'_, Memo> {
+        #[allow(clippy::cast_possible_truncation, reason = "any part of a hash will do")]
+        let shard = fingerprint as usize % SHARDS;
         // Nothing in the memo can be half done, so a panic elsewhere does not spoil it.
-        self.memo.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memo[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

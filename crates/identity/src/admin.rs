@@ -17,7 +17,6 @@ use resources::{
     Draft, Key, Kind, Resource,
     kinds::secret::{GlobalSecret, SecretBytes},
 };
-use rustls_pki_types::CertificateDer;
 use store::Snapshot;
 
 use crate::{
@@ -56,7 +55,8 @@ pub struct AdminAuthority {
     signer: Signer,
     /// Signs what proxies show, which only the control plane verifies; `None` when the authority must do it itself.
     server_signer: Option<Signer>,
-    root: CertificateDer<'static>,
+    /// In PEM.
+    root: Arc<str>,
 }
 
 impl fmt::Debug for AdminAuthority {
@@ -97,12 +97,18 @@ impl AdminAuthority {
         name.push(DnType::OrganizationName, "Kuma");
         name.push(DnType::CommonName, "Envoy Admin Servers CA");
         let server_signer = signer.delegate("envoy-admin-servers", name).map_err(refused)?;
-        Ok(AdminAuthority { signer, server_signer, root: root_of(text).map_err(refused)? })
+        let root = pem::encode("CERTIFICATE", &root_of(text).map_err(refused)?).into();
+        Ok(AdminAuthority { signer, server_signer, root })
     }
 
     /// What both sides trust, PEM.
-    pub fn certificate(&self) -> String {
-        pem::encode("CERTIFICATE", &self.root)
+    pub fn certificate(&self) -> &Arc<str> {
+        &self.root
+    }
+
+    /// Whether a proxy's certificate is cheap to make and the same each time, so that it need not be kept.
+    pub fn signs_servers_cheaply(&self) -> bool {
+        self.server_signer.is_some()
     }
 
     /// What a proxy shows. `hosts` are addresses or names the control plane calls it by.

@@ -233,7 +233,7 @@ pub struct AdminTls {
     pub certificate: String,
     pub key: String,
     /// Signs the certificate of the control plane.
-    pub authority: String,
+    pub authority: Arc<str>,
 }
 
 impl fmt::Debug for AdminTls {

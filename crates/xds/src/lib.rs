@@ -17,10 +17,12 @@ pub mod delta;
 mod encoded;
 pub mod identify;
 pub mod message;
+mod own;
 pub mod sotw;
 pub mod target;
 mod words;
 
 pub use action::{Action, Counters, Error, Rejection, State, Status};
 pub use encoded::Encoded;
+pub use own::Own;
 pub use target::{Layer, Resources, Target, Type};

@@ -4,7 +4,10 @@ use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-use crate::encoded::Encoded;
+use crate::{
+    encoded::Encoded,
+    own::{Own, find},
+};
 
 /// The kinds of resources that are discovered, in the order in which they are made before they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,6 +60,11 @@ impl Layer {
         self.by_type[kind as usize].get(name)
     }
 
+    /// The resources of a type, sorted by name.
+    pub fn of(&self, kind: Type) -> impl Iterator<Item = &Arc<Encoded>> {
+        self.by_type[kind as usize].values()
+    }
+
     pub fn len(&self, kind: Type) -> usize {
         self.by_type[kind as usize].len()
     }
@@ -86,7 +94,7 @@ impl Layer {
 /// cluster; a cluster whose endpoints are in the target is one that discovers them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    pub own: Layer,
+    pub own: Own,
     pub shared: Arc<Layer>,
 }
 
@@ -97,14 +105,14 @@ impl Target {
     }
 
     pub fn of(&self, kind: Type) -> Resources<'_> {
-        Resources { own: &self.own.by_type[kind as usize], shared: &self.shared.by_type[kind as usize] }
+        Resources { own: self.own.of(kind), shared: &self.shared.by_type[kind as usize] }
     }
 
     /// The names that are in only one of both, or in both with different versions, with what they stand for now. A
     /// name may be listed twice.
     pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<Change> {
         let at = kind as usize;
-        let of_own = changed(&before.own.by_type[at], &self.own.by_type[at]);
+        let of_own = self.own.changed(&before.own, kind);
         // What is gone from the proxy's own may be there for all.
         let resolve = |(name, now): Change| {
             let now = now.or_else(|| self.shared.by_type[at].get(&name).cloned());
@@ -113,8 +121,8 @@ impl Target {
         let mut changes: Vec<Change> = of_own.into_iter().map(resolve).collect();
         if !Arc::ptr_eq(&before.shared, &self.shared) {
             let shared = changed(&before.shared.by_type[at], &self.shared.by_type[at]);
-            let own = &self.own.by_type[at];
-            changes.extend(shared.into_iter().filter(|(name, _)| !own.contains_key(name)));
+            let own = self.own.of(kind);
+            changes.extend(shared.into_iter().filter(|(name, _)| find(own, name).is_err()));
         }
         changes
     }
@@ -124,7 +132,7 @@ impl Target {
         let at = kind as usize;
         let same_shared = Arc::ptr_eq(&self.shared, &other.shared)
             || self.shared.by_type[at].ptr_eq(&other.shared.by_type[at]);
-        same_shared && self.own.by_type[at].ptr_eq(&other.own.by_type[at])
+        same_shared && Arc::ptr_eq(self.own.of(kind), other.own.of(kind))
     }
 }
 
@@ -144,13 +152,14 @@ fn changed(before: &Map, after: &Map) -> Vec<Change> {
 /// The resources of one type, sorted by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Resources<'a> {
-    own: &'a Map,
+    own: &'a [Arc<Encoded>],
     shared: &'a Map,
 }
 
 impl<'a> Resources<'a> {
     pub fn get(self, name: &str) -> Option<&'a Arc<Encoded>> {
-        self.own.get(name).or_else(|| self.shared.get(name))
+        let own = find(self.own, name).ok().and_then(|at| self.own.get(at));
+        own.or_else(|| self.shared.get(name))
     }
 
     pub fn contains_key(self, name: &str) -> bool {
@@ -177,19 +186,23 @@ impl<'a> Resources<'a> {
     /// The resources whose names come after this one; all without a name.
     pub fn after(self, name: Option<&str>) -> impl Iterator<Item = &'a Arc<Encoded>> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
-        let range =
-            |map: &'a Map| map.range::<_, str>((from, Bound::Unbounded)).map(|(_, resource)| resource);
-        Merged { own: range(self.own).peekable(), shared: range(self.shared).peekable() }
+        let shared = self.shared.range::<_, str>((from, Bound::Unbounded)).map(|(_, resource)| resource);
+        let own = match name.map(|name| find(self.own, name)) {
+            None => 0,
+            Some(Ok(at)) => at + 1,
+            Some(Err(at)) => at,
+        };
+        Merged { own: self.own[own..].iter().peekable(), shared: shared.peekable() }
     }
 }
 
 /// Two sorted lists as one; of equal names the own one counts.
-struct Merged<I: Iterator> {
-    own: Peekable<I>,
+struct Merged<'a, I: Iterator<Item = &'a Arc<Encoded>>> {
+    own: Peekable<std::slice::Iter<'a, Arc<Encoded>>>,
     shared: Peekable<I>,
 }
 
-impl<'a, I: Iterator<Item = &'a Arc<Encoded>>> Iterator for Merged<I> {
+impl<'a, I: Iterator<Item = &'a Arc<Encoded>>> Iterator for Merged<'a, I> {
     type Item = &'a Arc<Encoded>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -219,7 +232,9 @@ mod tests {
     }
 
     fn target(own: &str, shared: &str) -> Target {
-        Target { own: layer(own), shared: Arc::new(layer(shared)) }
+        let mut target = Target { shared: Arc::new(layer(shared)), ..Target::default() };
+        layer(own).of(Type::Cluster).for_each(|resource| target.insert(Type::Cluster, resource.clone()));
+        target
     }
 
     #[track_caller]

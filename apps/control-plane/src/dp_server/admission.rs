@@ -90,11 +90,6 @@ impl Admission {
         }
     }
 
-    /// What no message may exceed; [`Messages`] knows the bound of each.
-    pub fn longest_message(&self) -> usize {
-        self.limits.first_message.max(self.limits.message)
-    }
-
     /// Whether the connection may carry one more stream.
     pub fn open(&self, caller: &Caller) -> Result<(), Status> {
         let open = caller.connection.as_ref().map_or(0, Connection::open_requests);

@@ -4,10 +4,10 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
-use http::Response;
+use http::{HeaderValue, Response};
 use jiff::Timestamp;
 use resources::naming::{Kri, classify};
 use runtime::Backoff;
@@ -15,13 +15,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Status, Streaming,
-    metadata::MetadataMap,
-    server::{Grpc, StreamingService},
-};
-use tonic_prost::ProstCodec;
+use tonic::{Status, metadata::MetadataMap};
 use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
@@ -33,12 +27,14 @@ use super::{
     admission::{Caller, Messages},
     proxy::Proxy,
     registration::Registration,
+    responses::Responses,
     secrets::{Issued, PAUSE},
     status,
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
 const TOKEN: &str = "authorization";
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -58,10 +54,25 @@ async fn serve<P: Protocol>(context: Arc<Context>, request: Request) -> Response
     if let Err(status) = admission.open(&caller) {
         return status.into_http();
     }
-    let codec = ProstCodec::<P::Response, P::Request>::default();
-    let mut grpc = Grpc::new(codec).max_decoding_message_size(admission.longest_message());
-    let request = request.map(|body| Messages::new(body, admission, caller.clone()));
-    grpc.streaming(Discovery::<P>(context, caller, std::marker::PhantomData), request).await
+    let (parts, body) = request.into_parts();
+    let metadata = MetadataMap::from_headers(parts.headers);
+    let incoming = Messages::new(body, admission.clone(), caller.clone());
+    // One response at a time: a proxy that does not read holds up nobody but itself.
+    let (outgoing, responses) = mpsc::channel(1);
+    let (shutdown, ending) = (context.shutdown.clone(), context.shutdown.clone());
+    shutdown.spawn(async move {
+        if let Err(status) = stream::<P>(context, &caller, metadata, incoming, &outgoing).await {
+            admission.ended(&caller, &status);
+            tokio::select! {
+                // The proxy may be gone already.
+                _ = outgoing.send(Err(status)) => {}
+                () = ending.begun() => {}
+            }
+        }
+    });
+    let mut response = Response::new(tonic::body::Body::new(Responses::new(responses)));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
+    response
 }
 
 /// The two variants of the protocol, as far as moving bytes is concerned.
@@ -108,53 +119,27 @@ macro_rules! protocol {
 protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
 protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
 
-struct Discovery<P>(Arc<Context>, Caller, std::marker::PhantomData<P>);
-
 type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
-type Answer<R> = Result<tonic::Response<ReceiverStream<Result<R, Status>>>, Status>;
-
-impl<P: Protocol> StreamingService<P::Request> for Discovery<P> {
-    type Response = P::Response;
-    type ResponseStream = ReceiverStream<Result<P::Response, Status>>;
-    type Future = Pin<Box<dyn Future<Output = Answer<P::Response>> + Send>>;
-
-    fn call(&mut self, request: tonic::Request<Streaming<P::Request>>) -> Self::Future {
-        let (context, caller) = (self.0.clone(), self.1.clone());
-        Box::pin(async move {
-            let (metadata, _, incoming) = request.into_parts();
-            // One response at a time: a proxy that does not read holds up nobody but itself.
-            let (outgoing, responses) = mpsc::channel(1);
-            let shutdown = context.shutdown.clone();
-            let (ending, admission) = (context.shutdown.clone(), context.admission.clone());
-            shutdown.spawn(async move {
-                if let Err(status) = stream::<P>(context, &caller, metadata, incoming, &outgoing).await {
-                    admission.ended(&caller, &status);
-                    tokio::select! {
-                        // The proxy may be gone already.
-                        _ = outgoing.send(Err(status)) => {}
-                        () = ending.begun() => {}
-                    }
-                }
-            });
-            Ok(tonic::Response::new(ReceiverStream::new(responses)))
-        })
-    }
-}
 
 /// The life of one stream, from the first request to its end.
 async fn stream<P: Protocol>(
     context: Arc<Context>,
     caller: &Caller,
     metadata: MetadataMap,
-    mut incoming: Streaming<P::Request>,
+    mut incoming: Messages,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
     let stranger = context.admission.stranger(caller).await?;
-    let first = context.admission.introduction(caller, incoming.message()).await?;
+    let first = context.admission.introduction(caller, incoming.next()).await?;
     let Some(first) = first else { return Ok(()) };
-    let node = P::node(&first).cloned().unwrap_or_default();
-    let proxy = Proxy::identify(&node.id, xds::identify::metadata(&node).to_json())?;
+    let proxy = {
+        let nobody = Node::default();
+        let node = P::node(&first).unwrap_or(&nobody);
+        Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?
+    };
     let token = token(&metadata)?;
+    // The stream lives on for days; what it came with does not.
+    drop(metadata);
     // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
     let secrets_changed = context.push.secrets_changed();
     let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
@@ -163,7 +148,7 @@ async fn stream<P: Protocol>(
         let stored = snapshot(&context)?;
         proxy.authenticate(&context, &stored, token.as_deref())?;
         let named = context.admission.named(caller, proxy.key())?;
-        (Registration::begin(context.clone(), proxy).await?, named)
+        (Box::pin(Registration::begin(context.clone(), proxy)).await?, named)
     };
     drop(stranger);
     let proxy = registration.proxy();
@@ -234,24 +219,25 @@ struct Session<'s, P: Protocol> {
 }
 
 impl<P: Protocol> Session<'_, P> {
-    async fn run(&mut self, first: P::Request, mut incoming: Streaming<P::Request>) -> Result<(), Status> {
+    async fn run(&mut self, first: P::Request, mut incoming: Messages) -> Result<(), Status> {
         let actions = self.machine.on_request(first);
         self.perform(actions).await?;
         loop {
             let watcher = self.connected.watcher.clone();
+            // Boxed is what happens rarely and needs much room meanwhile: the task of an idle stream stays small.
             tokio::select! {
-                request = incoming.message() => {
+                request = incoming.next() => {
                     let Some(request) = request? else { return Ok(()) };
                     let actions = self.machine.on_request(request);
                     self.perform(actions).await?;
                 }
-                work = watcher.work() => self.push(work).await?,
+                work = watcher.work() => Box::pin(self.push(work)).await?,
                 changed = self.secrets_changed.changed() => {
                     if changed.is_err() { return Ok(()) }
-                    self.on_secrets().await?;
+                    Box::pin(self.on_secrets()).await?;
                 }
-                () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => self.send_target().await?,
-                () = expiry(self.unannounced) => self.announce().await,
+                () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
+                () = expiry(self.unannounced) => Box::pin(self.announce()).await,
                 () = expiry(self.second_try) => self.try_again().await?,
             }
         }
@@ -389,7 +375,7 @@ impl<P: Protocol> Session<'_, P> {
                 }
                 Action::Acked { .. } => {
                     self.stop_trying();
-                    self.announce().await;
+                    Box::pin(self.announce()).await;
                 }
                 Action::Rejected { kind, names, message, .. } => {
                     let proxy = self.registration.proxy().key();

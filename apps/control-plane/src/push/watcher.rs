@@ -195,28 +195,32 @@ impl Connected {
         }
     }
 
-    /// Gives the admin interface its certificate, made once per connection: it takes a signature.
+    /// Gives the admin interface its certificate.
     fn with_admin_tls(&self, mut own: Own) -> Own {
-        let Some(admin) = &mut own.admin else { return own };
-        let traits = &self.watcher.traits;
-        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
-        let address = admin.address.to_string();
-        let mut kept = lock(&self.watcher.admin_tls);
-        if kept.as_ref().is_none_or(|(for_address, _)| *for_address != address) {
-            let made = self.push.store.snapshot().map_err(anyhow::Error::from).and_then(|snapshot| {
-                let authority = self.push.admin_authority.load(&snapshot, Timestamp::now())?;
-                Ok(inspect::admin_tls(&authority, &key, &address)?)
+        if let Some(admin) = &mut own.admin {
+            let address = admin.address.to_string();
+            admin.tls = self.admin_tls(&address).unwrap_or_else(|error| {
+                let (proxy, error) = (&*self.watcher.traits.name, format!("{error:#}"));
+                tracing::warn!(proxy, error, "its admin interface cannot be offered");
+                None
             });
-            *kept = match made {
-                Ok(tls) => Some((address, Arc::new(tls))),
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    tracing::warn!(proxy = %key, error, "its admin interface cannot be offered");
-                    None
-                }
-            };
         }
-        admin.tls = kept.as_ref().map(|(_, tls)| tls.clone());
         own
+    }
+
+    /// The same each time. It is kept only where it takes an expensive signature.
+    fn admin_tls(&self, address: &str) -> anyhow::Result<Option<Arc<AdminTls>>> {
+        let mut kept = lock(&self.watcher.admin_tls);
+        if let Some((_, tls)) = kept.as_ref().filter(|(for_address, _)| for_address == address) {
+            return Ok(Some(tls.clone()));
+        }
+        let traits = &self.watcher.traits;
+        let authority = self.push.admin_authority.load(&*self.push.store.snapshot()?, Timestamp::now())?;
+        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
+        let tls = Arc::new(inspect::admin_tls(&authority, &key, address)?);
+        if !authority.signs_servers_cheaply() {
+            *kept = Some((address.to_owned(), tls.clone()));
+        }
+        Ok(Some(tls))
     }
 }

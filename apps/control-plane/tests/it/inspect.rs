@@ -215,5 +215,5 @@ async fn the_authority_is_made_once_and_certificates_stay_the_same() {
     inspect::ensure_authority(&registrar(world.world.store.clone()), Timestamp::now()).await.unwrap();
     assert!(before == world.admin_tls(&key, "192.0.2.1"));
     let authority = AdminAuthority::load(&world.world.store.snapshot().unwrap(), Timestamp::now()).unwrap();
-    assert_eq!(before.authority, authority.certificate());
+    assert_eq!(&before.authority, authority.certificate());
 }

@@ -226,7 +226,7 @@ fn redirected_listeners_do_not_bind_but_those_they_are_redirected_to_do() {
 fn the_admin_interface_answers_whoever_proves_to_be_the_control_plane() {
     let mut plan = plan(&[PLAIN, &web("inbound: [{ port: 80 }]")], &traits("web"));
     let text = |value: &str| value.to_owned();
-    let tls = AdminTls { certificate: text("CERT"), key: text("KEY"), authority: text("CA") };
+    let tls = AdminTls { certificate: text("CERT"), key: text("KEY"), authority: "CA".into() };
     let readiness = |index: usize| {
         format!("/filterChains/{index}/filters/0/typedConfig/routeConfig/virtualHosts/0/routes/0")
     };

@@ -125,7 +125,8 @@ impl Shown {
         assert_eq!(plan.problems, Vec::<String>::new());
         let (certificate, key) = certificate();
         let authority = certificate.clone();
-        plan.admin.as_mut().unwrap().tls = Some(Arc::new(AdminTls { certificate, key, authority }));
+        plan.admin.as_mut().unwrap().tls =
+            Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
         let live = Live::start(&plan, names);
         let dump: Value = serde_json::from_str(&live.get("/config_dump?include_eds")).unwrap();
         let all = |list: &str| -> Vec<Value> {

@@ -182,7 +182,8 @@ fn envoy_accepts_what_is_generated_for_every_kind_of_mesh() {
                 assert_eq!(plan.problems, Vec::<String>::new());
                 let (certificate, key) = certificate();
                 let authority = certificate.clone();
-                plan.admin.as_mut().unwrap().tls = Some(Arc::new(AdminTls { certificate, key, authority }));
+                plan.admin.as_mut().unwrap().tls =
+                    Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
                 for inbound in &mut plan.inbounds {
                     inbound.permissions = inbound.permissions.as_ref().map(|_| every_kind_of_rule());
                 }

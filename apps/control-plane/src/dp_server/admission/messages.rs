@@ -1,13 +1,14 @@
-//! The bytes of a discovery stream, with a bound on each message before any of it is collected.
+//! The messages of a discovery stream, with a bound on each before any of it is collected.
+//!
+//! A message is collected into memory of its own, which is freed when the message is read: a stream does not keep a
+//! buffer as large as the proxy's first request, which carries the long list of Envoy's extensions.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::{Frame, SizeHint};
+use axum::body::{Body, Bytes};
+use bytes::{Buf, BytesMut};
+use http_body_util::BodyExt;
+use prost::Message;
 use tonic::Status;
 
 use super::{Admission, Caller};
@@ -15,89 +16,71 @@ use super::{Admission, Caller};
 /// A flag and four bytes of length stand before every message.
 const PREFIX: usize = 5;
 
-/// A body that fails at the prefix of a message that is too long. The codec of tonic has one bound for
-/// all messages, and the first one comes from a stranger.
+/// The requests of one stream.
 pub struct Messages {
     body: Body,
     admission: Arc<Admission>,
     caller: Caller,
-    prefix: [u8; PREFIX],
-    /// How much of the prefix has come.
-    read: usize,
-    /// How much of the message is still to come.
-    rest: usize,
+    /// What has come and is not read yet.
+    pending: BytesMut,
+    /// How long the message at the beginning of it is, once its prefix was read.
+    length: Option<usize>,
     first: bool,
 }
 
 impl Messages {
     pub fn new(body: Body, admission: Arc<Admission>, caller: Caller) -> Messages {
-        Messages { body, admission, caller, prefix: [0; PREFIX], read: 0, rest: 0, first: true }
+        Messages { body, admission, caller, pending: BytesMut::new(), length: None, first: true }
     }
 
-    /// Follows the messages through a piece of the body.
-    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Status> {
-        while !bytes.is_empty() {
-            if self.rest > 0 {
-                let skipped = self.rest.min(bytes.len());
-                self.rest -= skipped;
-                bytes = &bytes[skipped..];
-                continue;
+    /// The next message; `None` when the proxy has ended its side. Nothing is lost when the caller stops waiting.
+    pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+        loop {
+            if let Some(bytes) = self.take()? {
+                let message = M::decode(bytes);
+                return message
+                    .map(Some)
+                    .map_err(|error| Status::internal(format!("cannot decode: {error}")));
             }
-            let taken = (PREFIX - self.read).min(bytes.len());
-            self.prefix[self.read..self.read + taken].copy_from_slice(&bytes[..taken]);
-            self.read += taken;
-            bytes = &bytes[taken..];
-            if self.read == PREFIX {
-                self.begin()?;
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.pending.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Some(Err(error)) => return Err(Status::from_error(error.into())),
+                None if self.pending.is_empty() && self.length.is_none() => return Ok(None),
+                None => return Err(Status::internal("the stream ended within a message")),
             }
         }
-        Ok(())
+    }
+
+    /// A whole message, if one has come.
+    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.length.is_none() && self.pending.len() >= PREFIX {
+            if self.pending.get_u8() != 0 {
+                return Err(Status::unimplemented("compressed requests are not understood"));
+            }
+            let length = self.pending.get_u32() as usize;
+            self.judge(length)?;
+            self.length = Some(length);
+        }
+        let Some(length) = self.length.take_if(|length| self.pending.len() >= *length) else {
+            return Ok(None);
+        };
+        let message = self.pending.split_to(length).freeze();
+        // The rest belongs to the next message and must not keep this one's memory.
+        self.pending = BytesMut::from(&self.pending[..]);
+        Ok(Some(message))
     }
 
     /// Judges a message by its length.
-    fn begin(&mut self) -> Result<(), Status> {
-        let [_, length @ ..] = self.prefix;
-        self.rest = u32::from_be_bytes(length) as usize;
-        self.read = 0;
+    fn judge(&mut self, length: usize) -> Result<(), Status> {
         let limits = &self.admission.limits;
         let (limit, which, reason) = match std::mem::replace(&mut self.first, false) {
             true => (limits.first_message, "first discovery request", "first_message_size"),
             false => (limits.message, "discovery request", "message_size"),
         };
-        if self.rest <= limit {
+        if length <= limit {
             return Ok(());
         }
-        let why = format!("the {which} has {} bytes, and the limit is {limit}", self.rest);
+        let why = format!("the {which} has {length} bytes, and the limit is {limit}");
         Err(self.admission.refuse(&self.caller, reason, &why))
-    }
-}
-
-impl HttpBody for Messages {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),
-            None => return Poll::Ready(None),
-        };
-        if let Some(data) = frame.data_ref()
-            && let Err(status) = self.follow(data)
-        {
-            return Poll::Ready(Some(Err(status)));
-        }
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,0 +1,69 @@
+//! The resources of a proxy that no other proxy has: a handful, so they take no more memory than they must.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{
+    encoded::Encoded,
+    target::{Change, Type},
+};
+
+type List = Arc<[Arc<Encoded>]>;
+
+/// A few resources by type, sorted by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    by_type: [List; Type::ALL.len()],
+}
+
+impl Own {
+    /// Adds a resource, or replaces the one of its name.
+    pub fn insert(&mut self, kind: Type, resource: Arc<Encoded>) {
+        let list = &self.by_type[kind as usize];
+        let at = find(list, &resource.name);
+        let (kept, place) = (at.is_err(), at.unwrap_or_else(|place| place));
+        let rest = &list[if kept { place } else { place + 1 }..];
+        self.by_type[kind as usize] =
+            list[..place].iter().cloned().chain([resource]).chain(rest.iter().cloned()).collect();
+    }
+
+    pub(crate) fn of(&self, kind: Type) -> &List {
+        &self.by_type[kind as usize]
+    }
+
+    /// What of a type is different from before.
+    pub(crate) fn changed(&self, before: &Own, kind: Type) -> Vec<Change> {
+        let (old, new) = (before.of(kind), self.of(kind));
+        if Arc::ptr_eq(old, new) {
+            return Vec::new();
+        }
+        let gone = old.iter().filter(|resource| find(new, &resource.name).is_err());
+        let gone = gone.map(|resource| (resource.name.clone(), None));
+        let same = |resource: &&Arc<Encoded>| find(old, &resource.name).is_ok_and(|at| old[at] == **resource);
+        let fresh = new.iter().filter(|resource| !same(resource));
+        let mut changes: Vec<Change> =
+            gone.chain(fresh.map(|resource| (resource.name.clone(), Some(resource.clone())))).collect();
+        changes.sort_by(|(a, _), (b, _)| a.cmp(b));
+        changes
+    }
+}
+
+/// Where a resource of this name is, or would be.
+pub(crate) fn find(list: &[Arc<Encoded>], name: &str) -> Result<usize, usize> {
+    list.binary_search_by(|resource| -> Ordering { (*resource.name).cmp(name) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_sorted_by_name_and_each_is_there_once() {
+        let mut own = Own::default();
+        for (name, version) in [("b", 1), ("a", 1), ("c", 1), ("b", 2)] {
+            own.insert(Type::Listener, Arc::new(Encoded::new(Type::Listener, name, version, b"")));
+        }
+        let shown: Vec<String> =
+            own.of(Type::Listener).iter().map(|r| format!("{}@{}", r.name, r.version)).collect();
+        assert_eq!(shown.join(" "), "a@1 b@2 c@1");
+    }
+}
