@@ -304,7 +304,7 @@ impl Proxies {
         let failed = |error: identity::Error| InspectError::Failed(error.to_string());
         let authority = AdminAuthority::load(snapshot, Timestamp::now()).map_err(failed)?;
         let pair = authority.client().map_err(failed)?;
-        let tls = client::tls(&authority.certificate(), &pair).map_err(InspectError::Failed)?;
+        let tls = client::tls(authority.certificate(), &pair).map_err(InspectError::Failed)?;
         Ok(Endpoint { address, port, tls: Some(tls) })
     }
 
