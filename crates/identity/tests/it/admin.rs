@@ -50,8 +50,8 @@ fn the_control_plane_and_a_proxy_believe_each_other() {
     let (_, authority) = stored();
     let trusts = authority.certificate();
     let (server, client) = (authority.server(&web(), &hosts()).unwrap(), authority.client().unwrap());
-    let server = Side { chain: &server.certificate, key: &server.key, trusts: &trusts };
-    let client = Side { chain: &client.certificate, key: &client.key, trusts: &trusts };
+    let server = Side { chain: &server.certificate, key: &server.key, trusts };
+    let client = Side { chain: &client.certificate, key: &client.key, trusts };
     for host in ["127.0.0.2", "web-1"] {
         handshake(&client, &server, Some(host)).unwrap();
     }
@@ -60,7 +60,7 @@ fn the_control_plane_and_a_proxy_believe_each_other() {
 
     let (_, other) = stored();
     let stranger = other.client().unwrap();
-    let stranger = Side { chain: &stranger.certificate, key: &stranger.key, trusts: &trusts };
+    let stranger = Side { chain: &stranger.certificate, key: &stranger.key, trusts };
     handshake(&stranger, &server, Some("web-1")).unwrap_err();
 }
 
