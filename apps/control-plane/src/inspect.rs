@@ -336,15 +336,15 @@ fn configuration(
     proxy: &Key,
     traits: &ProxyTraits,
 ) -> Result<Value, InspectError> {
-    let plan = plan::for_proxy(mesh, traits);
+    let plan = plan::plan(mesh, traits);
     let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-    if let Some(admin) = &mut plan.admin {
+    if let Some(admin) = plan.admin_mut() {
         let authority = AdminAuthority::load(snapshot, Timestamp::now());
         let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
         admin.tls = tls.ok().map(Arc::new);
     }
     // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower(&plan);
+    let target = envoy::Encoder::default().lower_any(&plan);
     let mut types = Map::new();
     for kind in xds::Type::ALL {
         let mut resources = Map::new();

@@ -12,7 +12,9 @@ use std::{
     },
 };
 
-use plan::{Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, ProxyPlan, SecretNames};
+use plan::{
+    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames, ZoneProxy,
+};
 use resources::naming::Direction;
 use topology::Endpoints;
 use xds::{Encoded, Layer, Target, Type};
@@ -54,6 +56,18 @@ impl Encoder {
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
         self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
         Target { own, shared: Arc::new(shared) }
+    }
+
+    /// As [`Encoder::lower`], for a proxy of any kind.
+    pub fn lower_any(&self, plan: &Plan) -> Target {
+        match plan {
+            Plan::Sidecar(plan) => self.lower(plan),
+            Plan::Ingress(ZoneProxy { admin, .. }) | Plan::Egress(ZoneProxy { admin, .. }) => {
+                let mut target = Target::default();
+                self.put_interfaces(&mut target.own, &[], admin.as_ref());
+                target
+            }
+        }
     }
 
     /// What only this proxy has, except secrets, which the caller inserts.

@@ -31,7 +31,7 @@ use std::{
 };
 
 use resources::{
-    Resource,
+    Key, Kind, Resource, Spec,
     kinds::{
         dataplane::{Dataplane, Networking},
         mesh::Mesh,
@@ -66,11 +66,26 @@ pub enum Error {
         "cannot plan proxy {name:?}: its Dataplane in mesh {mesh:?} has no networking; add networking.address"
     )]
     NoNetworking { mesh: Arc<str>, name: Arc<str> },
+    #[error("cannot plan proxy {name:?}: there is no {} of that name", kind.name())]
+    NoZoneProxy { kind: Kind, name: Arc<str> },
+}
+
+/// Whom a proxy serves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ProxyKind {
+    /// One workload.
+    #[default]
+    Sidecar,
+    /// What comes from other zones.
+    Ingress,
+    /// What leaves the zone.
+    Egress,
 }
 
 /// What the proxy told about itself when it connected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyTraits {
+    pub kind: ProxyKind,
     pub mesh: Arc<str>,
     pub name: Arc<str>,
     /// `feature-unified-proxy-resources-and-stats-naming` or its later spelling.
@@ -94,7 +109,33 @@ pub enum AdminTarget {
     Port(IpAddr, u16),
 }
 
-/// Everything the proxy must do.
+/// Everything a proxy must do, by whom it serves.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Plan {
+    Sidecar(ProxyPlan),
+    Ingress(ZoneProxy),
+    Egress(ZoneProxy),
+}
+
+impl Plan {
+    /// The proxy's own interface, for whoever holds the keys it needs.
+    pub fn admin_mut(&mut self) -> Option<&mut Admin> {
+        match self {
+            Plan::Sidecar(plan) => plan.admin.as_mut(),
+            Plan::Ingress(plan) | Plan::Egress(plan) => plan.admin.as_mut(),
+        }
+    }
+}
+
+/// Everything a proxy must do that serves a zone. What crosses zones through it comes with the zones; its own
+/// interface it has in common with every proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ZoneProxy {
+    pub admin: Option<Admin>,
+    pub problems: Vec<String>,
+}
+
+/// Everything a sidecar must do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyPlan {
     pub mesh: Arc<str>,
@@ -264,6 +305,28 @@ struct Context<'a> {
     reads: &'a Recorder,
 }
 
+/// Plans a proxy of any kind.
+pub fn plan(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<Plan, Error> {
+    match traits.kind {
+        ProxyKind::Sidecar => for_proxy(snapshot, traits).map(Plan::Sidecar),
+        ProxyKind::Ingress => zone_proxy(snapshot, traits, Kind::ZoneIngress).map(Plan::Ingress),
+        ProxyKind::Egress => zone_proxy(snapshot, traits, Kind::ZoneEgress).map(Plan::Egress),
+    }
+}
+
+fn zone_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits, kind: Kind) -> Result<ZoneProxy, Error> {
+    let stored = snapshot.globals.get(&Key::global(kind, &traits.name));
+    let address = stored.and_then(|stored| match &stored.spec {
+        Spec::ZoneIngress(spec) => spec.networking.as_ref().map(|networking| &networking.address),
+        Spec::ZoneEgress(spec) => spec.networking.as_ref().map(|networking| &networking.address),
+        _ => None,
+    });
+    let address = address.ok_or_else(|| Error::NoZoneProxy { kind, name: traits.name.clone() })?;
+    let mut problems = Vec::new();
+    let names = Names::chosen(traits.unified_naming);
+    Ok(ZoneProxy { admin: system::admin(address, names, traits, &mut problems), problems })
+}
+
 /// Plans the proxy of the Dataplane named in `traits`.
 pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyPlan, Error> {
     let dataplane = dataplane(snapshot, traits)?;
@@ -304,7 +367,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
         mesh: snapshot.name.clone(),
         inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
-        admin: system::admin(&context, &mut problems),
+        admin: system::admin(&networking.address, names, traits, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
         problems,
     })

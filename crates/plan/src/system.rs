@@ -7,7 +7,10 @@ use resources::{
     naming::{Direction, IpVersion},
 };
 
-use crate::{Admin, AdminTarget, OwnContext, Passthrough, ServerTls, inbound::server_tls, ip_of, port_of};
+use crate::{
+    Admin, AdminTarget, Names, OwnContext, Passthrough, ProxyTraits, ServerTls, inbound::server_tls, ip_of,
+    port_of,
+};
 
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
@@ -56,19 +59,24 @@ fn lets_in(context: &OwnContext<'_>) -> bool {
     !asks_everybody || context.networking.gateway.is_some()
 }
 
-pub(crate) fn admin(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Option<Admin> {
-    let traits = context.traits;
+/// `address` is that of the proxy.
+pub(crate) fn admin(
+    address: &str,
+    names: Names,
+    traits: &ProxyTraits,
+    problems: &mut Vec<String>,
+) -> Option<Admin> {
     if traits.admin_port == 0 {
         return None;
     }
-    let address = ip_of(&context.networking.address, "networking", problems)?;
+    let address = ip_of(address, "networking", problems)?;
     // Two listeners cannot have one address: Envoy's own interface is there already, for whoever
     // shares the proxy's machine.
     if traits.admin_target == AdminTarget::Port(address, traits.admin_port) {
         return None;
     }
     Some(Admin {
-        names: context.names.admin(),
+        names: names.admin(),
         address,
         port: traits.admin_port,
         target: traits.admin_target.clone(),

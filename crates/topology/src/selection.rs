@@ -18,14 +18,7 @@ use resources::{
     labels,
 };
 
-/// Something that a reference asks for and a Dataplane has.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Anchor {
-    Name(String),
-    Tag(String, String),
-    AnyTag(String),
-    Label(String, String),
-}
+use crate::state::index::Anchor;
 
 /// Where a policy is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use identity::{DataplaneToken, Purpose};
 use jiff::Timestamp;
-use plan::{AdminTarget, ProxyTraits};
+use plan::{AdminTarget, ProxyKind, ProxyTraits};
 use resources::{Draft, Key, Kind, Labels, kinds::dataplane::Dataplane, labels};
 use serde_json::Value;
 use store::Snapshot;
@@ -110,7 +110,13 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
             port("dataplane.admin.port").unwrap_or_default(),
         ),
     };
+    let kind = match text("dataplane.proxyType") {
+        Some("ingress") => ProxyKind::Ingress,
+        Some("egress") => ProxyKind::Egress,
+        _ => ProxyKind::Sidecar,
+    };
     ProxyTraits {
+        kind,
         mesh: mesh.into(),
         name: name.into(),
         unified_naming: features::unified_naming(features.iter().copied()),

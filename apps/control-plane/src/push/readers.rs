@@ -239,6 +239,7 @@ mod tests {
 
     fn traits() -> ProxyTraits {
         ProxyTraits {
+            kind: plan::ProxyKind::Sidecar,
             mesh: "one".into(),
             name: "gate".into(),
             unified_naming: true,

@@ -92,6 +92,7 @@ pub fn service(mesh: &str, name: &str, labels: &[(&str, &str)]) -> Resource {
 
 pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
     ProxyTraits {
+        kind: plan::ProxyKind::Sidecar,
         mesh: mesh.into(),
         name: name.into(),
         unified_naming: false,

@@ -13,3 +13,4 @@ mod routes;
 mod support;
 mod timeouts;
 mod transparent;
+mod zone_proxies;

@@ -77,6 +77,7 @@ pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
 
 pub fn traits(name: &str) -> ProxyTraits {
     ProxyTraits {
+        kind: plan::ProxyKind::Sidecar,
         mesh: "default".into(),
         name: name.into(),
         unified_naming: false,

@@ -27,8 +27,9 @@ pub enum Subject {
     MultiZone(Arc<str>),
 }
 
+/// Something that a selector or a reference asks for and a resource has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Anchor {
+pub enum Anchor {
     Name(String),
     Tag(String, String),
     AnyTag(String),

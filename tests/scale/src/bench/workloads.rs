@@ -245,7 +245,7 @@ impl Bench {
         let before = self.begin()?;
         let start = self.fleet.begin(None);
         let mut count = 0;
-        while start.elapsed() < self.options.lasting * 30 {
+        while start.elapsed() < self.options.lasting * 60 {
             self.toggle_once(&target, &mut clock).await?;
             count += 1;
         }
