@@ -12,6 +12,8 @@ use topology::{Affected, DestinationId};
 /// Something that planning looked at, or looked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dependency {
+    /// The mesh itself, which every plan reads.
+    Mesh,
     /// Every destination of the mesh.
     AllDestinations,
     /// Every destination that is selected by tags.
@@ -61,6 +63,7 @@ impl Recorder {
 
     pub(crate) fn finish(self, mesh: &Arc<str>) -> Reads {
         let mut noted = self.0.into_inner();
+        noted.insert(Dependency::Mesh);
         if noted.contains(&Dependency::AllDestinations) {
             // It says all that these say.
             noted.retain(|dependency| !matches!(dependency, Dependency::Destination(_)));

@@ -4,7 +4,7 @@
 //! What of it changed travels to each member as the difference of two layers that share the rest.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
     sync::{
         Arc, Mutex,
@@ -159,12 +159,12 @@ impl Member {
 impl ClassCell {
     /// Notes that something the class reads changed, and wakes its members. `endpoints` is the destination of which
     /// only the endpoints changed.
-    pub(super) fn touch(&self, endpoints: Option<&DestinationId>, woken: &mut HashMap<u64, Arc<Watcher>>) {
+    pub(super) fn touch(&self, endpoints: Option<&DestinationId>, woken: &mut HashSet<u64>) {
         lock(&self.todo).add(endpoints.cloned());
         let work = if endpoints.is_some() { Work::Endpoints } else { Work::Outbounds };
         for (id, watcher) in &*lock(&self.members) {
             watcher.add(work);
-            woken.entry(*id).or_insert_with(|| watcher.clone());
+            woken.insert(*id);
         }
     }
 

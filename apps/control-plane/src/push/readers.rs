@@ -1,7 +1,7 @@
 //! Who reads what: from a change to the proxies and classes it concerns, without asking the others.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -33,7 +33,7 @@ struct OfMesh {
 
 /// The proxies a change woke.
 #[derive(Debug, Default)]
-pub(super) struct Woken(HashMap<u64, Arc<Watcher>>);
+pub(super) struct Woken(HashSet<u64>);
 
 impl Woken {
     pub(super) fn count(&self) -> u64 {
@@ -42,7 +42,7 @@ impl Woken {
 
     fn wake(&mut self, watcher: &Arc<Watcher>) {
         watcher.add(Work::Everything);
-        self.0.entry(watcher.id).or_insert_with(|| watcher.clone());
+        self.0.insert(watcher.id);
     }
 }
 
@@ -157,7 +157,8 @@ impl OfMesh {
     }
 
     fn wake_all(&self, woken: &mut Woken) {
-        self.classes.values().flat_map(HashMap::values).for_each(|cell| cell.touch(None, &mut woken.0));
+        let cells = self.classes.get(&Dependency::Mesh).into_iter().flat_map(HashMap::values);
+        cells.for_each(|cell| cell.touch(None, &mut woken.0));
         self.watchers.values().flatten().for_each(|watcher| woken.wake(watcher));
     }
 
@@ -278,6 +279,7 @@ mod tests {
         let mut reads = Reads::default();
         reads.add(&"one".into(), Dependency::Destination(destination("a")));
         reads.add(&"two".into(), Dependency::AllDestinations);
+        reads.add(&"two".into(), Dependency::Mesh);
         let mut readers = Readers::default();
         readers.replace_reads(member.cell(), &Reads::default(), &reads);
 
@@ -290,6 +292,13 @@ mod tests {
         assert_eq!(woken("one", "b", &readers), 0, "nothing it reads");
         assert_eq!((woken("two", "a", &readers), woken("two", "b", &readers)), (1, 1));
         assert_eq!(woken("three", "a", &readers), 0);
+        let everyone = |mesh: &str| {
+            let affected = Affected { everyone: true, ..Affected::default() };
+            let mut woken = Woken::default();
+            readers.wake(&MeshUpdate { mesh: mesh.into(), snapshot: None, affected }, &mut woken);
+            woken.count()
+        };
+        assert_eq!((everyone("one"), everyone("two")), (0, 1), "it reads the mesh itself of one of them");
 
         let mut fewer = Reads::default();
         fewer.add(&"one".into(), Dependency::Destination(destination("a")));
