@@ -1,4 +1,4 @@
-//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `demo`, `envoy`, `bench`.
+//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `demo`, `envoy`, `bench`, `fuzz`.
 //!
 //! A command installs what it needs or says what is missing; Rust is all that is assumed.
 
@@ -40,6 +40,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Send mutated inputs to a control plane for a while; tests send a few of them each time.
+    Fuzz {
+        /// For the program that sends them: `fuzz --target rest --minutes 10`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 #[allow(clippy::print_stderr, reason = "the last word of a command that failed")]
@@ -51,6 +57,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Envoy => envoy::print(),
         Command::Bench { what, arguments } => bench::run(what, &arguments),
+        Command::Fuzz { arguments } => test::fuzz(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,9 @@ use tonic::Status;
 
 /// A message is preceded by a flag for compression and four bytes of length.
 const PREFIX: usize = 5;
+/// How long the reason of a stream's end may be: a proxy that is sent longer trailers breaks off the connection,
+/// and with it every stream on it. Percent-encoding makes three bytes of one at most.
+const LONGEST_REASON: usize = 2048;
 
 /// A body made of the messages that arrive, ended by the status of the stream.
 pub struct Responses<R> {
@@ -52,12 +55,23 @@ impl<R: Message + 'static> HttpBody for Responses<R> {
         };
         self.ended = true;
         let mut trailers = HeaderMap::new();
+        let status = shortened(status);
         Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
         self.ended
     }
+}
+
+/// The same status with a reason that fits into trailers: what a proxy sent may be quoted in it.
+fn shortened(status: Status) -> Status {
+    let message = status.message();
+    if message.len() <= LONGEST_REASON {
+        return status;
+    }
+    let kept = (0..=LONGEST_REASON).rev().find_map(|end| message.get(..end)).unwrap_or_default();
+    Status::new(status.code(), format!("{kept}… ({} bytes in all)", message.len()))
 }
 
 fn framed(message: &impl Message) -> Result<Bytes, Status> {
@@ -68,4 +82,19 @@ fn framed(message: &impl Message) -> Result<Bytes, Status> {
     bytes.extend_from_slice(&prefix.to_be_bytes());
     message.encode_raw(&mut bytes);
     Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_fits_into_trailers_and_is_cut_between_characters() {
+        let short = shortened(Status::not_found("there is no such thing"));
+        assert_eq!(short.message(), "there is no such thing");
+        let long = shortened(Status::invalid_argument(format!("a{}", "é".repeat(100_000))));
+        assert_eq!(long.code(), tonic::Code::InvalidArgument);
+        assert!(long.message().len() < LONGEST_REASON + 50, "{}", long.message().len());
+        assert!(long.message().ends_with("é… (200001 bytes in all)"), "{}", long.message());
+    }
 }

@@ -40,13 +40,13 @@ impl Messages {
                 let message = M::decode(bytes);
                 return message
                     .map(Some)
-                    .map_err(|error| Status::internal(format!("cannot decode: {error}")));
+                    .map_err(|error| Status::invalid_argument(format!("cannot decode: {error}")));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.pending.extend_from_slice(&frame.into_data().unwrap_or_default()),
                 Some(Err(error)) => return Err(Status::from_error(error.into())),
                 None if self.pending.is_empty() && self.length.is_none() => return Ok(None),
-                None => return Err(Status::internal("the stream ended within a message")),
+                None => return Err(Status::invalid_argument("the stream ended within a message")),
             }
         }
     }
