@@ -102,13 +102,25 @@ impl Health {
     }
 }
 
-async fn ready(State(Health(health)): State<Health>) -> (StatusCode, &'static str) {
+async fn ready(State(Health(health)): State<Health>) -> (StatusCode, String) {
     if health.terminating.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "TERMINATING\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, "TERMINATING\n".to_owned());
     }
-    match health.admin.get() {
-        Some(admin) if admin.is_ready().await => (StatusCode::OK, "READY\n"),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "NOT READY\n"),
+    match reason_not_to_be_ready(health.admin.get()).await {
+        None => (StatusCode::OK, "READY\n".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("NOT READY: {reason}\n")),
+    }
+}
+
+async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
+    let Some(admin) = admin else { return Some("Envoy has no configuration yet".to_owned()) };
+    if !admin.is_ready().await {
+        return Some("Envoy does not serve its configuration yet".to_owned());
+    }
+    match admin.closed_inbounds().await {
+        Ok(closed) if closed.is_empty() => None,
+        Ok(closed) => Some(format!("Envoy has rejected the listener of {}", closed.join(", "))),
+        Err(error) => Some(format!("Envoy does not say which listeners it has: {error:#}")),
     }
 }
 

@@ -44,6 +44,17 @@ impl Admin {
         self.ask(Method::GET, "/ready").await.is_ok_and(|answer| answer.status == StatusCode::OK)
     }
 
+    /// The listeners of inbounds that Envoy has rejected and has no older version of: those ports are closed.
+    pub async fn closed_inbounds(&self) -> anyhow::Result<Vec<String>> {
+        // Cheap, and 0 in nearly every proxy; only the other ones write down their listeners.
+        let rejected = self.get("/stats?filter=listener_manager.lds.update_rejected").await?;
+        if rejected.trim_end().ends_with(": 0") {
+            return Ok(Vec::new());
+        }
+        let listeners = self.get("/config_dump?resource=dynamic_listeners").await?;
+        Ok(closed_inbounds(&serde_json::from_str(&listeners).context("Envoy's listeners are not JSON")?))
+    }
+
     /// Tells whoever checks Envoy's health, and every connection, to go elsewhere.
     pub async fn drain(&self) -> anyhow::Result<()> {
         for path in ["/healthcheck/fail", "/drain_listeners?graceful"] {
@@ -92,6 +103,15 @@ fn either<'a>(value: &'a Value, one: &str, other: &str) -> &'a Value {
     value.get(one).unwrap_or(&value[other])
 }
 
+fn closed_inbounds(listeners: &Value) -> Vec<String> {
+    let all = listeners["configs"].as_array().into_iter().flatten();
+    let closed = all.filter(|listener| {
+        let rejected = &listener["error_state"]["failed_configuration"];
+        rejected["traffic_direction"] == "INBOUND" && listener.get("active_state").is_none()
+    });
+    closed.filter_map(|listener| listener["name"].as_str().map(str::to_owned)).collect()
+}
+
 fn count_connections(stats: &str) -> u64 {
     let listeners = stats.lines().filter_map(|line| line.split_once(": ")).filter(|(name, _)| {
         name.starts_with("listener.") && !name.starts_with("listener.admin.") && !name.contains(".worker_")
@@ -116,6 +136,20 @@ mod tests {
         );
         check("admin: {}", None);
         check("", None);
+    }
+
+    #[test]
+    fn an_inbound_is_closed_when_its_only_version_was_rejected() {
+        let rejected =
+            |direction: &str| serde_json::json!({"failed_configuration": {"traffic_direction": direction}});
+        let listeners = serde_json::json!({"configs": [
+            {"name": "closed", "error_state": rejected("INBOUND")},
+            {"name": "older", "error_state": rejected("INBOUND"), "active_state": {"version_info": "1"}},
+            {"name": "outbound", "error_state": rejected("OUTBOUND")},
+            {"name": "works", "active_state": {"version_info": "1"}},
+        ]});
+        assert_eq!(closed_inbounds(&listeners), ["closed"]);
+        assert!(closed_inbounds(&Value::Null).is_empty());
     }
 
     #[test]
