@@ -1,10 +1,16 @@
 //! Asking the control plane how Envoy is to be started.
 
-use std::{path::Path, time::Duration};
+mod confine;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::StatusCode;
+use resources::format::yaml;
 use runtime::Backoff;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,6 +23,8 @@ use crate::{
     proxy::Identity,
     settings::Settings,
 };
+
+use self::confine::Allowed;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,6 +75,26 @@ pub fn request(
         request["dataplaneTokenPath"] = absolute.display().to_string().into();
     }
     Ok(request)
+}
+
+/// The one document of a bootstrap configuration.
+pub fn read(text: &str) -> anyhow::Result<Value> {
+    let mut documents = yaml::documents(text)?;
+    match (documents.pop(), documents.is_empty()) {
+        (Some(document), true) => Ok(document.value),
+        _ => Err(anyhow!("it is not one document")),
+    }
+}
+
+/// The files that a bootstrap configuration may name: those in the work directory, and those the
+/// control plane was told of.
+pub fn allowed_files<'a>(settings: &Settings, work_dir: &'a Path) -> Result<Allowed<'a>> {
+    let token = settings.proxy.token_file().map(std::path::absolute).transpose();
+    let token = token.context("cannot tell where the token file is")?;
+    let envoy = &settings.envoy;
+    let metrics = [&envoy.metrics_cert_path, &envoy.metrics_key_path].into_iter().flatten().cloned();
+    let readable = metrics.chain(token).chain(system_bundle().map(PathBuf::from)).collect();
+    Ok(Allowed { work_dir, readable })
 }
 
 /// Envoy gets nine tenths of what the container may use; the agent lives in the rest.

@@ -22,6 +22,7 @@ mod run;
 mod settings;
 mod supervise;
 mod wait;
+mod work_dir;
 
 use std::{io::Write, process::ExitCode};
 
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Logging may not have started yet, so this goes where logs go without being one.
-            let _ = writeln!(std::io::stderr(), "kuma-dp: {failure}");
+            let said = failure.to_string();
+            let lines: Vec<_> = said.lines().map(runtime::logs::printable).collect();
+            let _ = writeln!(std::io::stderr(), "kuma-dp: {}", lines.join("\n"));
             ExitCode::from(failure.exit_code())
         }
     }

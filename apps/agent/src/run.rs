@@ -1,17 +1,10 @@
 //! `kuma-dp run`, from the settings to the end of Envoy.
 
-use std::{
-    fs::{DirBuilder, File},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, Command};
 use runtime::{Shutdown, logs::Level};
-use tempfile::TempDir;
 
 use crate::{
     bootstrap,
@@ -29,6 +22,7 @@ use crate::{
     readiness::Health,
     settings::{Settings, unknown_variables},
     supervise::{Signals, Supervisor},
+    work_dir::WorkDir,
 };
 
 /// How long open requests to the agent itself get when it ends.
@@ -62,8 +56,12 @@ pub async fn run(settings: Settings) -> Result<()> {
             return Ok(());
         }
     };
-    let admin = Admin::of_bootstrap(&text).context("the control plane's configuration cannot be used")?;
-    let config = work_dir.write("bootstrap.yaml", &text)?;
+    let refused = "the control plane's configuration cannot be used";
+    let document = bootstrap::read(&text).context(refused)?;
+    let admin = Admin::of_bootstrap(&document).context(refused)?;
+    bootstrap::allowed_files(&settings, work_dir.path())?.check(&document).context(refused)?;
+    // Written anew from what was checked, so that Envoy cannot understand the text in another way.
+    let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
@@ -90,48 +88,5 @@ fn warn_about(settings: &Settings) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for variable in unknown_variables(&Settings::augment_args(Command::new("run")), names) {
         tracing::warn!(variable, "there is no such setting; the variable is ignored");
-    }
-}
-
-/// Where configuration and sockets are; what nobody named is removed at the end.
-enum WorkDir {
-    Named(PathBuf),
-    Temporary(TempDir),
-}
-
-impl WorkDir {
-    fn open(named: Option<&PathBuf>) -> Result<WorkDir> {
-        let Some(named) = named else {
-            let made = tempfile::Builder::new()
-                .prefix("kuma-dp-")
-                .permissions(PermissionsExt::from_mode(0o700))
-                .tempdir()
-                .context("cannot make a temporary directory; pass --work-dir")?;
-            return Ok(WorkDir::Temporary(made));
-        };
-        let failed = || format!("cannot use the work directory {}", named.display());
-        let path = std::path::absolute(named).with_context(failed)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).with_context(failed)?;
-        Ok(WorkDir::Named(path))
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            WorkDir::Named(path) => path,
-            WorkDir::Temporary(made) => made.path(),
-        }
-    }
-
-    /// Writes a file nobody else may read: a bootstrap configuration has the proxy's token in it.
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
-        let path = self.path().join(name);
-        let write = || -> std::io::Result<()> {
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-            // A file that was there before may have had other rights.
-            file.set_permissions(PermissionsExt::from_mode(0o600))?;
-            file.write_all(text.as_bytes())
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
     }
 }

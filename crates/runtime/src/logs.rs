@@ -1,9 +1,12 @@
 //! Logs go to standard error, one line per event, as text or JSON.
 
+mod escape;
+
 use std::{fmt, io, str::FromStr};
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
+pub use self::escape::printable;
 use crate::Error;
 
 /// How much is logged.
@@ -110,7 +113,7 @@ where
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_ansi(false)
-        .with_writer(writer);
+        .with_writer(escape::Lines(writer));
     match format {
         Format::Text => Box::new(builder.finish()),
         Format::Json => Box::new(builder.json().flatten_event(true).finish()),
@@ -159,6 +162,18 @@ mod tests {
         let text = logged(Level::Info, Format::Json, || tracing::info!(port = 5681, "listening"));
         assert!(text.starts_with('{') && text.contains(r#""message":"listening""#), "{text}");
         assert!(text.contains(r#""port":5681"#), "{text}");
+    }
+
+    #[test]
+    fn no_event_commands_a_terminal_or_begins_a_line_of_its_own() {
+        let name = "a\u{1b}[2J\u{9b}1m\r\nERROR forged\u{202e}";
+        for format in [Format::Text, Format::Json] {
+            let text = logged(Level::Info, format, || tracing::info!(%name, "connected {name}"));
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.ends_with('\n') && text.contains("\\u009b1m\\r\\nERROR forged\\u202e"), "{text}");
+            let commands = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!text.contains(commands), "{text:?}");
+        }
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct ControlPlane {
     discovery: bool,
     /// Whether Envoy gets an inbound and an outbound as a proxy with unified names has them.
     unified: bool,
+    /// Where Envoy's admin interface shall be, if not in the work directory.
+    admin_socket: Option<String>,
     state: Arc<Mutex<State>>,
     runtime: Option<(tokio::runtime::Runtime, Shutdown)>,
 }
@@ -77,6 +79,7 @@ impl ControlPlane {
             port: free_port(),
             discovery: false,
             unified: false,
+            admin_socket: None,
             state: Arc::default(),
             runtime: None,
         }
@@ -111,6 +114,14 @@ impl ControlPlane {
         control_plane
     }
 
+    /// One that wants Envoy to listen at a path of its choice.
+    pub fn with_admin_socket(path: &str) -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.admin_socket = Some(path.to_owned());
+        control_plane.serve();
+        control_plane
+    }
+
     pub fn refuse(&self, status: u16, text: &'static str) {
         self.state.lock().unwrap().refusals.push_back((status, text));
     }
@@ -136,6 +147,7 @@ impl ControlPlane {
         let shape = Shape {
             traffic: self.traffic_port,
             unified: self.unified,
+            admin_socket: self.admin_socket.clone(),
             discovery: self.discovery.then(|| (self.port, self.certificate.pem.clone())),
         };
         let router = Router::new()
@@ -171,6 +183,7 @@ impl Drop for ControlPlane {
 struct Shape {
     traffic: u16,
     unified: bool,
+    admin_socket: Option<String>,
     discovery: Option<(u16, String)>,
 }
 
@@ -187,9 +200,10 @@ fn answer(state: &Mutex<State>, shape: &Shape, request: Value) -> axum::response
 }
 
 fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
+    let admin = shape.admin_socket.clone().unwrap_or(format!("{work_dir}/kuma-envoy-admin.sock"));
     let mut bootstrap = json!({
         "node": {"id": "default.web-1", "cluster": "web"},
-        "admin": {"address": {"pipe": {"path": format!("{work_dir}/kuma-envoy-admin.sock"), "mode": 0o600}}},
+        "admin": {"address": {"pipe": {"path": admin, "mode": 0o600}}},
         "static_resources": {"listeners": [hello(shape.traffic)]},
     });
     if let Some((port, ca)) = &shape.discovery {

@@ -2,6 +2,7 @@
 //! Runs the real binary with a real Envoy against a control plane that a test wrote.
 
 mod agent;
+mod confinement;
 mod control_plane;
 mod input;
 mod life;
