@@ -20,14 +20,32 @@ use crate::{
     envoy::Envoy,
     failure::{Failure, Result},
     http_client::Answer,
+    metrics::applications,
     proxy::Identity,
-    settings::Settings,
+    settings::{Application, Settings},
 };
 
 use self::confine::Allowed;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The control plane's answer.
+#[derive(Debug)]
+pub struct Told {
+    /// The bootstrap configuration, YAML.
+    pub bootstrap: String,
+    pub sidecar: Sidecar,
+}
+
+/// What the control plane has for the agent itself.
+#[derive(Debug)]
+pub struct Sidecar {
+    /// The proxy's address.
+    pub address: String,
+    /// Whose metrics are read together with Envoy's.
+    pub applications: Vec<Application>,
+}
 
 /// What the control plane is told about this proxy.
 pub fn request(
@@ -64,6 +82,10 @@ pub fn request(
         "ipv6Enabled": settings.features.ipv6_enabled,
         "readinessPort": proxy.readiness_port,
     });
+    if proxy.application_probe_proxy_port != 0 {
+        // The field means the opposite of its name.
+        request["appProbeProxyDisabled"] = true.into();
+    }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
     }
@@ -110,7 +132,7 @@ fn memory_limit(configured: u64) -> u64 {
 }
 
 /// Asks until there is an answer; what cannot get better by asking again is a failure.
-pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<String> {
+pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<Told> {
     let control_plane = &settings.control_plane;
     let deadline = Instant::now() + control_plane.retry_max_duration;
     let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
@@ -118,7 +140,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
         let reason = match judge(client, answer) {
-            Verdict::Bootstrap(bootstrap) => return Ok(bootstrap),
+            Verdict::Told(told) => return Ok(told),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
         };
@@ -139,7 +161,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
 }
 
 enum Verdict {
-    Bootstrap(String),
+    Told(Told),
     Later(String),
     Never(Failure),
 }
@@ -162,7 +184,7 @@ fn judge(client: &Client, answer: std::result::Result<Answer, NoAnswer>) -> Verd
     let text = answer.text();
     match answer.status {
         StatusCode::OK => match decode(&answer) {
-            Ok(bootstrap) => Verdict::Bootstrap(bootstrap),
+            Ok(told) => Verdict::Told(told),
             Err(error) => Verdict::Never(Failure::failed(format!(
                 "{url} does not answer like a control plane: {error:#}\n\
                  hint: --cp-address must be the server for data plane proxies, port 5678 by default"
@@ -197,10 +219,15 @@ fn hint(status: StatusCode, text: &str) -> &'static str {
     }
 }
 
-/// The bootstrap configuration, YAML, in the answer.
-fn decode(answer: &Answer) -> anyhow::Result<String> {
+/// Reads the answer; what it has for the agent may be absent.
+fn decode(answer: &Answer) -> anyhow::Result<Told> {
     let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
     let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
     let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
-    String::from_utf8(bytes).context("`bootstrap` is not text")
+    let bootstrap = String::from_utf8(bytes).context("`bootstrap` is not text")?;
+    let sidecar = &body["kumaSidecarConfiguration"];
+    let address = sidecar["networking"]["address"].as_str().filter(|address| !address.is_empty());
+    let address = address.unwrap_or("127.0.0.1").to_owned();
+    let applications = applications(&sidecar["metrics"]["aggregate"], &address);
+    Ok(Told { bootstrap, sidecar: Sidecar { address, applications } })
 }

@@ -24,7 +24,7 @@ use runtime::{
 use crate::{
     envoy::admin::Admin,
     failure::{Failure, Result},
-    metrics::{self, Sources},
+    metrics::{self, Sources, View},
 };
 
 /// What is known about the proxy, shared by whoever learns it and whoever is asked.
@@ -71,6 +71,11 @@ impl Health {
         self.0.restarts.inc() + 1
     }
 
+    /// One page of metrics.
+    pub async fn page(&self, view: &View) -> String {
+        self.0.sources.page(view, self.0.admin.get(), self.0.metrics.encode()).await
+    }
+
     /// Listens on 127.0.0.1.
     pub async fn serve(&self, port: u16, shutdown: &Shutdown) -> Result<()> {
         let listener =
@@ -112,9 +117,7 @@ async fn ready(State(Health(health)): State<Health>) -> (StatusCode, &'static st
     }
 }
 
-async fn measured(
-    State(Health(health)): State<Health>,
-) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    let page = health.sources.page(health.admin.get(), health.metrics.encode()).await;
+async fn measured(State(health): State<Health>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
+    let page = health.page(&View::default()).await;
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

@@ -1,6 +1,6 @@
 //! `kuma-dp run`, from the settings to the end of Envoy.
 
-use std::{path::PathBuf, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, Command};
@@ -17,8 +17,9 @@ use crate::{
     },
     failure::Result,
     farewell::Farewell,
+    log_file::LogFile,
     metrics::Sources,
-    proxy,
+    metrics_socket, probes, proxy,
     readiness::Health,
     settings::{Settings, unknown_variables},
     supervise::{Signals, Supervisor},
@@ -47,22 +48,26 @@ pub async fn run(settings: Settings) -> Result<()> {
     if let Some(address) = settings.metrics.address {
         health.serve_metrics(address, &shutdown).await?;
     }
+    if settings.proxy.application_probe_proxy_port != 0 {
+        probes::serve(settings.proxy.application_probe_proxy_port, &shutdown).await?;
+    }
     tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
     let request = || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem);
-    let text = tokio::select! {
-        text = bootstrap::fetch(&client, &settings, request) => text?,
+    let told = tokio::select! {
+        told = bootstrap::fetch(&client, &settings, request) => told?,
         name = signals.next() => {
             tracing::info!(signal = name, "asked to end before there was a configuration");
             return Ok(());
         }
     };
     let refused = "the control plane's configuration cannot be used";
-    let document = bootstrap::read(&text).context(refused)?;
+    let document = bootstrap::read(&told.bootstrap).context(refused)?;
     let admin = Admin::of_bootstrap(&document).context(refused)?;
     bootstrap::allowed_files(&settings, work_dir.path())?.check(&document).context(refused)?;
     // Written anew from what was checked, so that Envoy cannot understand the text in another way.
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
+    metrics_socket::serve(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
@@ -78,12 +83,21 @@ fn start_logs(settings: &Settings) -> Result<()> {
         _ => level(settings).heard_at(),
     };
     let (level, format) = (settings.logs.log_level, settings.logs.log_format);
-    Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context("cannot start logging")?)
+    let failed = "cannot start logging";
+    let Some(file) = LogFile::of(&settings.logs)? else {
+        return Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context(failed)?);
+    };
+    // As Kuma's agent says it; nobody has to listen.
+    let _ = writeln!(std::io::stdout(), "kuma-dp: logs will be stored in {:?}", file.path());
+    let writer = move || file.clone();
+    Ok(runtime::logs::init_into(level, format, (logs::TARGET, heard), writer).context(failed)?)
 }
 
 fn warn_about(settings: &Settings) {
-    for flag in settings.ignored.given() {
-        tracing::warn!(flag, "this agent does not do this yet; the setting is ignored");
+    let flags = settings.ignored.given();
+    if !flags.is_empty() {
+        let flags = flags.join(" ");
+        tracing::warn!(flags, "this agent does not do this yet; these settings are ignored");
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for variable in unknown_variables(&Settings::augment_args(Command::new("run")), names) {

@@ -89,6 +89,17 @@ pub fn init_with(level: Level, format: Format, target: &str, heard: Level) -> Re
         .map_err(|error| Error::Logs(error.to_string()))
 }
 
+/// As [`init_with`], written somewhere else than to standard error.
+pub fn init_into<W>(level: Level, format: Format, heard: (&str, Level), writer: W) -> Result<(), Error>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (target, heard) = heard;
+    let filter = format!("{},{target}={heard}", directives(level));
+    tracing::subscriber::set_global_default(filtered(&filter, format, writer))
+        .map_err(|error| Error::Logs(error.to_string()))
+}
+
 /// The subscriber itself, for whoever wants the lines somewhere else.
 pub fn subscriber<W>(level: Level, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where

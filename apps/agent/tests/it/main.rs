@@ -5,6 +5,7 @@ mod agent;
 mod confinement;
 mod control_plane;
 mod input;
+mod kuma;
 mod life;
 mod metrics;
 mod reference;
