@@ -1,10 +1,16 @@
 //! Asking the control plane how Envoy is to be started.
 
-use std::{path::Path, time::Duration};
+mod confine;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::StatusCode;
+use resources::format::yaml;
 use runtime::Backoff;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -14,12 +20,32 @@ use crate::{
     envoy::Envoy,
     failure::{Failure, Result},
     http_client::Answer,
+    metrics::applications,
     proxy::Identity,
-    settings::Settings,
+    settings::{Application, Settings},
 };
+
+use self::confine::Allowed;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The control plane's answer.
+#[derive(Debug)]
+pub struct Told {
+    /// The bootstrap configuration, YAML.
+    pub bootstrap: String,
+    pub sidecar: Sidecar,
+}
+
+/// What the control plane has for the agent itself.
+#[derive(Debug)]
+pub struct Sidecar {
+    /// The proxy's address.
+    pub address: String,
+    /// Whose metrics are read together with Envoy's.
+    pub applications: Vec<Application>,
+}
 
 /// What the control plane is told about this proxy.
 pub fn request(
@@ -56,6 +82,10 @@ pub fn request(
         "ipv6Enabled": settings.features.ipv6_enabled,
         "readinessPort": proxy.readiness_port,
     });
+    if proxy.application_probe_proxy_port != 0 {
+        // The field means the opposite of its name.
+        request["appProbeProxyDisabled"] = true.into();
+    }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
     }
@@ -67,6 +97,26 @@ pub fn request(
         request["dataplaneTokenPath"] = absolute.display().to_string().into();
     }
     Ok(request)
+}
+
+/// The one document of a bootstrap configuration.
+pub fn read(text: &str) -> anyhow::Result<Value> {
+    let mut documents = yaml::documents(text)?;
+    match (documents.pop(), documents.is_empty()) {
+        (Some(document), true) => Ok(document.value),
+        _ => Err(anyhow!("it is not one document")),
+    }
+}
+
+/// The files that a bootstrap configuration may name: those in the work directory, and those the
+/// control plane was told of.
+pub fn allowed_files<'a>(settings: &Settings, work_dir: &'a Path) -> Result<Allowed<'a>> {
+    let token = settings.proxy.token_file().map(std::path::absolute).transpose();
+    let token = token.context("cannot tell where the token file is")?;
+    let envoy = &settings.envoy;
+    let metrics = [&envoy.metrics_cert_path, &envoy.metrics_key_path].into_iter().flatten().cloned();
+    let readable = metrics.chain(token).chain(system_bundle().map(PathBuf::from)).collect();
+    Ok(Allowed { work_dir, readable })
 }
 
 /// Envoy gets nine tenths of what the container may use; the agent lives in the rest.
@@ -82,7 +132,7 @@ fn memory_limit(configured: u64) -> u64 {
 }
 
 /// Asks until there is an answer; what cannot get better by asking again is a failure.
-pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<String> {
+pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<Told> {
     let control_plane = &settings.control_plane;
     let deadline = Instant::now() + control_plane.retry_max_duration;
     let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
@@ -90,7 +140,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
         let reason = match judge(client, answer) {
-            Verdict::Bootstrap(bootstrap) => return Ok(bootstrap),
+            Verdict::Told(told) => return Ok(told),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
         };
@@ -111,7 +161,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
 }
 
 enum Verdict {
-    Bootstrap(String),
+    Told(Told),
     Later(String),
     Never(Failure),
 }
@@ -134,7 +184,7 @@ fn judge(client: &Client, answer: std::result::Result<Answer, NoAnswer>) -> Verd
     let text = answer.text();
     match answer.status {
         StatusCode::OK => match decode(&answer) {
-            Ok(bootstrap) => Verdict::Bootstrap(bootstrap),
+            Ok(told) => Verdict::Told(told),
             Err(error) => Verdict::Never(Failure::failed(format!(
                 "{url} does not answer like a control plane: {error:#}\n\
                  hint: --cp-address must be the server for data plane proxies, port 5678 by default"
@@ -169,10 +219,15 @@ fn hint(status: StatusCode, text: &str) -> &'static str {
     }
 }
 
-/// The bootstrap configuration, YAML, in the answer.
-fn decode(answer: &Answer) -> anyhow::Result<String> {
+/// Reads the answer; what it has for the agent may be absent.
+fn decode(answer: &Answer) -> anyhow::Result<Told> {
     let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
     let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
     let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
-    String::from_utf8(bytes).context("`bootstrap` is not text")
+    let bootstrap = String::from_utf8(bytes).context("`bootstrap` is not text")?;
+    let sidecar = &body["kumaSidecarConfiguration"];
+    let address = sidecar["networking"]["address"].as_str().filter(|address| !address.is_empty());
+    let address = address.unwrap_or("127.0.0.1").to_owned();
+    let applications = applications(&sidecar["metrics"]["aggregate"], &address);
+    Ok(Told { bootstrap, sidecar: Sidecar { address, applications } })
 }

@@ -1,6 +1,9 @@
 //! The command line of `kuma-dp`.
 
-use std::io::{self, Write};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -54,7 +57,7 @@ impl Cli {
                 if value.is_some_and(|value| value.is_empty()) { arg.env(None::<&'static str>) } else { arg }
             })
         });
-        let matches = command.get_matches();
+        let matches = command.get_matches_from(arguments(std::env::args_os()));
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -81,6 +84,27 @@ impl Version {
     }
 }
 
+/// Kuma's agent takes settings of logs in front of the command too; here they come after it.
+fn arguments(mut given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut ordered: Vec<OsString> = given.next().into_iter().collect();
+    let mut moved = Vec::new();
+    let mut rest = given.peekable();
+    while let Some(flag) = rest.next_if(|next| next.to_string_lossy().starts_with("--log-")) {
+        let has_value = flag.to_string_lossy().contains('=');
+        moved.push(flag);
+        if !has_value {
+            moved.extend(rest.next());
+        }
+    }
+    if let Some(command) = rest.next() {
+        if command != "run" {
+            moved.clear();
+        }
+        ordered.push(command);
+    }
+    ordered.into_iter().chain(moved).chain(rest).collect()
+}
+
 fn print(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         // `kuma-dp version | true` is not a failure.
@@ -94,4 +118,24 @@ fn print(text: &str) -> Result<()> {
 fn block_on(task: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the event loop")?.block_on(task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_logs_may_stand_in_front_of_the_command() {
+        let check = |given: &str, expect: &str| {
+            let ordered = arguments(given.split(' ').map(OsString::from));
+            assert_eq!(ordered.join(std::ffi::OsStr::new(" ")), OsString::from(expect));
+        };
+        check(
+            "kuma-dp --log-level debug --log-max-size=5 run -d x",
+            "kuma-dp run --log-level debug --log-max-size=5 -d x",
+        );
+        check("kuma-dp run --log-level debug", "kuma-dp run --log-level debug");
+        check("kuma-dp --log-level=debug version", "kuma-dp version");
+        check("kuma-dp --help", "kuma-dp --help");
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     settings,
 };
 
-pub use trust::system_bundle;
+pub use trust::{system_bundle, unchecked as unchecked_tls};
 
 /// Why there is no answer.
 #[derive(Debug)]

@@ -14,7 +14,10 @@ mod exec;
 mod failure;
 mod farewell;
 mod http_client;
+mod log_file;
 mod metrics;
+mod metrics_socket;
+mod probes;
 mod proxy;
 mod readiness;
 mod reference;
@@ -22,6 +25,7 @@ mod run;
 mod settings;
 mod supervise;
 mod wait;
+mod work_dir;
 
 use std::{io::Write, process::ExitCode};
 
@@ -30,7 +34,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Logging may not have started yet, so this goes where logs go without being one.
-            let _ = writeln!(std::io::stderr(), "kuma-dp: {failure}");
+            let said = failure.to_string();
+            let lines: Vec<_> = said.lines().map(runtime::logs::printable).collect();
+            let _ = writeln!(std::io::stderr(), "kuma-dp: {}", lines.join("\n"));
             ExitCode::from(failure.exit_code())
         }
     }

@@ -8,12 +8,19 @@ mod exposition;
 mod gather;
 mod legacy;
 mod names;
+mod profile;
+mod view;
 
-pub use self::{exposition::CONTENT_TYPE, gather::Sources};
+pub use self::{
+    exposition::CONTENT_TYPE,
+    gather::Sources,
+    view::{View, applications},
+};
 use self::{
     exposition::{Families, Family},
     legacy::LegacyNames,
     names::{KnownNames, Written},
+    profile::Profile,
 };
 
 /// Says which application a series comes from.
@@ -28,10 +35,24 @@ pub struct Texts {
     pub applications: Vec<(String, String)>,
 }
 
-/// One text of them all, each family once and its samples together.
-pub fn merge(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
+/// One text of them all, as far as a reader wants it.
+pub fn merge(view: &View, texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
+    let mut merged = merged(texts, known, older, view.profile.as_ref());
+    for (label, value) in &view.labels {
+        merged.samples().for_each(|sample| sample.set_label(label, value));
+    }
+    merged.render()
+}
+
+/// All texts, each family once and its samples together.
+fn merged(
+    texts: &Texts,
+    known: &KnownNames,
+    older: Option<&LegacyNames>,
+    profile: Option<&Profile>,
+) -> Families {
     let mut merged = Families::default();
-    add_envoy(&mut merged, &texts.envoy, known, older);
+    add_envoy(&mut merged, &texts.envoy, known, older, profile);
     Families::parse(&texts.agent).into_families().for_each(|family| merged.add(family));
     for (name, text) in &texts.applications {
         for mut family in Families::parse(text).into_families() {
@@ -39,10 +60,16 @@ pub fn merge(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> 
             merged.add(family);
         }
     }
-    merged.render()
+    merged
 }
 
-fn add_envoy(merged: &mut Families, text: &str, known: &KnownNames, older: Option<&LegacyNames>) {
+fn add_envoy(
+    merged: &mut Families,
+    text: &str,
+    known: &KnownNames,
+    older: Option<&LegacyNames>,
+    profile: Option<&Profile>,
+) {
     let families = Families::parse(text);
     let written = Written::of(&families);
     for family in families.into_families() {
@@ -50,7 +77,9 @@ fn add_envoy(merged: &mut Families, text: &str, known: &KnownNames, older: Optio
         for mut sample in samples {
             let whole = known.restore(&name, &mut sample, &written);
             let copy = older.and_then(|older| older.translate(&whole, &sample));
-            for (name, sample) in [(whole, sample)].into_iter().chain(copy) {
+            let wanted =
+                |(name, sample): &(String, _)| profile.is_none_or(|profile| profile.wants(name, sample));
+            for (name, sample) in [(whole, sample)].into_iter().chain(copy).filter(wanted) {
                 let family = merged.at(&name);
                 if family.samples.is_empty() {
                     (family.kind, family.help) = (kind.clone(), help.clone());

@@ -24,7 +24,7 @@ use runtime::{
 use crate::{
     envoy::admin::Admin,
     failure::{Failure, Result},
-    metrics::{self, Sources},
+    metrics::{self, Sources, View},
 };
 
 /// What is known about the proxy, shared by whoever learns it and whoever is asked.
@@ -69,6 +69,11 @@ impl Health {
     /// Counts a restart and says how many there were.
     pub fn restarted(&self) -> u64 {
         self.0.restarts.inc() + 1
+    }
+
+    /// One page of metrics.
+    pub async fn page(&self, view: &View) -> String {
+        self.0.sources.page(view, self.0.admin.get(), self.0.metrics.encode()).await
     }
 
     /// Listens on 127.0.0.1.
@@ -124,9 +129,7 @@ async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
     }
 }
 
-async fn measured(
-    State(Health(health)): State<Health>,
-) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    let page = health.sources.page(health.admin.get(), health.metrics.encode()).await;
+async fn measured(State(health): State<Health>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
+    let page = health.page(&View::default()).await;
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

@@ -41,12 +41,22 @@ connection is left or the drain time is over, and stops Envoy; a second signal s
 that ends on its own is started again with growing delays, reported in the log and counted in
 `kuma_dp_envoy_restarts_total`; after five starts in a row without getting ready the agent gives up.
 
+The work directory is for this user alone: one that belongs to another user, that others may write to or that
+is a symbolic link is refused. So is a bootstrap configuration that names a file outside of it, whether Envoy
+would write, remove or read it, unless this command named that file; an agent of root would otherwise let
+whoever answers at `--cp-address` remove any file. What the control plane sends Envoy afterwards is not
+checked: run agents as a user that may do little.
+
 `/metrics` is one page, in Prometheus' text form: what Envoy counts, under the names Envoy gives it; what each
 `--metrics-application` counts, with the label `kuma_application`; and what the agent itself counts. Who did
 not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes names apart at their first dot
 (`envoy_cluster_com_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq\"}`); the agent knows which
 names there are and puts them together again
 (`envoy_cluster_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq.com\"}`).
+
+The same page is at the socket `kuma-mh-<name>-<mesh>.sock` in the work directory, where Kuma's control plane
+lets Envoy ask for it (`Mesh.metrics` and MeshMetric): with the applications, labels and profile that a
+MeshMetric says, read from Envoy at each request.
 
 `--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
 with unified names a copy with the name it would have had before, so that older dashboards keep working;

@@ -1,17 +1,10 @@
 //! `kuma-dp run`, from the settings to the end of Envoy.
 
-use std::{
-    fs::{DirBuilder, File},
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, Command};
 use runtime::{Shutdown, logs::Level};
-use tempfile::TempDir;
 
 use crate::{
     bootstrap,
@@ -24,11 +17,13 @@ use crate::{
     },
     failure::Result,
     farewell::Farewell,
+    log_file::LogFile,
     metrics::Sources,
-    proxy,
+    metrics_socket, probes, proxy,
     readiness::Health,
     settings::{Settings, unknown_variables},
     supervise::{Signals, Supervisor},
+    work_dir::WorkDir,
 };
 
 /// How long open requests to the agent itself get when it ends.
@@ -53,18 +48,26 @@ pub async fn run(settings: Settings) -> Result<()> {
     if let Some(address) = settings.metrics.address {
         health.serve_metrics(address, &shutdown).await?;
     }
+    if settings.proxy.application_probe_proxy_port != 0 {
+        probes::serve(settings.proxy.application_probe_proxy_port, &shutdown).await?;
+    }
     tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
     let request = || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem);
-    let text = tokio::select! {
-        text = bootstrap::fetch(&client, &settings, request) => text?,
+    let told = tokio::select! {
+        told = bootstrap::fetch(&client, &settings, request) => told?,
         name = signals.next() => {
             tracing::info!(signal = name, "asked to end before there was a configuration");
             return Ok(());
         }
     };
-    let admin = Admin::of_bootstrap(&text).context("the control plane's configuration cannot be used")?;
-    let config = work_dir.write("bootstrap.yaml", &text)?;
+    let refused = "the control plane's configuration cannot be used";
+    let document = bootstrap::read(&told.bootstrap).context(refused)?;
+    let admin = Admin::of_bootstrap(&document).context(refused)?;
+    bootstrap::allowed_files(&settings, work_dir.path())?.check(&document).context(refused)?;
+    // Written anew from what was checked, so that Envoy cannot understand the text in another way.
+    let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
+    metrics_socket::serve(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
@@ -80,58 +83,24 @@ fn start_logs(settings: &Settings) -> Result<()> {
         _ => level(settings).heard_at(),
     };
     let (level, format) = (settings.logs.log_level, settings.logs.log_format);
-    Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context("cannot start logging")?)
+    let failed = "cannot start logging";
+    let Some(file) = LogFile::of(&settings.logs)? else {
+        return Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context(failed)?);
+    };
+    // As Kuma's agent says it; nobody has to listen.
+    let _ = writeln!(std::io::stdout(), "kuma-dp: logs will be stored in {:?}", file.path());
+    let writer = move || file.clone();
+    Ok(runtime::logs::init_into(level, format, (logs::TARGET, heard), writer).context(failed)?)
 }
 
 fn warn_about(settings: &Settings) {
-    for flag in settings.ignored.given() {
-        tracing::warn!(flag, "this agent does not do this yet; the setting is ignored");
+    let flags = settings.ignored.given();
+    if !flags.is_empty() {
+        let flags = flags.join(" ");
+        tracing::warn!(flags, "this agent does not do this yet; these settings are ignored");
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for variable in unknown_variables(&Settings::augment_args(Command::new("run")), names) {
         tracing::warn!(variable, "there is no such setting; the variable is ignored");
-    }
-}
-
-/// Where configuration and sockets are; what nobody named is removed at the end.
-enum WorkDir {
-    Named(PathBuf),
-    Temporary(TempDir),
-}
-
-impl WorkDir {
-    fn open(named: Option<&PathBuf>) -> Result<WorkDir> {
-        let Some(named) = named else {
-            let made = tempfile::Builder::new()
-                .prefix("kuma-dp-")
-                .permissions(PermissionsExt::from_mode(0o700))
-                .tempdir()
-                .context("cannot make a temporary directory; pass --work-dir")?;
-            return Ok(WorkDir::Temporary(made));
-        };
-        let failed = || format!("cannot use the work directory {}", named.display());
-        let path = std::path::absolute(named).with_context(failed)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).with_context(failed)?;
-        Ok(WorkDir::Named(path))
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            WorkDir::Named(path) => path,
-            WorkDir::Temporary(made) => made.path(),
-        }
-    }
-
-    /// Writes a file nobody else may read: a bootstrap configuration has the proxy's token in it.
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
-        let path = self.path().join(name);
-        let write = || -> std::io::Result<()> {
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-            // A file that was there before may have had other rights.
-            file.set_permissions(PermissionsExt::from_mode(0o600))?;
-            file.write_all(text.as_bytes())
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
     }
 }

@@ -120,6 +120,10 @@ pub struct Proxy {
     /// Port on 127.0.0.1 that answers `/ready` and `/metrics`; 0 opens none
     #[arg(long, value_name = "PORT", env = "KUMA_READINESS_PORT", default_value_t = 9902)]
     pub readiness_port: u16,
+    /// Port that asks the application on kubelet's behalf: `/tcp/PORT`, `/grpc/PORT` and `/PORT/PATH`; 0
+    /// opens none
+    #[arg(long, value_name = "PORT", env = "KUMA_APPLICATION_PROBE_PROXY_PORT", default_value_t = 0)]
+    pub application_probe_proxy_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -131,6 +135,9 @@ pub struct Envoy {
     /// Directory for the configuration and the sockets; otherwise a temporary one
     #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_WORK_DIR")]
     work_dir: Option<PathBuf>,
+    /// Older name of the setting above, which wins
+    #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_CONFIG_DIR")]
+    config_dir: Option<PathBuf>,
     /// Number of Envoy's worker threads; 0 is one per processor Envoy may use
     #[arg(long, value_name = "NUMBER", env = "KUMA_DATAPLANE_RUNTIME_CONCURRENCY", default_value_t = 0)]
     pub concurrency: u32,
@@ -206,6 +213,18 @@ pub struct Logs {
     /// How a log line looks: text or json
     #[arg(long, value_name = "FORMAT", env = "KUMA_DATAPLANE_LOG_FORMAT", default_value_t = Format::Text)]
     pub log_format: Format,
+    /// File that gets the logs, Envoy's included, instead of standard error
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_LOG_OUTPUT_PATH")]
+    pub log_output_path: Option<PathBuf>,
+    /// Megabytes of that file before it is put aside under a name with the time
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 100)]
+    pub log_max_size: u64,
+    /// Days until files that were put aside are removed; 0 is never
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    pub log_max_age: u32,
+    /// How many files that were put aside are kept; 0 is all of them
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    pub log_max_retained_files: usize,
 }
 
 impl ControlPlane {
@@ -277,7 +296,8 @@ impl Envoy {
     }
 
     pub fn work_dir(&self) -> Option<&PathBuf> {
-        self.work_dir.as_ref().filter(|path| !path.as_os_str().is_empty())
+        let named = [&self.work_dir, &self.config_dir].into_iter().flatten();
+        named.into_iter().find(|path| !path.as_os_str().is_empty())
     }
 }
 

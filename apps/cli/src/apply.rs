@@ -6,8 +6,7 @@ mod sources;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plan::Planned;
-use resources::format::yaml;
+use plan::{Plan, Planned};
 use send::Action;
 use serde_json::{Value, json};
 
@@ -41,6 +40,9 @@ pub struct Apply {
     /// Check the input and print what would be sent, without sending it
     #[arg(long)]
     dry_run: bool,
+    /// Leave out resources of unknown types and those that control planes write themselves, and list them
+    #[arg(long)]
+    skip_unknown: bool,
     /// Form of the result on stdout; nothing by default, YAML with --dry-run
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
     format: Option<Format>,
@@ -55,8 +57,12 @@ struct Outcome<'a> {
 impl Apply {
     pub fn run(&self, global: &Global) -> Result<()> {
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
-        let planned = plan::make(texts, &self.vars.iter().cloned().collect())?;
-        if planned.is_empty() {
+        let vars = self.vars.iter().cloned().collect();
+        let Plan { planned, skipped } = plan::make(texts, &vars, self.skip_unknown)?;
+        if !skipped.is_empty() {
+            terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
+        }
+        if planned.is_empty() && skipped.is_empty() {
             return Err(Failure::invalid("the input holds no resources"));
         }
         if self.dry_run {
@@ -104,7 +110,9 @@ impl Apply {
             Some(Format::Name | Format::Table | Format::Wide) => {
                 planned.iter().map(|resource| format!("{}\n", resource.path_name())).collect()
             }
-            None | Some(Format::Yaml) => yaml::to_string_multiple(bodies),
+            None | Some(Format::Yaml) => {
+                bodies.into_iter().map(output::yaml).collect::<Vec<_>>().join("---\n")
+            }
         };
         terminal::data(&text)?;
         terminal::talk(&format!("dry run: {} valid, nothing was sent", count(planned.len())));

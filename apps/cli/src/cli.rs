@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    access, apply, client, completion, config, control_planes, delete, failure,
+    access, apply, client, completion, config, control_planes, delete, export, failure,
     failure::{Outcome, Result},
     generate, get, inspect, kri, proxy, reference, sni, version,
 };
@@ -56,6 +56,7 @@ pub enum Command {
     Apply(apply::Apply),
     Get(get::Get),
     Delete(delete::Delete),
+    Export(export::Export),
     /// Show how proxies, meshes, services and zones are doing, and what policies apply to
     Inspect {
         #[command(subcommand)]
@@ -113,6 +114,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),
         Command::Config { command: ConfigCommand::ControlPlanes { command } } => command.run(settings()?),

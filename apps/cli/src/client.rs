@@ -1,5 +1,7 @@
 //! The control plane's REST API, as far as this client uses it.
 
+mod redirect;
+
 use std::{fs, path::Path, time::Duration};
 
 use resources::duration::GoDuration;
@@ -10,6 +12,8 @@ use ureq::{
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
+use self::redirect::Next;
+
 use crate::{
     config::ApiServer,
     failure::{Failure, Result},
@@ -18,6 +22,11 @@ use crate::{
 
 /// An answer larger than this is not one of a control plane.
 const MAX_ANSWER: u64 = 512 * 1024 * 1024;
+/// What to do about a control plane that sends requests elsewhere.
+const ADDRESS: &str = "if that is the control plane, give its own address to \
+                       `kumactl config control-planes add --overwrite`";
+/// As many as a download may take.
+const REDIRECTS: u32 = 10;
 /// Where Linux distributions keep the certificates of public authorities.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -68,28 +77,60 @@ impl Client {
                 return Err(Failure::invalid(format!("auth type {other:?} is unknown; expected \"tokens\"")));
             }
         }
-        let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout);
+        // Following is decided here, because it depends on what was asked and on who answers.
+        let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout, 0);
         Ok(Client { agent, base, context: context.to_owned(), headers, trace })
     }
 
     pub fn get(&self, path: &str) -> Result<Answer> {
-        let request = self.with_headers(self.agent.get(self.url(path)));
-        self.answer("GET", path, request.call())
+        let mut url = self.url(path);
+        let mut trusted = true;
+        for followed in 0.. {
+            let request = self.agent.get(&url);
+            // Tokens and headers are for the control plane, not for wherever it sends us.
+            let response = if trusted { self.with_headers(request) } else { request }.call();
+            match response.as_ref().map_or(Next::Here, |response| redirect::judge(response, &url, followed)) {
+                Next::Here => return self.answer("GET", &url, response),
+                Next::Refused(why) => {
+                    return Err(Failure::failed(format!("GET {url} has no answer: {why}\nhint: {ADDRESS}")));
+                }
+                Next::Follow { url: next, trusted: same } => (url, trusted) = (next, trusted && same),
+            }
+        }
+        Err(Failure::failed(format!("GET {url} has no answer")))
     }
 
     pub fn delete(&self, path: &str) -> Result<Answer> {
         let request = self.with_headers(self.agent.delete(self.url(path)));
-        self.answer("DELETE", path, request.call())
+        self.written("DELETE", path, request.call())
     }
 
     pub fn put(&self, path: &str, body: &Value) -> Result<Answer> {
         let request = self.with_headers(self.agent.put(self.url(path))).content_type("application/json");
-        self.answer("PUT", path, request.send(body.to_string()))
+        self.written("PUT", path, request.send(body.to_string()))
     }
 
     pub fn post(&self, path: &str, body: &Value) -> Result<Answer> {
         let request = self.with_headers(self.agent.post(self.url(path))).content_type("application/json");
-        self.answer("POST", path, request.send(body.to_string()))
+        self.written("POST", path, request.send(body.to_string()))
+    }
+
+    /// The answer to a write, which is not followed anywhere.
+    fn written(
+        &self,
+        method: &str,
+        path: &str,
+        response: std::result::Result<Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer> {
+        let url = self.url(path);
+        match response {
+            Ok(response) if redirect::is_redirect(&response) => Err(Failure::failed(format!(
+                "{method} {url} was sent on to {} ({}); nothing was written\nhint: {ADDRESS}",
+                redirect::location(&response),
+                response.status().as_u16()
+            ))),
+            response => self.answer(method, &url, response),
+        }
     }
 
     fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
@@ -103,19 +144,18 @@ impl Client {
     fn answer(
         &self,
         method: &str,
-        path: &str,
+        url: &str,
         response: std::result::Result<Response<ureq::Body>, ureq::Error>,
     ) -> Result<Answer> {
         let answer = response.and_then(read);
         if self.trace {
             let outcome =
                 answer.as_ref().map_or_else(ToString::to_string, |answer| answer.status.to_string());
-            terminal::talk(&format!("debug: {method} {} → {outcome}", self.url(path)));
+            terminal::talk(&format!("debug: {method} {url} → {outcome}"));
         }
         answer.map_err(|error| {
             Failure::failed(format!(
-                "could not reach the control plane at {} (context {:?}): {error}\nhint: {}",
-                self.url(path),
+                "could not reach the control plane at {url} (context {:?}): {error}\nhint: {}",
                 self.context,
                 hint(&error)
             ))
@@ -181,7 +221,7 @@ impl Answer {
 /// Fetches something that is not the control plane's, such as a file to apply.
 pub fn fetch(url: &str, timeout: Duration) -> Result<Vec<u8>> {
     let server = ApiServer::default();
-    let agent = agent(tls_of(&server, url.starts_with("https://"))?, timeout);
+    let agent = agent(tls_of(&server, url.starts_with("https://"))?, timeout, REDIRECTS);
     let mut response =
         agent.get(url).call().map_err(|error| Failure::failed(format!("could not fetch {url}: {error}")))?;
     if !response.status().is_success() {
@@ -224,8 +264,10 @@ fn encode(text: &str, kept: &[u8]) -> String {
     if out.bytes().all(|b| b == b'.') { out.replace('.', "%2E") } else { out }
 }
 
-fn agent(tls: TlsConfig, timeout: Duration) -> Agent {
+fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
     Agent::config_builder()
+        .max_redirects(redirects)
+        .max_redirects_will_error(redirects > 0)
         .http_status_as_error(false)
         .timeout_global((!timeout.is_zero()).then_some(timeout))
         .user_agent(concat!("kumactl/", env!("CARGO_PKG_VERSION")))

@@ -87,7 +87,10 @@ pub fn json(value: &Value) -> String {
 }
 
 pub fn yaml(value: &Value) -> String {
-    resources::format::yaml::to_string(value)
+    let text = resources::format::yaml::to_string(value);
+    // Characters that are not to reach a terminal can be spelled in quotes only. JSON has them
+    // everywhere, and is YAML too.
+    if terminal::is_printable(&text) { text } else { json(value) }
 }
 
 /// Columns, left-aligned, three spaces apart, nothing drawn around them.

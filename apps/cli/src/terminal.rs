@@ -1,17 +1,48 @@
 //! The two streams: data on stdout, talk on stderr.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    io::{self, IsTerminal, Write},
+};
 
 /// Writes data. A closed pipe is an error here and success for `main`.
 pub fn data(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(printable(text).as_bytes())?;
     out.flush()
 }
 
 /// Tells the user something that is not data. Nobody listening is no reason to stop.
 pub fn talk(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+}
+
+/// The text without characters that command a terminal, which may come from the network. They are
+/// spelled as JSON and YAML spell them in quotes, so that data stays what it is.
+fn printable(text: &str) -> Cow<'_, str> {
+    if is_printable(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match commands(letter) {
+            // Writing to a string cannot fail.
+            true => drop(write!(shown, "\\u{:04x}", u32::from(letter))),
+            false => shown.push(letter),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether the text can be shown as it is.
+pub fn is_printable(text: &str) -> bool {
+    !text.contains(commands)
+}
+
+fn commands(letter: char) -> bool {
+    let reverses = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    reverses || letter.is_control() && letter != '\n' && letter != '\t'
 }
 
 pub fn warn(text: &str) {

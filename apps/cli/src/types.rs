@@ -56,10 +56,21 @@ impl Type {
             .contains(&wanted)
                 || format!("{}s", text("name")) == wanted
         });
-        found.and_then(served_type).ok_or_else(|| {
+        found.and_then(Type::served).ok_or_else(|| {
             let known: Vec<&str> =
                 Kind::ALL.iter().map(|k| k.descriptor().path).filter(|p| !p.is_empty()).collect();
             Failure::invalid(format!("unknown resource type {spelling:?}; known types: {}", known.join(", ")))
+        })
+    }
+
+    /// A type as the control plane describes it among those it serves.
+    pub fn served(served: &Value) -> Option<Type> {
+        let name = served["name"].as_str()?.to_owned();
+        Some(Type {
+            kind: Kind::by_name(&name),
+            name,
+            path: served["path"].as_str()?.to_owned(),
+            in_mesh: served["scope"] == "Mesh",
         })
     }
 
@@ -83,16 +94,6 @@ impl Type {
             format!("{} {name:?}", self.name)
         }
     }
-}
-
-fn served_type(served: &Value) -> Option<Type> {
-    let name = served["name"].as_str()?.to_owned();
-    Some(Type {
-        kind: Kind::by_name(&name),
-        name,
-        path: served["path"].as_str()?.to_owned(),
-        in_mesh: served["scope"] == "Mesh",
-    })
 }
 
 fn spellings(kind: Kind) -> Vec<String> {

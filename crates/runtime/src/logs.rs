@@ -1,9 +1,12 @@
 //! Logs go to standard error, one line per event, as text or JSON.
 
+mod escape;
+
 use std::{fmt, io, str::FromStr};
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
+pub use self::escape::printable;
 use crate::Error;
 
 /// How much is logged.
@@ -86,6 +89,17 @@ pub fn init_with(level: Level, format: Format, target: &str, heard: Level) -> Re
         .map_err(|error| Error::Logs(error.to_string()))
 }
 
+/// As [`init_with`], written somewhere else than to standard error.
+pub fn init_into<W>(level: Level, format: Format, heard: (&str, Level), writer: W) -> Result<(), Error>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (target, heard) = heard;
+    let filter = format!("{},{target}={heard}", directives(level));
+    tracing::subscriber::set_global_default(filtered(&filter, format, writer))
+        .map_err(|error| Error::Logs(error.to_string()))
+}
+
 /// The subscriber itself, for whoever wants the lines somewhere else.
 pub fn subscriber<W>(level: Level, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
@@ -110,7 +124,7 @@ where
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_ansi(false)
-        .with_writer(writer);
+        .with_writer(escape::Lines(writer));
     match format {
         Format::Text => Box::new(builder.finish()),
         Format::Json => Box::new(builder.json().flatten_event(true).finish()),
@@ -159,6 +173,18 @@ mod tests {
         let text = logged(Level::Info, Format::Json, || tracing::info!(port = 5681, "listening"));
         assert!(text.starts_with('{') && text.contains(r#""message":"listening""#), "{text}");
         assert!(text.contains(r#""port":5681"#), "{text}");
+    }
+
+    #[test]
+    fn no_event_commands_a_terminal_or_begins_a_line_of_its_own() {
+        let name = "a\u{1b}[2J\u{9b}1m\r\nERROR forged\u{202e}";
+        for format in [Format::Text, Format::Json] {
+            let text = logged(Level::Info, format, || tracing::info!(%name, "connected {name}"));
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.ends_with('\n') && text.contains("\\u009b1m\\r\\nERROR forged\\u202e"), "{text}");
+            let commands = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!text.contains(commands), "{text:?}");
+        }
     }
 
     #[test]

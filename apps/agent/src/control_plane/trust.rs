@@ -62,6 +62,11 @@ pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result
     Ok(config)
 }
 
+/// TLS towards anybody.
+pub fn unchecked() -> Result<ClientConfig> {
+    client_config(None, true)
+}
+
 /// Checks that a server has the key of its certificate and, unless anybody is trusted, that somebody
 /// vouches for the certificate.
 #[derive(Debug)]

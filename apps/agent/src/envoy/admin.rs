@@ -6,7 +6,6 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::Full;
-use resources::format::yaml;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -24,8 +23,7 @@ pub enum Admin {
 
 impl Admin {
     /// Reads the place out of a bootstrap configuration.
-    pub fn of_bootstrap(text: &str) -> anyhow::Result<Admin> {
-        let document = yaml::documents(text)?.pop().map_or(Value::Null, |document| document.value);
+    pub fn of_bootstrap(document: &Value) -> anyhow::Result<Admin> {
         let address = &document["admin"]["address"];
         if let Some(path) = address["pipe"]["path"].as_str() {
             return Ok(Admin::Socket(path.into()));
@@ -121,21 +119,25 @@ fn count_connections(stats: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn the_admin_address_is_read_from_the_bootstrap() {
-        let check =
-            |text: &str, expect: Option<Admin>| assert_eq!(Admin::of_bootstrap(text).ok(), expect, "{text}");
-        check("admin: {address: {pipe: {path: /w/a.sock}}}", Some(Admin::Socket("/w/a.sock".into())));
+        let check = |admin: Value, expect: Option<Admin>| {
+            let document = json!({"admin": admin});
+            assert_eq!(Admin::of_bootstrap(&document).ok(), expect, "{document}");
+        };
+        check(json!({"address": {"pipe": {"path": "/w/a.sock"}}}), Some(Admin::Socket("/w/a.sock".into())));
         let port = Some(Admin::Port("127.0.0.1".to_owned(), 9901));
-        check("admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}", port.clone());
         check(
-            r#"{"admin": {"address": {"socketAddress": {"address": "127.0.0.1", "portValue": 9901}}}}"#,
-            port,
+            json!({"address": {"socket_address": {"address": "127.0.0.1", "port_value": 9901}}}),
+            port.clone(),
         );
-        check("admin: {}", None);
-        check("", None);
+        check(json!({"address": {"socketAddress": {"address": "127.0.0.1", "portValue": 9901}}}), port);
+        check(json!({}), None);
+        check(Value::Null, None);
     }
 
     #[test]

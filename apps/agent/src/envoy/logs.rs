@@ -1,5 +1,7 @@
 //! What Envoy says on its standard error, passed on with its level and listened to.
 
+use std::borrow::Cow;
+
 use clap::ValueEnum;
 use runtime::logs::Level;
 
@@ -89,7 +91,8 @@ fn structured(text: &str) -> Option<Line<'_>> {
 impl Line<'_> {
     /// Writes the line into the agent's log.
     pub fn pass_on(&self) {
-        let Line { component, message, .. } = self;
+        let Line { component, .. } = self;
+        let message = self.readable();
         match self.level {
             EnvoyLevel::Trace => tracing::trace!(target: TARGET, component, "{message}"),
             EnvoyLevel::Debug => tracing::debug!(target: TARGET, component, "{message}"),
@@ -102,20 +105,38 @@ impl Line<'_> {
         }
     }
 
+    /// The message, with the reason of an ended gRPC stream as the control plane wrote it.
+    fn readable(&self) -> Cow<'_, str> {
+        match self.end_of_stream() {
+            Some((_, reason)) if reason.contains(['%', '\\']) => {
+                let before = self.message.strip_suffix(reason).unwrap_or_default();
+                Cow::Owned(format!("{before}{}", readable(reason)))
+            }
+            _ => Cow::Borrowed(self.message),
+        }
+    }
+
     /// What the control plane said when it refused the proxy's identity: gRPC status 16
     /// (unauthenticated) or 7 (permission denied), or those words with any status.
     pub fn refused_identity(&self) -> Option<String> {
+        let (code, reason) = self.end_of_stream()?;
+        let reason = readable(reason);
+        (matches!(code, "16" | "7") || reason.contains("authentication failed")).then_some(reason)
+    }
+
+    /// With which status and why a stream to the control plane ended, if the line says so.
+    fn end_of_stream(&self) -> Option<(&str, &str)> {
         let closed = self.message.split_once("gRPC config stream")?.1;
         let (_, status) = closed.split_once(" closed")?.1.split_once(": ")?;
         let (code, reason) = status.split_once(',')?;
-        let refused = matches!(code.trim(), "16" | "7") || reason.contains("authentication failed");
-        refused.then(|| readable(reason.trim()))
+        Some((code.trim(), reason.trim_start()))
     }
 }
 
 /// A gRPC message as its author wrote it: Envoy logs it as it travels, with escapes of its own, and
 /// appends how it came by it in braces.
 fn readable(message: &str) -> String {
+    let message = message.trim_end();
     let message = match message.rsplit_once('{') {
         Some((said, detail)) if detail.ends_with('}') => said,
         _ => message,
@@ -186,5 +207,17 @@ mod tests {
         check(&format!("{stream} {travelled}"), Some("the token's key: 100% {sic}"));
         check(&format!("{stream} closed: 14, upstream connect error: 16, x"), None);
         check("gRPC config for type.googleapis.com/x rejected: 16, x", None);
+    }
+
+    #[test]
+    fn the_reason_of_an_ended_stream_is_shown_as_it_was_written() {
+        let check = |message: &str, expect: &str| {
+            let line = Line { level: EnvoyLevel::Warning, component: "config", message };
+            assert_eq!(line.readable(), expect);
+        };
+        let stream = "DeltaAggregatedResources gRPC config stream to ads_cluster closed since 3s ago: 3, ";
+        check(&format!("{stream}no%20such%20mesh%3A %22shop%22"), &format!("{stream}no such mesh: \"shop\""));
+        check(&format!("{stream}as it was {{sic}}"), &format!("{stream}as it was {{sic}}"));
+        check("a path /a%20b is not decoded", "a path /a%20b is not decoded");
     }
 }

@@ -99,6 +99,10 @@ impl Families {
         self.list.iter()
     }
 
+    pub fn samples(&mut self) -> impl Iterator<Item = &mut Sample> {
+        self.list.iter_mut().flat_map(|family| &mut family.samples)
+    }
+
     /// The family of this name, made if there is none.
     pub fn at(&mut self, name: &str) -> &mut Family {
         let place = self.place(name);

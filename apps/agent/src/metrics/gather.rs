@@ -10,7 +10,7 @@ use resources::kinds::dataplane::Dataplane;
 use tokio::{net::TcpStream, task::JoinSet};
 
 use super::{
-    Texts,
+    Texts, View,
     exposition::CONTENT_TYPE,
     legacy::{self, LegacyNames, Listening},
     merge,
@@ -43,16 +43,16 @@ impl Sources {
     }
 
     /// Everything that can be had now; `own` are the agent's own metrics.
-    pub async fn page(&self, admin: Option<&Admin>, own: String) -> String {
+    pub async fn page(&self, view: &View, admin: Option<&Admin>, own: String) -> String {
         let mut asked = JoinSet::new();
-        for application in self.applications.iter().cloned() {
+        for application in self.applications.iter().chain(&view.applications).cloned() {
             asked.spawn(async move {
                 let text = ask(&application).await;
                 (application.name, text)
             });
         }
         let (envoy, known, older) = match admin {
-            Some(admin) => self.ask_envoy(admin).await,
+            Some(admin) => self.ask_envoy(admin, view.used_only).await,
             None => (Err(anyhow!("Envoy has not been started")), KnownNames::default(), None),
         };
         let mut answers = asked.join_all().await;
@@ -65,12 +65,17 @@ impl Sources {
             texts.applications.extend(usable(&name, text).map(|text| (name, text)));
         }
         add_answered(&mut texts.agent, &answered);
-        merge(&texts, &known, older.as_ref())
+        merge(view, &texts, &known, older.as_ref())
     }
 
-    async fn ask_envoy(&self, admin: &Admin) -> (anyhow::Result<String>, KnownNames, Option<LegacyNames>) {
+    async fn ask_envoy(
+        &self,
+        admin: &Admin,
+        used_only: bool,
+    ) -> (anyhow::Result<String>, KnownNames, Option<LegacyNames>) {
+        let question = if used_only { "/stats/prometheus?usedonly" } else { "/stats/prometheus" };
         let names = async { anyhow::Ok(KnownNames::of_stats(&admin.get(names::QUESTION).await?)) };
-        let (text, known) = tokio::join!(admin.get("/stats/prometheus"), names);
+        let (text, known) = tokio::join!(admin.get(question), names);
         // Without the names, what Envoy took apart would be shown as if it were right.
         let (text, known) = match (text, known) {
             (Ok(text), Ok(known)) => (Ok(text), known),

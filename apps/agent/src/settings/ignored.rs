@@ -33,6 +33,23 @@ pub struct Ignored {
     /// Port of the metrics of CoreDNS
     #[arg(long, value_name = "PORT", env = "KUMA_DNS_PROMETHEUS_PORT")]
     dns_prometheus_port: Option<String>,
+    /// Port of CoreDNS that knows no name
+    #[arg(long, value_name = "PORT", env = "KUMA_DNS_CORE_DNS_EMPTY_PORT")]
+    dns_coredns_empty_port: Option<String>,
+    /// Logs of the DNS server
+    #[arg(long, value_name = "BOOL", env = "KUMA_DNS_ENABLE_LOGGING", default_missing_value = "true",
+          num_args = 0..=1, require_equals = true)]
+    dns_enable_logging: Option<String>,
+    /// Version of the bootstrap configuration
+    #[arg(long, value_name = "VERSION")]
+    bootstrap_version: Option<String>,
+    /// Sockets in a directory of their own
+    #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_SOCKET_DIR")]
+    socket_dir: Option<String>,
+    /// OpenTelemetry through the agent
+    #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_OTEL_PIPE_ENABLED",
+          default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    otel_pipe_enabled: Option<String>,
     /// Redirection of all traffic of the machine
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1,
           require_equals = true)]
@@ -57,6 +74,11 @@ impl Ignored {
             (&self.dns_coredns_config_template_path, "--dns-coredns-config-template-path"),
             (&self.dns_server_config_dir, "--dns-server-config-dir"),
             (&self.dns_prometheus_port, "--dns-prometheus-port"),
+            (&self.dns_coredns_empty_port, "--dns-coredns-empty-port"),
+            (&self.dns_enable_logging, "--dns-enable-logging"),
+            (&self.bootstrap_version, "--bootstrap-version"),
+            (&self.socket_dir, "--socket-dir"),
+            (&self.otel_pipe_enabled, "--otel-pipe-enabled"),
             (&self.transparent_proxy, "--transparent-proxy"),
             (&self.transparent_proxy_config, "--transparent-proxy-config"),
         ]

@@ -64,6 +64,10 @@ pub struct ControlPlane {
     discovery: bool,
     /// Whether Envoy gets an inbound and an outbound as a proxy with unified names has them.
     unified: bool,
+    /// Where Envoy's admin interface shall be, if not in the work directory.
+    admin_socket: Option<String>,
+    /// Where Envoy answers Prometheus, and the port of the application whose metrics are read.
+    metrics: Option<(u16, u16)>,
     state: Arc<Mutex<State>>,
     runtime: Option<(tokio::runtime::Runtime, Shutdown)>,
 }
@@ -77,6 +81,8 @@ impl ControlPlane {
             port: free_port(),
             discovery: false,
             unified: false,
+            admin_socket: None,
+            metrics: None,
             state: Arc::default(),
             runtime: None,
         }
@@ -111,6 +117,22 @@ impl ControlPlane {
         control_plane
     }
 
+    /// One that wants Envoy to listen at a path of its choice.
+    pub fn with_admin_socket(path: &str) -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.admin_socket = Some(path.to_owned());
+        control_plane.serve();
+        control_plane
+    }
+
+    /// One that lets Envoy answer Prometheus at a port, as Kuma's does.
+    pub fn with_metrics(port: u16, application: u16) -> ControlPlane {
+        let mut control_plane = ControlPlane::away();
+        control_plane.metrics = Some((port, application));
+        control_plane.serve();
+        control_plane
+    }
+
     pub fn refuse(&self, status: u16, text: &'static str) {
         self.state.lock().unwrap().refusals.push_back((status, text));
     }
@@ -136,6 +158,8 @@ impl ControlPlane {
         let shape = Shape {
             traffic: self.traffic_port,
             unified: self.unified,
+            admin_socket: self.admin_socket.clone(),
+            metrics: self.metrics,
             discovery: self.discovery.then(|| (self.port, self.certificate.pem.clone())),
         };
         let router = Router::new()
@@ -171,7 +195,17 @@ impl Drop for ControlPlane {
 struct Shape {
     traffic: u16,
     unified: bool,
+    admin_socket: Option<String>,
+    metrics: Option<(u16, u16)>,
     discovery: Option<(u16, String)>,
+}
+
+impl Shape {
+    fn aggregate(&self) -> Value {
+        let application =
+            self.metrics.map(|(_, port)| json!({"name": "old", "port": port, "path": "/stats/metrics"}));
+        application.into_iter().collect()
+    }
 }
 
 fn answer(state: &Mutex<State>, shape: &Shape, request: Value) -> axum::response::Response {
@@ -182,14 +216,15 @@ fn answer(state: &Mutex<State>, shape: &Shape, request: Value) -> axum::response
         return (StatusCode::from_u16(status).unwrap(), text).into_response();
     }
     let encoded = BASE64_STANDARD.encode(bootstrap.to_string());
-    let sidecar = json!({"networking": {"corefileTemplate": null, "address": "127.0.0.1"}, "metrics": {"aggregate": []}});
+    let sidecar = json!({"networking": {"corefileTemplate": null, "address": "127.0.0.1"}, "metrics": {"aggregate": shape.aggregate()}});
     Json(json!({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})).into_response()
 }
 
 fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
+    let admin = shape.admin_socket.clone().unwrap_or(format!("{work_dir}/kuma-envoy-admin.sock"));
     let mut bootstrap = json!({
         "node": {"id": "default.web-1", "cluster": "web"},
-        "admin": {"address": {"pipe": {"path": format!("{work_dir}/kuma-envoy-admin.sock"), "mode": 0o600}}},
+        "admin": {"address": {"pipe": {"path": admin, "mode": 0o600}}},
         "static_resources": {"listeners": [hello(shape.traffic)]},
     });
     if let Some((port, ca)) = &shape.discovery {
@@ -212,7 +247,39 @@ fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
         ]});
         bootstrap["static_resources"] = unified(shape.traffic);
     }
+    if let Some((port, application)) = shape.metrics {
+        add_metrics(&mut bootstrap["static_resources"], work_dir, port, application);
+    }
     bootstrap
+}
+
+/// A listener that lets the agent answer, and one with what the agent is to know.
+fn add_metrics(resources: &mut Value, work_dir: &str, port: u16, application: u16) {
+    let pipe = |name: &str| json!({"pipe": {"path": format!("{work_dir}/{name}.sock")}});
+    let routes = |listener: &mut Value, routes: Value| {
+        let filter = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+        filter["route_config"]["virtual_hosts"][0]["routes"] = routes;
+    };
+    let hijacker = "_kuma:metrics:hijacker";
+    let route = |prefix: &str, path: &str| json!({"match": {"prefix": prefix}, "route": {"cluster": hijacker, "prefix_rewrite": path}});
+    let mut metrics = hello(port);
+    metrics["name"] = "_kuma:metrics:prometheus:default".into();
+    routes(&mut metrics, json!([route("/metrics", "/meshmetric"), route("/old", "/")]));
+    let told = json!({"observability": {"metrics": {
+        "applications": [{"name": "shop", "path": "/stats/metrics", "port": application, "address": "127.0.0.1"}],
+        "extraLabels": {"mesh": "default", "kuma.proxy_role": "sidecar"},
+    }}});
+    let mut configuration = hello(0);
+    configuration["name"] = "_kuma:dynamicconfig".into();
+    configuration["address"] = pipe("kuma-mesh-metric-config");
+    let body = json!({"status": 200, "body": {"inline_string": told.to_string()}});
+    routes(&mut configuration, json!([{"match": {"path": "/meshmetric"}, "direct_response": body}]));
+    let endpoint = json!({"endpoint": {"address": pipe("kuma-mh-web-1-default")}});
+    let endpoints = json!({"cluster_name": hijacker, "endpoints": [{"lb_endpoints": [endpoint]}]});
+    resources["listeners"].as_array_mut().unwrap().extend([metrics, configuration]);
+    resources["clusters"] = json!([
+        {"name": hijacker, "type": "STATIC", "connect_timeout": "1s", "load_assignment": endpoints}
+    ]);
 }
 
 /// The section name is the very one that the naming decision uses as its example.

@@ -37,7 +37,7 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
         serde_json::from_str(request["dataplaneResource"].as_str().unwrap()).unwrap();
     assert_eq!(resource["networking"]["inbound"][0]["tags"]["kuma.io/service"], "web");
 
-    let mode = std::fs::metadata(home.path("work/bootstrap.yaml")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(home.path("work/bootstrap.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let said = agent.said();
     assert!(said.contains(" INFO envoy: ") && said.contains("component=\"main\""), "{said}");

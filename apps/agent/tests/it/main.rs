@@ -2,8 +2,10 @@
 //! Runs the real binary with a real Envoy against a control plane that a test wrote.
 
 mod agent;
+mod confinement;
 mod control_plane;
 mod input;
+mod kuma;
 mod life;
 mod metrics;
 mod reference;

@@ -115,3 +115,29 @@ fn the_bridge_shows_older_names_beside_unified_ones() {
     }
     has(&page, &format!(r#"envoy_tcp_downstream_cx_total{{envoy_tcp_prefix="{DESTINATION}"}} 0"#));
 }
+
+#[test]
+fn a_listener_of_kumas_control_plane_is_answered_by_the_agent() {
+    let (port, _runtime, _shutdown) = application();
+    let listener = free_port();
+    let (control_plane, home) = (ControlPlane::with_metrics(listener, port), Home::new());
+    let agent = home.run(&control_plane, &[]);
+    agent.wait_for_ready(&home);
+    assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
+
+    let (status, page) = http(listener, "/metrics").unwrap();
+    assert_eq!(status, 200, "{page}");
+    is_orderly(&page);
+    has(&page, r#"orders{kind="book",kuma_application="shop",mesh="default",kuma_proxy_role="sidecar"} 3"#);
+    has(&page, r#"kuma_dp_metrics_source_up{source="envoy",mesh="default",kuma_proxy_role="sidecar"} 1"#);
+    let requests =
+        r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="web","#;
+    assert!(page.contains(requests), "{page}");
+    // The profile Basic has neither what the mesh itself uses nor what nobody looks at.
+    assert!(!page.contains("hijacker") && !page.contains("envoy_runtime_load_success"), "{page}");
+
+    let (status, page) = http(listener, "/old").unwrap();
+    assert_eq!(status, 200, "{page}");
+    has(&page, r#"orders{kind="book",kuma_application="old"} 3"#);
+    assert!(page.contains("envoy_runtime_load_success"), "{page}");
+}

@@ -9,7 +9,10 @@ use resources::{
 use serde_json::Value;
 
 use super::{send::body, sources::Text};
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    kuma_kinds,
+};
 
 /// A resource of the input that passed every check that needs no control plane.
 #[derive(Debug)]
@@ -31,16 +34,31 @@ impl Planned {
     }
 }
 
+/// What is to be sent, and what is not.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub planned: Vec<Planned>,
+    /// What was left out and why, a line each.
+    pub skipped: Vec<String>,
+}
+
+/// What one document of the input turned out to be.
+enum Checked {
+    Planned(Box<Planned>),
+    Skipped(String),
+}
+
 /// Reads and checks all texts. Every mistake in every text is reported, not only the first.
-pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>) -> Result<Vec<Planned>> {
-    let mut planned = Vec::new();
+pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: bool) -> Result<Plan> {
+    let Plan { mut planned, mut skipped } = Plan::default();
     let mut mistakes = Vec::new();
     for text in texts {
         match documents(&text, vars) {
             Ok(documents) => {
                 for (line, value) in documents {
-                    match check(&format!("{}:{line}", text.name), value) {
-                        Ok(resource) => planned.push(resource),
+                    match check(&format!("{}:{line}", text.name), value, skip_unknown) {
+                        Ok(Checked::Planned(resource)) => planned.push(*resource),
+                        Ok(Checked::Skipped(what)) => skipped.push(what),
                         Err(found) => mistakes.extend(found),
                     }
                 }
@@ -57,7 +75,7 @@ pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>) -> Result<Vec<Pla
     }
     // Everything else in the input may need the meshes in it.
     planned.sort_by_key(|resource: &Planned| resource.draft.kind() != Kind::Mesh);
-    Ok(planned)
+    Ok(Plan { planned, skipped })
 }
 
 fn documents(
@@ -101,9 +119,19 @@ fn members(line: usize, value: Value) -> Vec<(usize, Value)> {
     }
 }
 
-fn check(place: &str, value: Value) -> std::result::Result<Planned, Vec<String>> {
-    let parsed = format::parse(value.clone()).map_err(|error| vec![format!("{place}: {error}")])?;
+fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<Checked, Vec<String>> {
+    let parsed = match format::parse(value.clone()) {
+        Ok(parsed) => parsed,
+        Err(format::Error::UnknownKind { name: kind, suggestion }) => {
+            return unknown(place, &value, &kind, suggestion, skip_unknown);
+        }
+        Err(error) => return Err(vec![format!("{place}: {error}")]),
+    };
     let draft = parsed.draft;
+    let descriptor = draft.kind().descriptor();
+    if skip_unknown && (descriptor.read_only || descriptor.path.is_empty()) {
+        return Ok(Checked::Skipped(format!("{place}: {}: a control plane writes this itself", draft.key)));
+    }
     let mut mistakes = Vec::new();
     if draft.key.name.is_empty() {
         mistakes.push(format!("{place}: {}: name: cannot be empty", draft.kind()));
@@ -118,7 +146,29 @@ fn check(place: &str, value: Value) -> std::result::Result<Planned, Vec<String>>
         return Err(mistakes);
     }
     let body = body(value, &draft);
-    Ok(Planned { draft, body, unknown_fields: parsed.unknown_fields, place: place.to_owned() })
+    let unknown_fields = parsed.unknown_fields;
+    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, place: place.to_owned() })))
+}
+
+/// A resource of a kind that is not known here: left out, or a mistake.
+fn unknown(
+    place: &str,
+    value: &Value,
+    kind: &str,
+    suggestion: Option<&'static str>,
+    skip: bool,
+) -> std::result::Result<Checked, Vec<String>> {
+    let why = match (kuma_kinds::has(kind), suggestion) {
+        (true, _) => "Kuma has this type, and it is not known here yet".to_owned(),
+        (false, Some(known)) => format!("there is no such type; did you mean {known:?}?"),
+        (false, None) => "there is no such type".to_owned(),
+    };
+    if skip {
+        let name = value.get("name").unwrap_or(&value["metadata"]["name"]).as_str().unwrap_or_default();
+        return Ok(Checked::Skipped(format!("{place}: {kind} {name:?}: {why}")));
+    }
+    let hint = "; --skip-unknown applies the rest";
+    Err(vec![format!("{place}: unknown resource type {kind:?}: {why}{hint}")])
 }
 
 fn duplicates(planned: &[Planned]) -> Vec<String> {

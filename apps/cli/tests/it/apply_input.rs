@@ -108,3 +108,55 @@ fn a_control_plane_that_is_not_there_is_named_with_its_context_and_a_hint() {
         .says(&format!("{url}/meshes/a (context \"test\")"))
         .says("hint: is kuma-cp running there?");
 }
+
+const EXPORTED: &str = "\
+type: MeshAccessLog
+mesh: default
+name: logs
+---
+type: Mesh
+name: a
+---
+type: MeshTimout
+mesh: default
+name: slip
+---
+apiVersion: kuma.io/v1alpha1
+kind: TrafficRoute
+mesh: default
+metadata: {name: old}
+spec: {}
+---
+type: MeshInsight
+name: a
+";
+
+#[test]
+fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
+    let program = Program::new();
+    let file = program.file("all.yaml", EXPORTED);
+    let ran = program.run(&["apply", "-f", &file]).failed(2);
+    ran.says("unknown resource type \"MeshAccessLog\": Kuma has this type, and it is not known here yet")
+        .says("unknown resource type \"MeshTimout\": there is no such type")
+        .says("--skip-unknown applies the rest");
+}
+
+#[test]
+fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
+    let server = Server::start();
+    server.on("PUT", "/meshes/a", 201, json!({}));
+    let program = Program::of(&server);
+    let file = program.file("all.yaml", EXPORTED);
+    let ran = program.run(&["apply", "--skip-unknown", "-f", &file]).ok();
+    assert_eq!(server.lines(), ["GET /meshes/a", "PUT /meshes/a"]);
+    ran.says("warning: 4 resources skipped:")
+        .says(&format!(
+            "* {file}:1: MeshAccessLog \"logs\": Kuma has this type, and it is not known here yet"
+        ))
+        .says("MeshTimout \"slip\": there is no such type")
+        .says("TrafficRoute \"old\": Kuma has this type")
+        .says("MeshInsight \"a\": a control plane writes this itself")
+        .says("Mesh \"a\" created");
+    let nothing = program.run_with_stdin(&["apply", "--skip-unknown"], "type: TrafficRoute\nname: x\n").ok();
+    nothing.says("1 resource skipped");
+}

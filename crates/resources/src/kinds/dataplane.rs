@@ -7,7 +7,7 @@ use crate::{
     Labels, NoStatus, Schema, Subject, Violations,
     duration::ProtoDuration,
     kinds::{
-        mesh::MetricsBackend,
+        mesh::{self, MetricsBackend},
         proto::{is_default, number, optional_number, proto_enum},
         tags::Tags,
         zone_ingress::EnvoyAdmin,
@@ -324,6 +324,14 @@ impl Outbound {
 
 impl Schema for Dataplane {
     type Status = NoStatus;
+
+    fn warnings(&self) -> Vec<String> {
+        let given = self.metrics.is_some();
+        given
+            .then(|| mesh::without_effect("metrics", "MeshMetric", mesh::METRICS_INSTEAD))
+            .into_iter()
+            .collect()
+    }
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         validation::validate(self, found);

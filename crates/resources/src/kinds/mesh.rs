@@ -246,6 +246,24 @@ impl Schema for Mesh {
         let mtls_is_on = self.mtls.as_ref().is_some_and(|mtls| !mtls.enabled_backend.is_empty());
         found.require(!self.zone_egress() || mtls_is_on, "mtls", "has to be set when zoneEgress enabled");
     }
+
+    fn warnings(&self) -> Vec<String> {
+        let sections = [
+            (self.metrics.is_some(), "metrics", "MeshMetric", METRICS_INSTEAD),
+            (self.logging.is_some(), "logging", "MeshAccessLog", ""),
+            (self.tracing.is_some(), "tracing", "MeshTrace", ""),
+        ];
+        let given = sections.into_iter().filter(|(given, ..)| *given);
+        given.map(|(_, section, policy, instead)| without_effect(section, policy, instead)).collect()
+    }
+}
+
+/// How metrics are had without any policy.
+pub(crate) const METRICS_INSTEAD: &str = "; kuma-dp serves metrics with --metrics-address";
+
+/// What a user is told about a section that is stored for others to read.
+pub(crate) fn without_effect(section: &str, policy: &str, instead: &str) -> String {
+    format!("{section} is kept and has no effect; {policy} replaces it{instead}")
 }
 
 impl Mtls {

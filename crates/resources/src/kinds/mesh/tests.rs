@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Mesh, MeshServicesMode, parse_lifetime};
 use crate::{
-    Kind,
+    Kind, Schema,
     kinds::testing::{check, draft, round_trips, valid},
 };
 
@@ -282,4 +282,27 @@ fn zone_egress_needs_mtls() {
         json!({ "routing": { "zoneEgress": true }, "mtls": { "backends": [{ "name": "a", "type": "builtin" }] } }),
         &[expect],
     );
+}
+
+#[test]
+fn sections_without_effect_are_kept_and_the_user_is_warned() {
+    let mesh: Mesh = serde_json::from_value(serde_json::json!({
+        "metrics": {"enabledBackend": "p", "backends": [{"name": "p", "type": "prometheus"}]},
+        "logging": {"defaultBackend": "f"},
+        "tracing": {"defaultBackend": "z"},
+    }))
+    .unwrap();
+    assert_eq!(
+        mesh.warnings(),
+        [
+            "metrics is kept and has no effect; MeshMetric replaces it; kuma-dp serves metrics with --metrics-address",
+            "logging is kept and has no effect; MeshAccessLog replaces it",
+            "tracing is kept and has no effect; MeshTrace replaces it",
+        ]
+    );
+    assert_eq!(serde_json::to_value(&mesh).unwrap()["logging"]["defaultBackend"], "f");
+    assert!(Mesh::default().warnings().is_empty());
+    let proxy: crate::kinds::dataplane::Dataplane =
+        serde_json::from_value(serde_json::json!({"metrics": {"type": "prometheus"}})).unwrap();
+    assert!(proxy.warnings()[0].starts_with("metrics is kept and has no effect; MeshMetric"));
 }

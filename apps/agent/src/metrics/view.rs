@@ -1,0 +1,100 @@
+//! Which metrics a reader gets: those of whom, with which labels, and how many of Envoy's.
+
+use serde_json::Value;
+
+use super::profile::Profile;
+use crate::settings::Application;
+
+/// What one page of metrics shows.
+#[derive(Debug, Default)]
+pub struct View {
+    /// Asked beside those that the agent was started with.
+    pub applications: Vec<Application>,
+    /// Put on every sample, as they are written.
+    pub labels: Vec<(String, String)>,
+    /// Which of Envoy's metrics; all of them without one.
+    pub profile: Option<Profile>,
+    /// Only metrics that Envoy has touched.
+    pub used_only: bool,
+}
+
+impl View {
+    /// As a MeshMetric says it in the configuration for agents, which the control plane hands Envoy.
+    /// Applications without an address are at `home`.
+    pub fn of_mesh_metric(configuration: &Value, home: &str) -> View {
+        let metrics = &configuration["observability"]["metrics"];
+        let labels = metrics["extraLabels"].as_object().into_iter().flatten();
+        View {
+            applications: applications(&metrics["applications"], home),
+            labels: labels
+                .filter_map(|(name, value)| Some((plain(name, '_', false), escaped(value.as_str()?))))
+                .collect(),
+            profile: Some(Profile::of(&metrics["sidecar"])),
+            used_only: metrics["sidecar"]["includeUnused"] != true,
+        }
+    }
+}
+
+/// Reads `[{name, address, port, path}]`; an entry that names no port cannot be asked.
+pub fn applications(list: &Value, home: &str) -> Vec<Application> {
+    list.as_array().into_iter().flatten().filter_map(|entry| application(entry, home)).collect()
+}
+
+fn application(entry: &Value, home: &str) -> Option<Application> {
+    let text = |field: &str| entry[field].as_str().filter(|text| !text.is_empty());
+    let port = entry["port"].as_u64()?;
+    let address = text("address").unwrap_or(home);
+    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    let path = text("path").unwrap_or("/metrics").trim_start_matches('/');
+    let name = text("name").map_or_else(|| format!("{address}:{port}"), str::to_owned);
+    Some(Application {
+        name: plain(&name, '_', true),
+        url: format!("http://{host}:{port}/{path}").parse().ok()?,
+    })
+}
+
+/// A name of letters, digits and `_`, and what else names of applications may have.
+fn plain(name: &str, instead: char, of_application: bool) -> String {
+    let kept =
+        |c: &char| c.is_ascii_alphanumeric() || *c == '_' || of_application && matches!(c, '-' | '.' | ':');
+    name.chars().map(|c| if kept(&c) { c } else { instead }).collect()
+}
+
+/// A value as it stands between quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_mesh_metric_says_whom_to_ask_and_what_to_add() {
+        let view = View::of_mesh_metric(
+            &json!({"observability": {"metrics": {
+                "applications": [{"name": "shop \"x\"", "path": "/m", "port": 8080, "address": "10.0.0.1"},
+                    {"port": 9}, {"path": "/no-port"}, {"port": 7, "address": "::1", "path": "m"}],
+                "extraLabels": {"kuma.proxy_role": "sidecar", "quoted": "a\"b"},
+                "sidecar": {"includeUnused": true},
+            }}}),
+            "127.0.0.2",
+        );
+        let asked: Vec<(String, String)> =
+            view.applications.iter().map(|one| (one.name.clone(), one.url.to_string())).collect();
+        let pair = |name: &str, url: &str| (name.to_owned(), url.to_owned());
+        assert_eq!(
+            asked,
+            [
+                pair("shop__x_", "http://10.0.0.1:8080/m"),
+                pair("127.0.0.2:9", "http://127.0.0.2:9/metrics"),
+                pair("::1:7", "http://[::1]:7/m"),
+            ]
+        );
+        assert_eq!(view.labels, [pair("kuma_proxy_role", "sidecar"), pair("quoted", "a\\\"b")]);
+        assert!(!view.used_only);
+        assert!(View::of_mesh_metric(&Value::Null, "x").used_only);
+    }
+}

@@ -1,0 +1,225 @@
+//! `export`: everything a control plane knows, in the order in which another one can be given it.
+
+mod mesh;
+
+use clap::{Args, ValueEnum};
+use resources::Kind;
+use serde_json::Value;
+
+use crate::{
+    cell,
+    client::{Client, query_value},
+    failure::{Failure, Result},
+    kuma_kinds, output, pages, terminal,
+    types::Type,
+};
+
+const ORIGIN: &str = "kuma.io/origin";
+/// Each control plane has its own of these; another one's would break its connections.
+const NOT_SHARED: [&str; 2] = ["envoy-admin-ca", "inter-cp-ca"];
+/// Whoever applies these may be someone else for the control plane from then on.
+const LAST: &str = "user-token-signing-key";
+/// What a cluster writes into an object and another one must write itself.
+const OF_THE_CLUSTER: [&str; 5] =
+    ["resourceVersion", "ownerReferences", "uid", "generation", "managedFields"];
+
+/// Print the resources of the control plane, to be applied to another one
+///
+/// Meshes come first and are changed on the way: the other control plane creates no policies of its own for
+/// them, and an authority that the control plane made itself is taken over with its certificate and key.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Which resources
+    #[arg(short, long, value_name = "PROFILE", default_value = "federation")]
+    profile: Profile,
+    /// Form of the resources
+    #[arg(short, long, value_name = "FORMAT", default_value = "universal")]
+    format: Form,
+    /// Namespace of the control plane, with --format kubernetes
+    #[arg(short = 'n', long, value_name = "NAME", default_value = "kuma-system")]
+    system_namespace: String,
+    /// Secrets too; the profiles for federation have them in any case
+    #[arg(short = 'a', long)]
+    include_admin: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Profile {
+    /// Everything, what the control plane reports included
+    All,
+    /// What a global control plane needs to take over a zone, without policies
+    Federation,
+    /// The same with policies
+    FederationWithPolicies,
+    /// Everything but Dataplanes and their insights
+    NoDataplanes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Universal,
+    Kubernetes,
+}
+
+/// A type that the control plane serves.
+struct Served {
+    kind: Type,
+    admin_only: bool,
+    in_federation: bool,
+    is_target_ref: bool,
+}
+
+impl Export {
+    pub fn run(&self, client: &Client) -> Result<()> {
+        // A reader of the file wants to know where it is from.
+        let about = client.get("/")?.json("asking the control plane for its version")?;
+        let said = |field: &str| cell::text(&about[field]);
+        terminal::data(&format!(
+            "# Product: {}, Version: {}, Hostname: {}, ClusterId: {}, InstanceId: {}\n",
+            said("product"),
+            said("version"),
+            said("hostname"),
+            said("clusterId"),
+            said("instanceId")
+        ))?;
+        let types = self.types(client)?;
+        let meshes = pages::all(client, "/meshes", "")?.items;
+        let mut last = Vec::new();
+        for served in &types {
+            for item in items(client, &served.kind, &meshes)? {
+                let name = cell::text(&item["name"]);
+                let is_global_secret = served.kind.kind == Some(Kind::GlobalSecret);
+                if is_global_secret && NOT_SHARED.contains(&name.as_str()) {
+                    continue;
+                }
+                if is_global_secret && name.starts_with(LAST) {
+                    last.push((served, item));
+                    continue;
+                }
+                self.show(client, &served.kind, item)?;
+            }
+        }
+        last.into_iter().try_for_each(|(served, item)| self.show(client, &served.kind, item))
+    }
+
+    /// The types to show: meshes, then secrets, which others need, and at the end secrets of all meshes.
+    fn types(&self, client: &Client) -> Result<Vec<Served>> {
+        let answer = client.get("/_resources")?.json("could not list the types of resources")?;
+        let listed = answer["resources"].as_array().into_iter().flatten();
+        let (known, unknown): (Vec<&Value>, Vec<&Value>) =
+            listed.partition(|served| kuma_kinds::has(&cell::text(&served["name"])));
+        if !unknown.is_empty() {
+            let names: Vec<String> = unknown.iter().map(|served| cell::text(&served["name"])).collect();
+            terminal::warn(&format!("not exported, because no such types are known: {}", names.join(", ")));
+        }
+        let mut types: Vec<Served> =
+            known.into_iter().filter_map(Served::read).filter(|served| self.wants(served)).collect();
+        types.sort_by_key(|served| match served.kind.name.as_str() {
+            "Mesh" => 0,
+            "Secret" => 1,
+            "GlobalSecret" => 3,
+            _ => 2,
+        });
+        Ok(types)
+    }
+
+    fn wants(&self, served: &Served) -> bool {
+        if served.admin_only && !self.is_for_federation() && !self.include_admin {
+            return false;
+        }
+        let name = served.kind.name.as_str();
+        match self.profile {
+            Profile::All => true,
+            Profile::Federation => served.in_federation && !served.is_target_ref && name != "MeshGateway",
+            Profile::FederationWithPolicies => served.in_federation,
+            Profile::NoDataplanes => !matches!(name, "Dataplane" | "DataplaneInsight"),
+        }
+    }
+
+    fn is_for_federation(&self) -> bool {
+        matches!(self.profile, Profile::Federation | Profile::FederationWithPolicies)
+    }
+
+    fn show(&self, client: &Client, kind: &Type, mut item: Value) -> Result<()> {
+        if kind.kind == Some(Kind::Mesh) {
+            mesh::hand_over(&mut item);
+        }
+        let shown = match self.format {
+            Form::Universal => {
+                if self.is_for_federation() {
+                    remove(&mut item, "labels", ORIGIN);
+                }
+                Some(item)
+            }
+            Form::Kubernetes => self.object(client, kind, &item)?,
+        };
+        match shown {
+            Some(shown) => Ok(terminal::data(&format!("---\n{}", output::yaml(&shown)))?),
+            None => Ok(()),
+        }
+    }
+
+    /// The object in its Kubernetes form, unless another cluster has no place for it.
+    fn object(&self, client: &Client, kind: &Type, item: &Value) -> Result<Option<Value>> {
+        let (mesh, name) = (cell::text(&item["mesh"]), cell::text(&item["name"]));
+        let path = format!("{}?format={}", kind.item(&mesh, &name), query_value("kubernetes"));
+        let attempted = format!("could not read {} in its Kubernetes form", kind.describe(&mesh, &name));
+        let mut object = client.get(&path)?.json(&attempted)?;
+        let namespace = object["metadata"]["namespace"].as_str();
+        let is_elsewhere = namespace.is_some_and(|namespace| namespace != self.system_namespace);
+        if self.profile != Profile::All && is_elsewhere {
+            return Ok(None);
+        }
+        if let Some(metadata) = object.get_mut("metadata") {
+            if let Some(fields) = metadata.as_object_mut() {
+                OF_THE_CLUSTER.iter().for_each(|field| drop(fields.shift_remove(*field)));
+            }
+            if self.is_for_federation() {
+                remove(metadata, "labels", ORIGIN);
+                remove(metadata, "annotations", ORIGIN);
+            }
+        }
+        if kind.kind == Some(Kind::Mesh) {
+            object["spec"] = mesh::spec(item);
+        }
+        Ok(Some(object))
+    }
+}
+
+impl Served {
+    fn read(served: &Value) -> Option<Served> {
+        let kind = Type::served(served).filter(|kind| !kind.path.is_empty())?;
+        Some(Served {
+            admin_only: matches!(kind.name.as_str(), "Secret" | "GlobalSecret"),
+            in_federation: served["includeInFederation"] == true,
+            is_target_ref: served["policy"]["isTargetRef"] == true,
+            kind,
+        })
+    }
+}
+
+fn items(client: &Client, kind: &Type, meshes: &[Value]) -> Result<Vec<Value>> {
+    if kind.kind == Some(Kind::Mesh) {
+        return Ok(meshes.to_vec());
+    }
+    if !kind.in_mesh {
+        return Ok(pages::all(client, &kind.collection(None), "")?.items);
+    }
+    let mut items = Vec::new();
+    for mesh in meshes {
+        let name = mesh["name"].as_str().ok_or_else(|| Failure::failed("a mesh has no name"))?;
+        items.extend(pages::all(client, &kind.collection(Some(name)), "")?.items);
+    }
+    Ok(items)
+}
+
+/// Takes an entry out of a map, and the map out of its owner when that was all.
+fn remove(owner: &mut Value, map: &str, entry: &str) {
+    let Some(entries) = owner.get_mut(map).and_then(Value::as_object_mut) else { return };
+    entries.shift_remove(entry);
+    if entries.is_empty()
+        && let Some(fields) = owner.as_object_mut()
+    {
+        fields.shift_remove(map);
+    }
+}
