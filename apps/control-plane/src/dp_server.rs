@@ -3,8 +3,10 @@
 pub mod admission;
 pub mod ads;
 pub mod bootstrap;
+pub mod credentials;
 pub mod drain;
 pub mod features;
+pub mod introduction;
 pub mod proxy;
 pub mod registration;
 mod responses;

@@ -4,6 +4,8 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
+mod entry;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
@@ -19,13 +21,18 @@ use tonic::{Status, metadata::MetadataMap};
 use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
-    message::{DeltaRequest, DeltaResponse, Node, Request as WorldRequest, Response as WorldResponse},
+    message::{
+        DeltaRequest, DeltaResponse, DeltaSender, Node, Request as WorldRequest, Response as WorldResponse,
+        Sender, UnreadNode,
+    },
 };
 
+use self::entry::Entered;
 use super::{
     Context,
     admission::{Caller, Messages},
-    proxy::Proxy,
+    credentials::Credentials,
+    introduction,
     registration::Registration,
     responses::Responses,
     secrets::{Issued, PAUSE},
@@ -33,7 +40,6 @@ use super::{
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-const TOKEN: &str = "authorization";
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
@@ -83,13 +89,14 @@ trait Protocol: Send + Sync + 'static {
     fn on_request(&mut self, request: Self::Request) -> Vec<Action<Self::Response>>;
     fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<Self::Response>>;
     fn retry(&mut self) -> Vec<Action<Self::Response>>;
+    fn sender(message: &[u8]) -> Result<UnreadNode, Status>;
     fn node(request: &Self::Request) -> Option<&Node>;
     fn identified_as(control_plane: &str) -> Self;
     fn status(&self) -> Vec<xds::Status>;
 }
 
 macro_rules! protocol {
-    ($machine:ty, $request:ty, $response:ty) => {
+    ($machine:ty, $sender:ty, $request:ty, $response:ty) => {
         impl Protocol for $machine {
             type Request = $request;
             type Response = $response;
@@ -102,6 +109,9 @@ macro_rules! protocol {
             }
             fn retry(&mut self) -> Vec<Action<$response>> {
                 <$machine>::retry(self)
+            }
+            fn sender(message: &[u8]) -> Result<UnreadNode, Status> {
+                introduction::sender(message, |sender: $sender| sender.node)
             }
             fn node(request: &$request) -> Option<&Node> {
                 request.node.as_ref()
@@ -116,8 +126,8 @@ macro_rules! protocol {
     };
 }
 
-protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
-protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
+protocol!(xds::delta::Stream, DeltaSender, DeltaRequest, DeltaResponse);
+protocol!(xds::sotw::Stream, Sender, WorldRequest, WorldResponse);
 
 type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
 
@@ -129,28 +139,11 @@ async fn stream<P: Protocol>(
     mut incoming: Messages,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
-    let stranger = context.admission.stranger(caller).await?;
-    let first = context.admission.introduction(caller, incoming.next()).await?;
-    let Some(first) = first else { return Ok(()) };
-    let proxy = {
-        let nobody = Node::default();
-        let node = P::node(&first).unwrap_or(&nobody);
-        Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?
+    let entered = Box::pin(entry::enter::<P>(&context, caller, metadata, &mut incoming)).await?;
+    let Some(Entered { first, token, registration, named: _named, secrets_changed, secrets_as_of }) = entered
+    else {
+        return Ok(());
     };
-    let token = token(&metadata)?;
-    // The stream lives on for days; what it came with does not.
-    drop(metadata);
-    // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
-    let secrets_changed = context.push.secrets_changed();
-    let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
-    let (registration, _named) = {
-        let _place = context.admission.registering(caller).await?;
-        let stored = snapshot(&context)?;
-        proxy.authenticate(&context, &stored, token.as_deref())?;
-        let named = context.admission.named(caller, proxy.key())?;
-        (Box::pin(Registration::begin(context.clone(), proxy)).await?, named)
-    };
-    drop(stranger);
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
@@ -179,17 +172,6 @@ async fn stream<P: Protocol>(
     tracing::info!(proxy = %proxy.key(), "disconnected");
     registration.end();
     ended
-}
-
-/// Exactly one token, or none.
-fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
-    let mut values = metadata.get_all(TOKEN).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Status::unauthenticated("more than one token in the authorization metadata"));
-    }
-    let text = first.map(|value| value.to_str().map(str::to_owned)).transpose();
-    text.map_err(|_| Status::unauthenticated("the token in the authorization metadata is not text"))
 }
 
 fn snapshot(context: &Context) -> Result<Arc<store::Snapshot>, Status> {
@@ -239,6 +221,10 @@ impl<P: Protocol> Session<'_, P> {
                 () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
                 () = expiry(self.unannounced) => Box::pin(self.announce()).await,
                 () = expiry(self.second_try) => self.try_again().await?,
+                at = end_of(self.registration.credentials()) => {
+                    let reason = format!("the dataplane token expired at {at}: give the proxy a newer one");
+                    return Err(Status::unauthenticated(reason));
+                }
             }
         }
     }
@@ -251,12 +237,15 @@ impl<P: Protocol> Session<'_, P> {
             return Ok(());
         }
         let snapshot = snapshot(&self.context)?;
-        self.registration.proxy().authenticate(&self.context, &snapshot, self.token.as_deref())?;
+        let mesh = &self.registration.proxy().traits.mesh;
+        Credentials::verify(&self.context, &snapshot, mesh, self.token.as_deref())?;
         self.send_target().await
     }
 
     async fn push(&mut self, work: Work) -> Result<(), Status> {
         let Some(next) = self.connected.compute(work, self.current.as_ref()).await else { return Ok(()) };
+        // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
+        self.registration.credentials().allow_stored(&next.dataplane)?;
         // Told once, not with every other change.
         let before: Vec<&String> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
@@ -272,7 +261,8 @@ impl<P: Protocol> Session<'_, P> {
         let Some(current) = &self.current else { return Ok(()) };
         if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
-            match self.context.issuer.issue(&self.context, proxy, names).await {
+            let credentials = self.registration.credentials();
+            match self.context.issuer.issue(&self.context, proxy, credentials, names).await {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {
@@ -281,6 +271,10 @@ impl<P: Protocol> Session<'_, P> {
                     (self.issued, self.retry) = (Some(issued), None);
                 }
                 Err(error) => {
+                    let error = match error.downcast::<Status>() {
+                        Ok(denied) => return Err(denied),
+                        Err(error) => error,
+                    };
                     // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
                     tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
@@ -398,4 +392,18 @@ async fn expiry(at: Option<Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
+}
+
+/// How long a timer may run before it looks at the clock: timers stand still while a machine is suspended.
+const LONGEST_NAP: Duration = Duration::from_secs(30);
+
+/// Waits until the token ends, by the clock that tokens are judged by; forever when it does not end.
+async fn end_of(credentials: &Credentials) -> Timestamp {
+    let Some(end) = credentials.expires() else { return std::future::pending().await };
+    while let Ok(left) = Duration::try_from(end.duration_since(Timestamp::now()))
+        && !left.is_zero()
+    {
+        tokio::time::sleep(left.min(LONGEST_NAP)).await;
+    }
+    end
 }

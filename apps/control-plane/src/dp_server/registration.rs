@@ -20,7 +20,7 @@ use resources::{
 use store::{Error, Write, registrar::Refusal};
 use tonic::Status;
 
-use super::{Context, proxy::Proxy};
+use super::{Context, credentials::Credentials, proxy::Proxy};
 use crate::insights::Connection;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
@@ -34,18 +34,25 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 pub struct Registration {
     context: Arc<Context>,
     proxy: Proxy,
+    /// Whatever is done to the stored Dataplane is done only if the proxy may be that Dataplane.
+    credentials: Credentials,
     connection: Arc<Connection>,
     announced: AtomicBool,
 }
 
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
-    pub async fn begin(context: Arc<Context>, mut proxy: Proxy) -> Result<Registration, Status> {
+    pub async fn begin(
+        context: Arc<Context>,
+        mut proxy: Proxy,
+        credentials: Credentials,
+    ) -> Result<Registration, Status> {
         // From here on what the proxy told about itself is kept with its connection.
         let metadata = proxy.metadata.take();
         let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
         drop(metadata);
-        let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
+        let announced = AtomicBool::new(false);
+        let registration = Registration { context, proxy, credentials, connection, announced };
         for _ in 0..ATTEMPTS {
             match registration.record().await {
                 Ok(true) => break,
@@ -75,25 +82,27 @@ impl Registration {
 
     async fn store_dataplane(&self) -> Result<(), Status> {
         let Some(draft) = &self.proxy.own_dataplane else { return Ok(()) };
-        let stored = self.context.registrar.store().snapshot().map_err(unavailable)?;
-        let stored = stored.get(&draft.key).and_then(|stored| stored.spec.get::<Dataplane>());
-        self.put(&not_yet_ready(draft.clone(), stored)).await.map_err(|refusal| match refusal {
-            Refusal::Store(error) => unavailable(error),
-            refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
-        })
+        self.put(|stored| not_yet_ready(draft.clone(), stored)).await
     }
 
-    /// Stores a Dataplane, also when somebody else writes it at the same time.
-    async fn put(&self, draft: &Draft) -> Result<(), Refusal> {
+    /// Stores the Dataplane that `draft` makes of the stored one, also when somebody else writes it at the same time.
+    /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
+    async fn put(&self, draft: impl Fn(Option<&Dataplane>) -> Draft) -> Result<(), Status> {
+        let registrar = &self.context.registrar;
+        let mut snapshot = registrar.store().snapshot().map_err(unavailable)?;
         let mut attempts = 1;
         loop {
-            match self.context.registrar.put(draft.clone()).await {
+            let stored = snapshot.get(&self.proxy.key());
+            stored.map_or(Ok(()), |stored| self.credentials.allow_stored(stored))?;
+            let draft = draft(stored.and_then(|stored| stored.spec.get()));
+            let admitted = registrar.admit(draft, &snapshot, Timestamp::now()).map_err(refused)?;
+            match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),
                 Err(Refusal::Store(error)) if error.is_outdated() && attempts < ATTEMPTS => {
                     attempts += 1;
-                    self.context.registrar.store().caught_up(CATCH_UP).await?;
+                    snapshot = registrar.store().caught_up(CATCH_UP).await.map_err(unavailable)?;
                 }
-                Err(refusal) => return Err(refusal),
+                Err(refusal) => return Err(refused(refusal)),
             }
         }
     }
@@ -105,6 +114,10 @@ impl Registration {
 
     pub fn proxy(&self) -> &Proxy {
         &self.proxy
+    }
+
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// Whether there is nothing left to announce.
@@ -119,10 +132,11 @@ impl Registration {
             return true;
         };
         self.announced.store(true, Ordering::Relaxed);
-        let put = self.put(draft).await;
-        if let Err(refusal) = &put {
+        let put = self.put(|_| draft.clone()).await;
+        if let Err(status) = &put {
             self.announced.store(false, Ordering::Relaxed);
-            tracing::warn!(proxy = %self.proxy.key(), %refusal, "others cannot be told that the proxy is ready");
+            let reason = status.message();
+            tracing::warn!(proxy = %self.proxy.key(), reason, "others cannot be told that the proxy is ready");
         }
         put.is_ok()
     }
@@ -181,27 +195,38 @@ impl Registration {
         }
     }
 
-    /// Deletes the Dataplane unless its proxy has come back.
+    /// Deletes the Dataplane unless its proxy has come back, or it has become one that the proxy may not be.
     async fn deregister(&self, key: &Key) -> Result<(), Error> {
         let store = self.context.registrar.store();
-        let snapshot = store.snapshot()?;
-        let record = snapshot.get(self.connection.insight());
-        if record.is_some_and(|insight| self.came_back(insight)) {
-            return Ok(());
+        let mut snapshot = store.snapshot()?;
+        for _ in 0..ATTEMPTS {
+            let record = snapshot.get(self.connection.insight());
+            if record.is_some_and(|insight| self.came_back(insight)) {
+                return Ok(());
+            }
+            let Some(dataplane) = snapshot.get(key) else { return Ok(()) };
+            if let Err(status) = self.credentials.allow_stored(dataplane) {
+                let reason = status.message();
+                tracing::info!(dataplane = %key, reason, "stays, though a proxy of that name has gone");
+                return Ok(());
+            }
+            // A proxy that connects right now writes its insight: then this is refused, and what follows is
+            // not done. If only this is done, the next attempt finds another record and ends the same way.
+            let claim = match record {
+                Some(insight) => Write::Delete { key: insight.key.clone(), expected: Some(insight.version) },
+                None => Write::Create(self.empty_record(key)),
+            };
+            let delete = Write::Delete { key: key.clone(), expected: Some(dataplane.version) };
+            match store.write(vec![claim, delete]).await {
+                Ok(_) => {
+                    tracing::info!(dataplane = %key, "deleted: its proxy has gone");
+                    return Ok(());
+                }
+                Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,
+                Err(error) => return Err(error),
+            }
         }
-        // A proxy that connects right now writes its insight: then this is refused, and what follows is
-        // not done. If only this is done, the next attempt finds another record and ends the same way.
-        let claim = match record {
-            Some(insight) => Write::Delete { key: insight.key.clone(), expected: Some(insight.version) },
-            None => Write::Create(self.empty_record(key)),
-        };
-        let dataplane = Write::Delete { key: key.clone(), expected: None };
-        match store.write(vec![claim, dataplane]).await {
-            Ok(_) => tracing::info!(dataplane = %key, "deleted: its proxy has gone"),
-            Err(error) if error.is_outdated() => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        Err(Error::Unavailable("it is being changed all the time".to_owned()))
     }
 
     fn empty_record(&self, dataplane: &Key) -> Resource {
@@ -223,6 +248,13 @@ impl Registration {
         let insight = insight.spec.get::<DataplaneInsight>();
         let last = insight.and_then(|insight| insight.subscriptions.last());
         last.is_some_and(|last| last.id != self.connection.id())
+    }
+}
+
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Store(error) => unavailable(error),
+        refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
     }
 }
 

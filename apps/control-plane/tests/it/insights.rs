@@ -89,7 +89,7 @@ fn kri(server: &Server, key: &Key, section: &str) -> Option<Kri> {
 
 async fn connect(server: &Server, name: &str) -> Registration {
     let proxy = Proxy::identify(&format!("default.{name}"), json!({})).unwrap();
-    Registration::begin(server.context.clone(), proxy).await.unwrap()
+    Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap()
 }
 
 /// Complains about one name, in Envoy's words.
@@ -361,7 +361,7 @@ async fn a_proxy_that_is_not_let_in_after_all_does_not_stay_online() {
     });
     let metadata = json!({ "dataplane.resource": own.to_string() });
     let proxy = Proxy::identify("default.web", metadata).unwrap();
-    assert!(Registration::begin(server.context.clone(), proxy).await.is_err());
+    assert!(Registration::begin(server.context.clone(), proxy, server.believed()).await.is_err());
     let ended = || last(&server.world.store, "web").disconnect_time.is_some();
     eventually("its connection has ended on record", ended).await;
 }

@@ -6,6 +6,7 @@ mod client;
 mod command;
 mod config;
 mod identities;
+mod impostors;
 mod insights;
 mod inspect;
 mod limits;

@@ -18,6 +18,7 @@ use control_plane::{
     dp_server::{
         self, Certificate, Context,
         admission::{Admission, Limits},
+        credentials::Credentials,
         proxy::Proxy,
         registration::Registration,
     },
@@ -125,7 +126,12 @@ impl Server {
         Server { world, router: dp_server::router(context.clone()), context }
     }
 
-    async fn post(&self, path: &str, headers: &[(&str, &str)], body: Value) -> (StatusCode, String, String) {
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> (StatusCode, String, String) {
         let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -147,25 +153,40 @@ impl Server {
 
     /// A token for the proxy `web`.
     pub async fn token(&self, mesh: &str) -> String {
+        let claims =
+            DataplaneToken { name: "web".to_owned(), mesh: mesh.to_owned(), ..DataplaneToken::default() };
+        self.token_for(mesh, &claims, Duration::from_secs(60)).await
+    }
+
+    pub async fn token_for(&self, mesh: &str, claims: &DataplaneToken, valid_for: Duration) -> String {
         let purpose = Purpose::Dataplane { mesh };
         let key = signing_key::draft(purpose, FIRST_KID, &KeyPair::generate().unwrap());
         self.context.registrar.ensure(vec![key]).await.unwrap();
         let key = signing_key::latest(&self.world.store.snapshot().unwrap(), purpose).unwrap();
-        let claims =
-            DataplaneToken { name: "web".to_owned(), mesh: mesh.to_owned(), ..DataplaneToken::default() };
-        token::issue(&claims, &key, Timestamp::now(), Duration::from_secs(60)).unwrap()
+        token::issue(claims, &key, Timestamp::now(), valid_for).unwrap()
     }
 
     /// Whether the inbounds of `web` are ready; `None` when it is not stored.
     fn ready(&self) -> Option<bool> {
+        self.is_ready("web")
+    }
+
+    pub fn is_ready(&self, name: &str) -> Option<bool> {
         let snapshot = self.world.store.snapshot().unwrap();
-        let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", "web"))?;
+        let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", name))?;
         let inbounds = stored.spec.get::<Dataplane>().unwrap().inbounds();
         Some(inbounds.iter().all(|inbound| inbound.state == InboundState::Ready))
     }
 
     async fn register(&self) -> Registration {
-        Registration::begin(self.context.clone(), bringing_its_dataplane()).await.unwrap()
+        let credentials = self.believed();
+        Registration::begin(self.context.clone(), bringing_its_dataplane(), credentials).await.unwrap()
+    }
+
+    /// What every proxy has where no tokens are required.
+    pub fn believed(&self) -> Credentials {
+        let snapshot = self.world.store.snapshot().unwrap();
+        Credentials::verify(&self.context, &snapshot, "default", None).unwrap()
     }
 }
 
@@ -384,7 +405,7 @@ async fn a_stored_dataplane_outlives_its_proxy() {
     let server = Server::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
     let proxy = Proxy::identify("default.web", json!({})).unwrap();
-    let registration = Registration::begin(server.context.clone(), proxy).await.unwrap();
+    let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
     assert!(registration.announce().await);
     registration.end();
     let ended = || {
@@ -430,7 +451,7 @@ async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
     let proxy = Proxy::identify("default.web", json!({})).unwrap();
     let check = |token: Option<&str>| {
         let snapshot = server.world.store.snapshot().unwrap();
-        proxy.authenticate(&server.context, &snapshot, token).map_err(|status| status.code())
+        proxy.authenticate(&server.context, &snapshot, token).map(drop).map_err(|status| status.code())
     };
     assert_eq!(check(Some(&good)), Ok(()));
     assert_eq!(check(None), Err(tonic::Code::Unauthenticated));

@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Request;
 use http_body_util::BodyExt;
+use identity::DataplaneToken;
 use prost::Message;
 use resources::{Draft, Key, Kind};
 use serde_json::json;
@@ -191,6 +192,20 @@ async fn a_revoked_token_ends_the_stream_it_opened() {
     let Next::End(code, text) = stream.next().await else { panic!() };
     assert_eq!(code, (tonic::Code::Unauthenticated as i32).to_string(), "{text}");
     assert!(!text.contains(&token), "{text}");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_does() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let claims = DataplaneToken { mesh: "default".to_owned(), ..DataplaneToken::default() };
+    server.world.put([dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
+    let token = server.token_for("default", &claims, Duration::from_secs(5)).await;
+    let mut stream = Stream::open(&server, Some(&token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    let Next::End(code, text) = stream.next().await else { panic!() };
+    assert_eq!(code, (tonic::Code::Unauthenticated as i32).to_string(), "{text}");
+    assert!(text.contains("expired"), "{text}");
 }
 
 #[tokio::test]
