@@ -6,18 +6,22 @@
 
 mod entry;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::{HeaderValue, Response};
 use jiff::Timestamp;
-use resources::naming::{Kri, classify};
+use resources::{
+    Key, Kind,
+    kinds::dataplane::{Dataplane, Inbound},
+    naming::{Kri, classify},
+};
 use runtime::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tonic::{Status, metadata::MetadataMap};
+use tonic::{Code, Status, metadata::MetadataMap};
 use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
@@ -33,7 +37,7 @@ use super::{
     admission::{Caller, Messages},
     credentials::Credentials,
     introduction,
-    registration::Registration,
+    registration::{Listening, Registration},
     responses::Responses,
     secrets::{Issued, PAUSE},
     status,
@@ -147,6 +151,14 @@ async fn stream<P: Protocol>(
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
+    let connections = context.push.connections(&proxy.traits.mesh, &proxy.traits.name);
+    if connections > 1 {
+        let proxy = proxy.key();
+        tracing::warn!(
+            %proxy, connections,
+            "connected more than once: several proxies use one Dataplane, or its last connection is not seen to be dead yet"
+        );
+    }
     let mut session = Session::<P> {
         machine: P::identified_as(&context.instance_id),
         registration: &registration,
@@ -158,6 +170,8 @@ async fn stream<P: Protocol>(
         token,
         context: context.clone(),
         unannounced: None,
+        restore_at: None,
+        restored: None,
         second_try: None,
         patience: Backoff::new(context.second_try_after, LONGEST_PATIENCE),
         secrets_as_of,
@@ -193,6 +207,9 @@ struct Session<'s, P: Protocol> {
     token: Option<String>,
     /// When to try again to tell others that the proxy listens.
     unannounced: Option<Instant>,
+    /// When to bring back the Dataplane that was deleted.
+    restore_at: Option<Instant>,
+    restored: Option<Instant>,
     /// When to send again what the proxy refuses.
     second_try: Option<Instant>,
     patience: Backoff,
@@ -219,7 +236,7 @@ impl<P: Protocol> Session<'_, P> {
                     Box::pin(self.on_secrets()).await?;
                 }
                 () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
-                () = expiry(self.unannounced) => Box::pin(self.announce()).await,
+                () = expiry(earlier(self.unannounced, self.restore_at)) => Box::pin(self.make_known()).await?,
                 () = expiry(self.second_try) => self.try_again().await?,
                 at = end_of(self.registration.credentials()) => {
                     let reason = format!("the dataplane token expired at {at}: give the proxy a newer one");
@@ -243,7 +260,10 @@ impl<P: Protocol> Session<'_, P> {
     }
 
     async fn push(&mut self, work: Work) -> Result<(), Status> {
-        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else { return Ok(()) };
+        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else {
+            return self.on_missing();
+        };
+        self.restore_at = None;
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
         // Told once, not with every other change.
@@ -299,21 +319,92 @@ impl<P: Protocol> Session<'_, P> {
         self.perform(actions).await
     }
 
-    /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
-    async fn announce(&mut self) {
-        if self.registration.is_announced() {
-            return;
+    /// Tries again to let others know of the proxy.
+    async fn make_known(&mut self) -> Result<(), Status> {
+        if self.restore_at.is_some_and(|at| at <= Instant::now()) {
+            self.restore().await?;
         }
         self.unannounced = None;
-        let needs_secrets = self.current.as_ref().is_none_or(|current| current.secrets.is_some());
-        let settled = |kind: Type| {
-            let status = self.machine.status().into_iter().find(|status| status.kind == kind);
-            matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
-        };
-        if settled(Type::Listener) && (!needs_secrets || settled(Type::Secret)) {
-            let announced = self.registration.announce().await;
-            self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
+        if let Some(listening) = self.unannounced(&self.machine.status()) {
+            self.announce(listening).await;
         }
+        Ok(())
+    }
+
+    /// Lets others call the proxy at the inbounds it listens at.
+    async fn announce(&mut self, listening: Listening) {
+        let announced = self.registration.announce(listening).await;
+        self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
+    }
+
+    /// What is to be announced: `None` until the proxy has its listeners, and the secrets they need.
+    fn unannounced(&self, statuses: &[xds::Status]) -> Option<Listening> {
+        let current = self.current.as_ref()?;
+        let of = |kind: Type| statuses.iter().find(|status| status.kind == kind);
+        let settled = |kind: Type| {
+            matches!(of(kind).map(xds::Status::state), Some(xds::State::InSync | xds::State::Rejected))
+        };
+        if !settled(Type::Listener) || current.secrets.is_some() && !settled(Type::Secret) {
+            return None;
+        }
+        // With an older version of a listener the proxy goes on listening.
+        let refused = of(Type::Listener).into_iter().flat_map(|status| &status.rejected);
+        let lacking: Vec<&str> =
+            refused.filter(|refused| !refused.has_another).map(|refused| &*refused.name).collect();
+        let all_but = if lacking.is_empty() { BTreeSet::new() } else { self.inbounds_at(&lacking) };
+        Some(Listening { all_but }).filter(|listening| !self.registration.is_announced(listening))
+    }
+
+    /// The inbounds that these listeners are for, by section. One that is refused for no reason in particular may be
+    /// any.
+    fn inbounds_at(&self, listeners: &[&str]) -> BTreeSet<String> {
+        let dataplane = self.current.as_ref().map(|current| &current.dataplane);
+        if listeners.contains(&xds::EVERYTHING) {
+            let inbounds = dataplane.and_then(|dataplane| dataplane.spec.get::<Dataplane>());
+            let inbounds = inbounds.map(Dataplane::inbounds).unwrap_or_default();
+            return inbounds.iter().map(Inbound::section_name).collect();
+        }
+        let whole = dataplane.and_then(|dataplane| Kri::of(dataplane, ""));
+        let blamed = self.blame(listeners).into_iter().flatten();
+        let of_dataplane = blamed.filter(|kri| Some(kri.without_section()) == whole);
+        of_dataplane.map(|kri| kri.section.clone()).collect()
+    }
+
+    /// Sees to a proxy that has no configuration because its Dataplane was deleted.
+    fn on_missing(&mut self) -> Result<(), Status> {
+        let (snapshot, proxy) = (snapshot(&self.context)?, self.registration.proxy());
+        let (key, mesh) = (proxy.key(), &proxy.traits.mesh);
+        if snapshot.get(&Key::global(Kind::Mesh, mesh)).is_none() {
+            return Err(Status::not_found(format!(
+                "mesh {mesh:?} was deleted, and the proxy's {key} with it"
+            )));
+        }
+        if snapshot.get(&key).is_some() {
+            return Ok(());
+        }
+        if proxy.own_dataplane.is_none() {
+            let advice = "store it again, or let the proxy bring it along";
+            return Err(Status::not_found(format!("{key} was deleted: {advice}")));
+        }
+        let now = Instant::now();
+        self.restore_at = Some(self.restored.map_or(now, |last| now.max(last + PAUSE)));
+        Ok(())
+    }
+
+    /// Brings back the Dataplane that the proxy had brought along.
+    async fn restore(&mut self) -> Result<(), Status> {
+        (self.restore_at, self.restored) = (None, Some(Instant::now()));
+        let proxy = self.registration.proxy().key();
+        match self.registration.restore().await {
+            Ok(()) => tracing::info!(%proxy, "its Dataplane was deleted, and stored again"),
+            Err(status) if status.code() == Code::Unavailable => {
+                let reason = status.message();
+                tracing::warn!(%proxy, reason, "its Dataplane was deleted and cannot be stored yet");
+                self.restore_at = Some(Instant::now() + PAUSE);
+            }
+            Err(status) => return Err(status),
+        }
+        Ok(())
     }
 
     /// Sends once more what the proxy refuses: an address that was in use may be free by now.
@@ -334,9 +425,9 @@ impl<P: Protocol> Session<'_, P> {
     }
 
     /// Lets the proxy's insight say where it stands, when that is news.
-    fn report(&self) {
+    fn report(&self, statuses: &[xds::Status]) {
         let (before, now) = (self.registration.status(), Timestamp::now());
-        let news = status::news(&self.machine.status(), &before, |names| self.blame(names), now);
+        let news = status::news(statuses, &before, |names| self.blame(names), now);
         if let Some(status) = news {
             self.registration.report(status);
         }
@@ -360,17 +451,19 @@ impl<P: Protocol> Session<'_, P> {
 
     async fn perform(&mut self, actions: Vec<Action<P::Response>>) -> Result<(), Status> {
         // Before anything is sent: a proxy that does not read has a status too.
-        self.report();
+        let statuses = self.machine.status();
+        self.report(&statuses);
+        if let Some(listening) = self.unannounced(&statuses) {
+            Box::pin(self.announce(listening)).await;
+        }
+        drop(statuses);
         for action in actions {
             match action {
                 Action::Send(response) => {
                     let gone = || Status::cancelled("the proxy is gone");
                     self.outgoing.send(Ok(response)).await.map_err(|_| gone())?;
                 }
-                Action::Acked { .. } => {
-                    self.stop_trying();
-                    Box::pin(self.announce()).await;
-                }
+                Action::Acked { .. } => self.stop_trying(),
                 Action::Rejected { kind, names, message, .. } => {
                     let proxy = self.registration.proxy().key();
                     tracing::warn!(%proxy, ?kind, ?names, message, "the proxy rejected its configuration");
@@ -384,6 +477,11 @@ impl<P: Protocol> Session<'_, P> {
         }
         Ok(())
     }
+}
+
+/// The first of two times, of which there may be none.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 /// Waits until the certificate should be renewed; forever when there is none to wait for.

@@ -78,7 +78,7 @@ fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.
-fn without_ready_inbounds(stored: &Resource) -> Option<Resource> {
+pub(super) fn without_ready_inbounds(stored: &Resource) -> Option<Resource> {
     let mut dataplane = stored.spec.get::<Dataplane>()?.clone();
     let inbounds = &mut dataplane.networking.as_mut()?.inbound;
     let ready = inbounds.iter_mut().filter(|inbound| inbound.state == InboundState::Ready);

@@ -157,6 +157,19 @@ async fn what_a_proxy_refuses_is_told_with_the_resource_to_blame_until_it_is_men
 }
 
 #[tokio::test]
+async fn it_is_on_record_whether_the_agent_fits_the_control_plane() {
+    let server = server().await;
+    for (version, fits) in [("2.14.3", true), ("2.11.0", false), (env!("CARGO_PKG_VERSION"), true)] {
+        let metadata = json!({ "version": { "kumaDp": { "version": version } } });
+        let proxy = Proxy::identify("default.web", metadata).unwrap();
+        let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await;
+        let told = last(&server.world.store, "web").version.unwrap().kuma_dp.unwrap();
+        assert_eq!((told.version.as_str(), told.kuma_cp_compatible), (version, fits));
+        registration.unwrap().end();
+    }
+}
+
+#[tokio::test]
 async fn a_proxy_that_has_everything_costs_no_writes_and_no_insight_wakes_a_proxy() {
     let server = server().await;
     let store = &server.world.store;

@@ -19,8 +19,9 @@ use control_plane::{
         self, Certificate, Context,
         admission::{Admission, Limits},
         credentials::Credentials,
+        departures::Departures,
         proxy::Proxy,
-        registration::Registration,
+        registration::{Listening, Registration},
     },
     insights,
 };
@@ -76,23 +77,24 @@ impl Server {
 
     /// A server that soon sends again what a proxy refuses.
     pub async fn impatient() -> Server {
-        let mut server = Server::new(false, Duration::ZERO).await;
-        server.router = Router::new();
-        let context = Arc::get_mut(&mut server.context);
-        context.expect("nobody serves yet").second_try_after = Duration::from_millis(1);
-        server.router = dp_server::router(server.context.clone());
-        server
+        let server = Server::new(false, Duration::ZERO).await;
+        server.with(|context| context.second_try_after = Duration::from_millis(1))
+    }
+
+    /// The same server with something changed, before it serves.
+    pub fn with(mut self, change: impl FnOnce(&mut Context)) -> Server {
+        self.router = Router::new();
+        change(Arc::get_mut(&mut self.context).expect("no request is served yet"));
+        self.router = dp_server::router(self.context.clone());
+        self
     }
 
     /// A server with other limits, which counts in `metrics`.
     pub async fn limited(limits: Limits, metrics: &Metrics) -> Server {
-        let mut server = Server::new(true, Duration::from_secs(60)).await;
-        server.router = Router::new();
+        let server = Server::new(true, Duration::from_secs(60)).await;
         let tally = Tally::register(metrics, "dp_server");
         let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
-        Arc::get_mut(&mut server.context).expect("no request is served yet").admission = admission;
-        server.router = dp_server::router(server.context.clone());
-        server
+        server.with(|context| context.admission = admission)
     }
 
     /// A server that sees its store through something else.
@@ -118,6 +120,7 @@ impl Server {
             admin_port: 9901,
             readiness_port: 9902,
             deregistration_delay,
+            departures: Departures::new(Duration::from_secs(3600)),
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
             admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
@@ -329,7 +332,7 @@ async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens()
     let server = Server::new(false, Duration::from_secs(60)).await;
     let registration = server.register().await;
     assert_eq!(server.ready(), Some(false));
-    assert!(registration.announce().await);
+    assert!(registration.announce(Listening::default()).await);
     assert_eq!(server.ready(), Some(true));
     // One that comes back was ready all the time, as far as others can tell.
     let _again = server.register().await;
@@ -346,7 +349,7 @@ async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
 
     let first = server.register().await;
-    first.announce().await;
+    first.announce(Listening::default()).await;
     let second = server.register().await;
     let connected = server.context.push.connect(traits("default", "web"));
     first.end();
@@ -406,7 +409,7 @@ async fn a_stored_dataplane_outlives_its_proxy() {
     server.context.registrar.put(web()).await.unwrap();
     let proxy = Proxy::identify("default.web", json!({})).unwrap();
     let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
-    assert!(registration.announce().await);
+    assert!(registration.announce(Listening::default()).await);
     registration.end();
     let ended = || {
         let snapshot = server.world.store.snapshot().unwrap();

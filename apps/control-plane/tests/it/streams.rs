@@ -115,10 +115,8 @@ impl Stream {
                 Ok(data) => self.unread.extend_from_slice(&data),
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap();
-                    let text = |name: &str| {
-                        trailers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
-                    };
-                    return Next::End(text("grpc-status"), text("grpc-message"));
+                    let status = tonic::Status::from_header_map(&trailers).unwrap();
+                    return Next::End((status.code() as i32).to_string(), status.message().to_owned());
                 }
             }
         }
@@ -226,6 +224,8 @@ async fn whoever_cannot_be_let_in_is_told_why() {
     nobody.send(DeltaRequest { type_url: Type::Cluster.url().to_owned(), ..DeltaRequest::default() }).await;
     let Next::End(code, text) = nobody.next().await else { panic!() };
     assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
+    // Encoded for the wire once, as gRPC says, so that whoever decodes it once can read it.
+    assert_eq!(text, r#"node id "" is not of the form <mesh>.<name>"#);
 }
 
 #[tokio::test]
