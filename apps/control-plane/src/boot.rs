@@ -39,8 +39,11 @@ const DRAIN: Duration = Duration::from_secs(15);
 /// An address in use, say, becomes free; what is really wrong need not be said often.
 const SECOND_TRY_AFTER: Duration = Duration::from_secs(30);
 
+/// How long a proxy may be away before others stop calling it. Envoy comes back within half a second, mostly.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The version of Kuma whose behaviour is spoken.
-const BASED_ON_KUMA: &str = "2.14.3";
+pub(crate) const BASED_ON_KUMA: &str = "2.14.3";
 
 /// A control plane that answers.
 #[derive(Debug)]
@@ -166,6 +169,7 @@ fn dp_context(
         admin_port: params.admin_port,
         readiness_port: params.readiness_port,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
+        departures: dp_server::departures::Departures::new(GRACE),
         second_try_after: SECOND_TRY_AFTER,
         instance_id,
         admission: ports::admission(&config.dp_server.limits, listener, shutdown),

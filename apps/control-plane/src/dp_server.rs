@@ -3,8 +3,11 @@
 pub mod admission;
 pub mod ads;
 pub mod bootstrap;
+pub mod credentials;
+pub mod departures;
 pub mod drain;
 pub mod features;
+pub mod introduction;
 pub mod proxy;
 pub mod registration;
 mod responses;
@@ -42,6 +45,7 @@ pub struct Context {
     pub admin_port: u16,
     pub readiness_port: u16,
     pub deregistration_delay: Duration,
+    pub departures: departures::Departures,
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
     pub second_try_after: Duration,
     pub instance_id: String,

@@ -10,6 +10,7 @@
 //! not configured from them, save for one fact: whether a server has a certificate, which tells clients of
 //! a permissive mesh when to use TLS.
 
+mod compatibility;
 pub mod connection;
 pub mod counts;
 mod predecessor;

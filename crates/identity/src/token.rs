@@ -93,13 +93,23 @@ pub fn validate<C: DeserializeOwned>(
     snapshot: &Snapshot,
     now: Timestamp,
 ) -> Result<C, Error> {
+    validate_until(token, purpose, snapshot, now).map(|(claims, _)| claims)
+}
+
+/// As [`validate`]; says when the token expires, too.
+pub fn validate_until<C: DeserializeOwned>(
+    token: &str,
+    purpose: Purpose<'_>,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Result<(C, Option<Timestamp>), Error> {
     let kid = key_id(token)?;
     let key = signing_key::public(snapshot, purpose, &kid)?;
-    let (claims, id) = validate_with(token, &key, now)?;
-    if signing_key::is_revoked(snapshot, purpose, &id) {
-        return Err(Error::Revoked(id));
+    let (claims, registered) = decode(token, &key, now)?;
+    if signing_key::is_revoked(snapshot, purpose, &registered.jti) {
+        return Err(Error::Revoked(registered.jti));
     }
-    Ok(claims)
+    Ok((claims, registered.exp.map(instant)))
 }
 
 /// Signature and times alone, against a key that is already known; gives the token's id too.
@@ -108,6 +118,14 @@ pub fn validate_with<C: DeserializeOwned>(
     key: &PublicKey,
     now: Timestamp,
 ) -> Result<(C, String), Error> {
+    decode(token, key, now).map(|(claims, registered)| (claims, registered.jti))
+}
+
+fn decode<C: DeserializeOwned>(
+    token: &str,
+    key: &PublicKey,
+    now: Timestamp,
+) -> Result<(C, Registered), Error> {
     key_id(token)?;
     let mut rules = Validation::new(Algorithm::RS256);
     // Times are checked below, against the caller's clock.
@@ -126,7 +144,15 @@ pub fn validate_with<C: DeserializeOwned>(
     let claims: Map<String, Value> = lowercase.filter(|(_, value)| !value.is_null()).collect();
     let registered: Registered = shape(Value::Object(claims.clone()))?;
     check_times(&registered, now)?;
-    Ok((shape(Value::Object(claims))?, registered.jti))
+    Ok((shape(Value::Object(claims))?, registered))
+}
+
+/// The mesh that a token says it is for. Nothing is verified, so this only tells whose keys to verify it with.
+pub fn claimed_mesh(token: &str) -> Option<String> {
+    let payload = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
+    let claims: Map<String, Value> = serde_json::from_slice(&payload).ok()?;
+    let (_, mesh) = claims.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("mesh"))?;
+    mesh.as_str().filter(|mesh| !mesh.is_empty()).map(str::to_owned)
 }
 
 /// The id of the key a token names, without believing anything else in it.
@@ -154,13 +180,14 @@ fn shape<T: DeserializeOwned>(claims: Value) -> Result<T, Error> {
     serde_json::from_value(claims).map_err(|error| Error::Malformed(error.to_string()))
 }
 
+fn instant(seconds: f64) -> Timestamp {
+    // Beyond what a timestamp holds is as good as the edge of it.
+    #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, and fractions do not matter")]
+    let whole = seconds as i64;
+    Timestamp::from_second(whole).unwrap_or(if whole < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
 fn check_times(claims: &Registered, now: Timestamp) -> Result<(), Error> {
-    let instant = |seconds: f64| {
-        // Beyond what a timestamp holds is as good as the edge of it.
-        #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, and fractions do not matter")]
-        let whole = seconds as i64;
-        Timestamp::from_second(whole).unwrap_or(if whole < 0 { Timestamp::MIN } else { Timestamp::MAX })
-    };
     if let Some(expires) = claims.exp.map(instant)
         && now >= expires
     {

@@ -40,12 +40,17 @@ pub struct Counters {
     pub resources: u64,
 }
 
+/// The name for all resources of a type: what a proxy subscribes to, or refuses without saying which is wrong.
+pub const EVERYTHING: &str = "*";
+
 /// A resource the proxy refused, in the words of the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub name: Arc<str>,
     pub version: u128,
     pub message: String,
+    /// Whether the proxy has another version of it, with which it goes on.
+    pub has_another: bool,
 }
 
 /// Where a type stands.

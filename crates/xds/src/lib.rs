@@ -22,7 +22,7 @@ pub mod sotw;
 pub mod target;
 mod words;
 
-pub use action::{Action, Counters, Error, Rejection, State, Status};
+pub use action::{Action, Counters, EVERYTHING, Error, Rejection, State, Status};
 pub use encoded::Encoded;
 pub use own::Own;
 pub use target::{Layer, Resources, Target, Type};

@@ -37,6 +37,30 @@ pub struct Node {
     pub metadata: Option<prost_types::Struct>,
 }
 
+/// A [`Node`] whose metadata is not read yet.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct UnreadNode {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// An encoded `google.protobuf.Struct`: nested messages and byte strings look the same on the wire.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub metadata: Bytes,
+}
+
+/// A [`Request`] of which only the sender is read.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Sender {
+    #[prost(message, optional, tag = "2")]
+    pub node: Option<UnreadNode>,
+}
+
+/// A [`DeltaRequest`] of which only the sender is read.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct DeltaSender {
+    #[prost(message, optional, tag = "1")]
+    pub node: Option<UnreadNode>,
+}
+
 /// `envoy.config.core.v3.ControlPlane`: which control plane answers.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ControlPlane {

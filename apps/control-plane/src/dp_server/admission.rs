@@ -46,7 +46,8 @@ pub struct Limits {
     pub wait: Duration,
     /// How long a stream may stay silent before it has said whose it is.
     pub introduction: Duration,
-    /// Bytes of the first message: Envoy sends its whole list of extensions (about 61 KB) and its Dataplane.
+    /// Bytes of the first message: Envoy sends its whole list of extensions (about 61 KB) and its Dataplane. Before
+    /// its token is verified a stream has at most 256 KiB of it.
     pub first_message: usize,
     /// Bytes of the messages after it.
     pub message: usize,
@@ -163,6 +164,13 @@ impl Admission {
         }
     }
 
+    /// Counts and logs a message that is too large. It will be so the next time, too, so nothing is said about
+    /// coming back.
+    fn too_large(&self, caller: &Caller, reason: &'static str, why: &str) -> Status {
+        self.tally.rejected(caller.peer, reason, why);
+        Status::resource_exhausted(why)
+    }
+
     fn refuse(&self, caller: &Caller, reason: &'static str, why: &str) -> Status {
         self.turn_away(caller, Code::ResourceExhausted, reason, why)
     }
@@ -181,7 +189,7 @@ impl Admission {
     /// Says that a stream ended with an error, and counts those that were turned away for what they are.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
-        if status.metadata().contains_key(RETRY_AFTER_MS) {
+        if status.metadata().contains_key(RETRY_AFTER_MS) || status.code() == Code::ResourceExhausted {
             return;
         }
         match status.code() {

@@ -4,36 +4,46 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-use std::{sync::Arc, time::Duration};
+mod entry;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::{HeaderValue, Response};
 use jiff::Timestamp;
-use resources::naming::{Kri, classify};
+use resources::{
+    Key, Kind,
+    kinds::dataplane::{Dataplane, Inbound},
+    naming::{Kri, classify},
+};
 use runtime::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
 };
-use tonic::{Status, metadata::MetadataMap};
+use tonic::{Code, Status, metadata::MetadataMap};
 use topology::MeshSnapshot;
 use xds::{
     Action, Target, Type,
-    message::{DeltaRequest, DeltaResponse, Node, Request as WorldRequest, Response as WorldResponse},
+    message::{
+        DeltaRequest, DeltaResponse, DeltaSender, Node, Request as WorldRequest, Response as WorldResponse,
+        Sender, UnreadNode,
+    },
 };
 
+use self::entry::Entered;
 use super::{
     Context,
     admission::{Caller, Messages},
-    proxy::Proxy,
-    registration::Registration,
+    credentials::Credentials,
+    introduction,
+    registration::{Listening, Registration},
     responses::Responses,
     secrets::{Issued, PAUSE},
     status,
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-const TOKEN: &str = "authorization";
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
@@ -83,13 +93,14 @@ trait Protocol: Send + Sync + 'static {
     fn on_request(&mut self, request: Self::Request) -> Vec<Action<Self::Response>>;
     fn set_target(&mut self, target: Arc<Target>) -> Vec<Action<Self::Response>>;
     fn retry(&mut self) -> Vec<Action<Self::Response>>;
+    fn sender(message: &[u8]) -> Result<UnreadNode, Status>;
     fn node(request: &Self::Request) -> Option<&Node>;
     fn identified_as(control_plane: &str) -> Self;
     fn status(&self) -> Vec<xds::Status>;
 }
 
 macro_rules! protocol {
-    ($machine:ty, $request:ty, $response:ty) => {
+    ($machine:ty, $sender:ty, $request:ty, $response:ty) => {
         impl Protocol for $machine {
             type Request = $request;
             type Response = $response;
@@ -102,6 +113,9 @@ macro_rules! protocol {
             }
             fn retry(&mut self) -> Vec<Action<$response>> {
                 <$machine>::retry(self)
+            }
+            fn sender(message: &[u8]) -> Result<UnreadNode, Status> {
+                introduction::sender(message, |sender: $sender| sender.node)
             }
             fn node(request: &$request) -> Option<&Node> {
                 request.node.as_ref()
@@ -116,8 +130,8 @@ macro_rules! protocol {
     };
 }
 
-protocol!(xds::delta::Stream, DeltaRequest, DeltaResponse);
-protocol!(xds::sotw::Stream, WorldRequest, WorldResponse);
+protocol!(xds::delta::Stream, DeltaSender, DeltaRequest, DeltaResponse);
+protocol!(xds::sotw::Stream, Sender, WorldRequest, WorldResponse);
 
 type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
 
@@ -129,31 +143,22 @@ async fn stream<P: Protocol>(
     mut incoming: Messages,
     outgoing: &Outgoing<P::Response>,
 ) -> Result<(), Status> {
-    let stranger = context.admission.stranger(caller).await?;
-    let first = context.admission.introduction(caller, incoming.next()).await?;
-    let Some(first) = first else { return Ok(()) };
-    let proxy = {
-        let nobody = Node::default();
-        let node = P::node(&first).unwrap_or(&nobody);
-        Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?
+    let entered = Box::pin(entry::enter::<P>(&context, caller, metadata, &mut incoming)).await?;
+    let Some(Entered { first, token, registration, named: _named, secrets_changed, secrets_as_of }) = entered
+    else {
+        return Ok(());
     };
-    let token = token(&metadata)?;
-    // The stream lives on for days; what it came with does not.
-    drop(metadata);
-    // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
-    let secrets_changed = context.push.secrets_changed();
-    let secrets_as_of = secrets_changed.borrow().of(&proxy.traits.mesh);
-    let (registration, _named) = {
-        let _place = context.admission.registering(caller).await?;
-        let stored = snapshot(&context)?;
-        proxy.authenticate(&context, &stored, token.as_deref())?;
-        let named = context.admission.named(caller, proxy.key())?;
-        (Box::pin(Registration::begin(context.clone(), proxy)).await?, named)
-    };
-    drop(stranger);
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
+    let connections = context.push.connections(&proxy.traits.mesh, &proxy.traits.name);
+    if connections > 1 {
+        let proxy = proxy.key();
+        tracing::warn!(
+            %proxy, connections,
+            "connected more than once: several proxies use one Dataplane, or its last connection is not seen to be dead yet"
+        );
+    }
     let mut session = Session::<P> {
         machine: P::identified_as(&context.instance_id),
         registration: &registration,
@@ -165,6 +170,8 @@ async fn stream<P: Protocol>(
         token,
         context: context.clone(),
         unannounced: None,
+        restore_at: None,
+        restored: None,
         second_try: None,
         patience: Backoff::new(context.second_try_after, LONGEST_PATIENCE),
         secrets_as_of,
@@ -179,17 +186,6 @@ async fn stream<P: Protocol>(
     tracing::info!(proxy = %proxy.key(), "disconnected");
     registration.end();
     ended
-}
-
-/// Exactly one token, or none.
-fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
-    let mut values = metadata.get_all(TOKEN).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Status::unauthenticated("more than one token in the authorization metadata"));
-    }
-    let text = first.map(|value| value.to_str().map(str::to_owned)).transpose();
-    text.map_err(|_| Status::unauthenticated("the token in the authorization metadata is not text"))
 }
 
 fn snapshot(context: &Context) -> Result<Arc<store::Snapshot>, Status> {
@@ -211,6 +207,9 @@ struct Session<'s, P: Protocol> {
     token: Option<String>,
     /// When to try again to tell others that the proxy listens.
     unannounced: Option<Instant>,
+    /// When to bring back the Dataplane that was deleted.
+    restore_at: Option<Instant>,
+    restored: Option<Instant>,
     /// When to send again what the proxy refuses.
     second_try: Option<Instant>,
     patience: Backoff,
@@ -237,8 +236,12 @@ impl<P: Protocol> Session<'_, P> {
                     Box::pin(self.on_secrets()).await?;
                 }
                 () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
-                () = expiry(self.unannounced) => Box::pin(self.announce()).await,
+                () = expiry(earlier(self.unannounced, self.restore_at)) => Box::pin(self.make_known()).await?,
                 () = expiry(self.second_try) => self.try_again().await?,
+                at = end_of(self.registration.credentials()) => {
+                    let reason = format!("the dataplane token expired at {at}: give the proxy a newer one");
+                    return Err(Status::unauthenticated(reason));
+                }
             }
         }
     }
@@ -251,12 +254,18 @@ impl<P: Protocol> Session<'_, P> {
             return Ok(());
         }
         let snapshot = snapshot(&self.context)?;
-        self.registration.proxy().authenticate(&self.context, &snapshot, self.token.as_deref())?;
+        let mesh = &self.registration.proxy().traits.mesh;
+        Credentials::verify(&self.context, &snapshot, mesh, self.token.as_deref())?;
         self.send_target().await
     }
 
     async fn push(&mut self, work: Work) -> Result<(), Status> {
-        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else { return Ok(()) };
+        let Some(next) = self.connected.compute(work, self.current.as_ref()).await else {
+            return self.on_missing();
+        };
+        self.restore_at = None;
+        // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
+        self.registration.credentials().allow_stored(&next.dataplane)?;
         // Told once, not with every other change.
         let before: Vec<&String> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
@@ -272,7 +281,8 @@ impl<P: Protocol> Session<'_, P> {
         let Some(current) = &self.current else { return Ok(()) };
         if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
-            match self.context.issuer.issue(&self.context, proxy, names).await {
+            let credentials = self.registration.credentials();
+            match self.context.issuer.issue(&self.context, proxy, credentials, names).await {
                 Ok(issued) => {
                     let known = self.issued.as_ref().map(|known| &known.certificate);
                     if known != Some(&issued.certificate) {
@@ -281,6 +291,10 @@ impl<P: Protocol> Session<'_, P> {
                     (self.issued, self.retry) = (Some(issued), None);
                 }
                 Err(error) => {
+                    let error = match error.downcast::<Status>() {
+                        Ok(denied) => return Err(denied),
+                        Err(error) => error,
+                    };
                     // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
                     tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
@@ -305,21 +319,92 @@ impl<P: Protocol> Session<'_, P> {
         self.perform(actions).await
     }
 
-    /// Lets others call the proxy once it listens: when it has its listeners, and the secrets they need.
-    async fn announce(&mut self) {
-        if self.registration.is_announced() {
-            return;
+    /// Tries again to let others know of the proxy.
+    async fn make_known(&mut self) -> Result<(), Status> {
+        if self.restore_at.is_some_and(|at| at <= Instant::now()) {
+            self.restore().await?;
         }
         self.unannounced = None;
-        let needs_secrets = self.current.as_ref().is_none_or(|current| current.secrets.is_some());
-        let settled = |kind: Type| {
-            let status = self.machine.status().into_iter().find(|status| status.kind == kind);
-            matches!(status.map(|status| status.state()), Some(xds::State::InSync | xds::State::Rejected))
-        };
-        if settled(Type::Listener) && (!needs_secrets || settled(Type::Secret)) {
-            let announced = self.registration.announce().await;
-            self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
+        if let Some(listening) = self.unannounced(&self.machine.status()) {
+            self.announce(listening).await;
         }
+        Ok(())
+    }
+
+    /// Lets others call the proxy at the inbounds it listens at.
+    async fn announce(&mut self, listening: Listening) {
+        let announced = self.registration.announce(listening).await;
+        self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
+    }
+
+    /// What is to be announced: `None` until the proxy has its listeners, and the secrets they need.
+    fn unannounced(&self, statuses: &[xds::Status]) -> Option<Listening> {
+        let current = self.current.as_ref()?;
+        let of = |kind: Type| statuses.iter().find(|status| status.kind == kind);
+        let settled = |kind: Type| {
+            matches!(of(kind).map(xds::Status::state), Some(xds::State::InSync | xds::State::Rejected))
+        };
+        if !settled(Type::Listener) || current.secrets.is_some() && !settled(Type::Secret) {
+            return None;
+        }
+        // With an older version of a listener the proxy goes on listening.
+        let refused = of(Type::Listener).into_iter().flat_map(|status| &status.rejected);
+        let lacking: Vec<&str> =
+            refused.filter(|refused| !refused.has_another).map(|refused| &*refused.name).collect();
+        let all_but = if lacking.is_empty() { BTreeSet::new() } else { self.inbounds_at(&lacking) };
+        Some(Listening { all_but }).filter(|listening| !self.registration.is_announced(listening))
+    }
+
+    /// The inbounds that these listeners are for, by section. One that is refused for no reason in particular may be
+    /// any.
+    fn inbounds_at(&self, listeners: &[&str]) -> BTreeSet<String> {
+        let dataplane = self.current.as_ref().map(|current| &current.dataplane);
+        if listeners.contains(&xds::EVERYTHING) {
+            let inbounds = dataplane.and_then(|dataplane| dataplane.spec.get::<Dataplane>());
+            let inbounds = inbounds.map(Dataplane::inbounds).unwrap_or_default();
+            return inbounds.iter().map(Inbound::section_name).collect();
+        }
+        let whole = dataplane.and_then(|dataplane| Kri::of(dataplane, ""));
+        let blamed = self.blame(listeners).into_iter().flatten();
+        let of_dataplane = blamed.filter(|kri| Some(kri.without_section()) == whole);
+        of_dataplane.map(|kri| kri.section.clone()).collect()
+    }
+
+    /// Sees to a proxy that has no configuration because its Dataplane was deleted.
+    fn on_missing(&mut self) -> Result<(), Status> {
+        let (snapshot, proxy) = (snapshot(&self.context)?, self.registration.proxy());
+        let (key, mesh) = (proxy.key(), &proxy.traits.mesh);
+        if snapshot.get(&Key::global(Kind::Mesh, mesh)).is_none() {
+            return Err(Status::not_found(format!(
+                "mesh {mesh:?} was deleted, and the proxy's {key} with it"
+            )));
+        }
+        if snapshot.get(&key).is_some() {
+            return Ok(());
+        }
+        if proxy.own_dataplane.is_none() {
+            let advice = "store it again, or let the proxy bring it along";
+            return Err(Status::not_found(format!("{key} was deleted: {advice}")));
+        }
+        let now = Instant::now();
+        self.restore_at = Some(self.restored.map_or(now, |last| now.max(last + PAUSE)));
+        Ok(())
+    }
+
+    /// Brings back the Dataplane that the proxy had brought along.
+    async fn restore(&mut self) -> Result<(), Status> {
+        (self.restore_at, self.restored) = (None, Some(Instant::now()));
+        let proxy = self.registration.proxy().key();
+        match self.registration.restore().await {
+            Ok(()) => tracing::info!(%proxy, "its Dataplane was deleted, and stored again"),
+            Err(status) if status.code() == Code::Unavailable => {
+                let reason = status.message();
+                tracing::warn!(%proxy, reason, "its Dataplane was deleted and cannot be stored yet");
+                self.restore_at = Some(Instant::now() + PAUSE);
+            }
+            Err(status) => return Err(status),
+        }
+        Ok(())
     }
 
     /// Sends once more what the proxy refuses: an address that was in use may be free by now.
@@ -340,9 +425,9 @@ impl<P: Protocol> Session<'_, P> {
     }
 
     /// Lets the proxy's insight say where it stands, when that is news.
-    fn report(&self) {
+    fn report(&self, statuses: &[xds::Status]) {
         let (before, now) = (self.registration.status(), Timestamp::now());
-        let news = status::news(&self.machine.status(), &before, |names| self.blame(names), now);
+        let news = status::news(statuses, &before, |names| self.blame(names), now);
         if let Some(status) = news {
             self.registration.report(status);
         }
@@ -366,17 +451,19 @@ impl<P: Protocol> Session<'_, P> {
 
     async fn perform(&mut self, actions: Vec<Action<P::Response>>) -> Result<(), Status> {
         // Before anything is sent: a proxy that does not read has a status too.
-        self.report();
+        let statuses = self.machine.status();
+        self.report(&statuses);
+        if let Some(listening) = self.unannounced(&statuses) {
+            Box::pin(self.announce(listening)).await;
+        }
+        drop(statuses);
         for action in actions {
             match action {
                 Action::Send(response) => {
                     let gone = || Status::cancelled("the proxy is gone");
                     self.outgoing.send(Ok(response)).await.map_err(|_| gone())?;
                 }
-                Action::Acked { .. } => {
-                    self.stop_trying();
-                    Box::pin(self.announce()).await;
-                }
+                Action::Acked { .. } => self.stop_trying(),
                 Action::Rejected { kind, names, message, .. } => {
                     let proxy = self.registration.proxy().key();
                     tracing::warn!(%proxy, ?kind, ?names, message, "the proxy rejected its configuration");
@@ -392,10 +479,29 @@ impl<P: Protocol> Session<'_, P> {
     }
 }
 
+/// The first of two times, of which there may be none.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
 /// Waits until the certificate should be renewed; forever when there is none to wait for.
 async fn expiry(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
+}
+
+/// How long a timer may run before it looks at the clock: timers stand still while a machine is suspended.
+const LONGEST_NAP: Duration = Duration::from_secs(30);
+
+/// Waits until the token ends, by the clock that tokens are judged by; forever when it does not end.
+async fn end_of(credentials: &Credentials) -> Timestamp {
+    let Some(end) = credentials.expires() else { return std::future::pending().await };
+    while let Ok(left) = Duration::try_from(end.duration_since(Timestamp::now()))
+        && !left.is_zero()
+    {
+        tokio::time::sleep(left.min(LONGEST_NAP)).await;
+    }
+    end
 }

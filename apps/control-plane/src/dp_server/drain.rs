@@ -15,8 +15,9 @@ use resources::{
 use serde::Deserialize;
 use serde_json::json;
 use store::{Error, Write};
+use tonic::Status;
 
-use super::{Context, proxy::Proxy};
+use super::{Context, credentials::Credentials, proxy::Proxy};
 
 /// Which proxy.
 #[derive(Deserialize)]
@@ -44,17 +45,16 @@ pub async fn answer(
     let store = context.registrar.store();
     let mut snapshot = store.snapshot().map_err(unavailable)?;
     for _ in 0..ATTEMPTS {
-        proxy
-            .authenticate(&context, &snapshot, token)
-            .map_err(|status| (StatusCode::UNAUTHORIZED, status.message().to_owned()))?;
+        let unauthorized = |status: Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
+        let credentials =
+            Credentials::verify(&context, &snapshot, &request.mesh, token).map_err(unauthorized)?;
+        let Some(stored) = snapshot.get(&proxy.key()) else { return Ok(StatusCode::NO_CONTENT) };
+        credentials.allow_stored(stored).map_err(unauthorized)?;
         if is_replaced(&context, &proxy) {
             tracing::info!(proxy = %proxy.key(), "is about to stop, and another one has taken its place");
             return Ok(StatusCode::NO_CONTENT);
         }
-        let Some(draining) = snapshot.get(&proxy.key()).and_then(|stored| without_ready_inbounds(stored))
-        else {
-            return Ok(StatusCode::NO_CONTENT);
-        };
+        let Some(draining) = without_ready_inbounds(stored) else { return Ok(StatusCode::NO_CONTENT) };
         let expected = draining.version;
         match store.write(vec![Write::Update { resource: draining, expected }]).await {
             Ok(_) => {
@@ -78,7 +78,7 @@ fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.
-fn without_ready_inbounds(stored: &Resource) -> Option<Resource> {
+pub(super) fn without_ready_inbounds(stored: &Resource) -> Option<Resource> {
     let mut dataplane = stored.spec.get::<Dataplane>()?.clone();
     let inbounds = &mut dataplane.networking.as_mut()?.inbound;
     let ready = inbounds.iter_mut().filter(|inbound| inbound.state == InboundState::Ready);

@@ -1,16 +1,14 @@
 //! Who is on the other end of a discovery stream, and whether to believe it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
-use identity::{DataplaneToken, Purpose};
-use jiff::Timestamp;
 use plan::{AdminTarget, ProxyKind, ProxyTraits};
-use resources::{Draft, Key, Kind, Labels, kinds::dataplane::Dataplane, labels};
+use resources::{Draft, Key, Kind};
 use serde_json::Value;
 use store::Snapshot;
 use tonic::Status;
 
-use super::{Context, bootstrap, features};
+use super::{Context, bootstrap, credentials::Credentials, features};
 
 /// A proxy that has said who it is.
 #[derive(Debug, Clone)]
@@ -29,9 +27,7 @@ impl Proxy {
 
     /// Reads the first request of a stream.
     pub fn identify(node_id: &str, metadata: Value) -> Result<Proxy, Status> {
-        let (mesh, name) = node_id.split_once('.').filter(|(_, name)| !name.is_empty()).ok_or_else(|| {
-            Status::invalid_argument(format!("node id {node_id:?} is not of the form <mesh>.<name>"))
-        })?;
+        let Key { mesh, name, .. } = key_of(node_id)?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
         if let Some(other) = text("dataplane.proxyType").filter(|kind| !matches!(*kind, "" | "dataplane")) {
             return Err(Status::unimplemented(format!("proxies of type {other:?} are not supported yet")));
@@ -41,53 +37,50 @@ impl Proxy {
             None => None,
         };
         if let Some(draft) = &own_dataplane
-            && (*draft.key.mesh != *mesh || *draft.key.name != *name)
+            && (draft.key.mesh != mesh || draft.key.name != name)
         {
             let text = format!("the proxy calls itself {node_id:?}, but its Dataplane is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        let traits = traits(mesh, name, &metadata);
+        let traits = traits(&mesh, &name, &metadata);
         Ok(Proxy { traits, metadata, own_dataplane })
     }
 
-    /// Checks the token against the Dataplane it wants to be.
+    /// Checks the token against the Dataplane the proxy wants to be: the one it brings along, and the stored one of
+    /// that name, which it would replace.
     pub fn authenticate(
         &self,
         context: &Context,
         snapshot: &Snapshot,
         token: Option<&str>,
-    ) -> Result<(), Status> {
-        if !context.tokens_required {
-            return Ok(());
-        }
-        let token = token.ok_or_else(|| {
-            Status::unauthenticated(
-                "no dataplane token: generate one with 'kumactl generate dataplane-token'",
-            )
-        })?;
-        let mesh: Arc<str> = self.traits.mesh.clone();
-        let claims: DataplaneToken =
-            identity::token::validate(token, Purpose::Dataplane { mesh: &mesh }, snapshot, Timestamp::now())
-                .map_err(|error| {
-                    Status::unauthenticated(format!("the dataplane token is refused: {error}"))
-                })?;
-        let stored = snapshot.get(&self.key());
-        let (spec, labels) = match (&self.own_dataplane, stored) {
-            (Some(draft), _) => (&draft.spec, &draft.labels),
-            (None, Some(resource)) => (&resource.spec, &resource.labels),
-            (None, None) => {
-                return Err(Status::not_found(format!(
-                    "there is no {}: store it first, or let the proxy bring it along",
-                    self.key()
-                )));
-            }
-        };
-        let dataplane =
-            spec.get::<Dataplane>().ok_or_else(|| Status::internal("a Dataplane without its spec"))?;
-        check_claims(&claims, self, dataplane, labels).map_err(|reason| {
-            Status::permission_denied(format!("the dataplane token is for another proxy: {reason}"))
-        })
+    ) -> Result<Credentials, Status> {
+        let credentials = Credentials::verify(context, snapshot, &self.traits.mesh, token)?;
+        self.check(&credentials, snapshot)?;
+        Ok(credentials)
     }
+
+    /// The second half of [`Proxy::authenticate`], for a token that was verified before.
+    pub fn check(&self, credentials: &Credentials, snapshot: &Snapshot) -> Result<(), Status> {
+        let stored = snapshot.get(&self.key());
+        if let Some(draft) = &self.own_dataplane {
+            credentials.allow_draft(draft)?;
+        } else if stored.is_none() {
+            return Err(Status::not_found(format!(
+                "there is no {}: store it first, or let the proxy bring it along",
+                self.key()
+            )));
+        }
+        stored.map_or(Ok(()), |stored| credentials.allow_stored(stored))
+    }
+}
+
+/// Which Dataplane a node says it is.
+pub fn key_of(node_id: &str) -> Result<Key, Status> {
+    let parts = node_id.split_once('.').filter(|(_, name)| !name.is_empty());
+    let (mesh, name) = parts.ok_or_else(|| {
+        Status::invalid_argument(format!("node id {node_id:?} is not of the form <mesh>.<name>"))
+    })?;
+    Ok(Key::new(Kind::Dataplane, mesh, name))
 }
 
 /// What the proxy is like, by what it tells about itself.
@@ -128,36 +121,4 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
         system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),
     }
-}
-
-/// A token names what it is for; what it does not name may be anything.
-fn check_claims(
-    claims: &DataplaneToken,
-    proxy: &Proxy,
-    dataplane: &Dataplane,
-    labels: &Labels,
-) -> Result<(), String> {
-    let same = |what: &str, wanted: &str, is: &str| {
-        let holds = wanted.is_empty() || wanted == is;
-        if holds { Ok(()) } else { Err(format!("it is for {what} {wanted:?}, the proxy has {is:?}")) }
-    };
-    same("name", &claims.name, &proxy.traits.name)?;
-    same("mesh", &claims.mesh, &proxy.traits.mesh)?;
-    let workload = labels.get(labels::WORKLOAD).map(String::as_str).unwrap_or_default();
-    same("workload", &claims.workload, workload)?;
-    for (tag, allowed) in &claims.tags {
-        let values: Vec<&String> = tag_sets(dataplane).filter_map(|tags| tags.get(tag)).collect();
-        if values.is_empty() {
-            return Err(format!("it is for tag {tag:?}, which the Dataplane does not have"));
-        }
-        if let Some(other) = values.into_iter().find(|value| !allowed.contains(value)) {
-            return Err(format!("it is for tag {tag:?} of {allowed:?}, the Dataplane has {other:?}"));
-        }
-    }
-    Ok(())
-}
-
-fn tag_sets(dataplane: &Dataplane) -> impl Iterator<Item = &std::collections::BTreeMap<String, String>> {
-    let of_gateway = dataplane.gateway().map(|gateway| &gateway.tags);
-    dataplane.inbounds().iter().map(|inbound| &inbound.tags).chain(of_gateway)
 }

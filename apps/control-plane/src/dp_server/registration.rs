@@ -2,10 +2,8 @@
 //! on record in the DataplaneInsight.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -13,14 +11,15 @@ use jiff::Timestamp;
 use resources::{
     Draft, Key, Labels, Resource, Spec,
     kinds::{
-        dataplane::{Dataplane, InboundState},
+        dataplane::{Dataplane, Inbound, InboundState},
         dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus},
     },
 };
-use store::{Error, Write, registrar::Refusal};
+use store::{Error, Snapshot, Write, registrar::Refusal};
+use tokio::time::Instant;
 use tonic::Status;
 
-use super::{Context, proxy::Proxy};
+use super::{Context, credentials::Credentials, drain::without_ready_inbounds, proxy::Proxy};
 use crate::insights::Connection;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
@@ -34,18 +33,32 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 pub struct Registration {
     context: Arc<Context>,
     proxy: Proxy,
+    /// Whatever is done to the stored Dataplane is done only if the proxy may be that Dataplane.
+    credentials: Credentials,
     connection: Arc<Connection>,
-    announced: AtomicBool,
+    /// What others were told last; `None` before the proxy listens.
+    announced: Mutex<Option<Listening>>,
+}
+
+/// Which inbounds of a proxy that listens it does not listen at, by section: it refused their listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listening {
+    pub all_but: BTreeSet<String>,
 }
 
 impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
-    pub async fn begin(context: Arc<Context>, mut proxy: Proxy) -> Result<Registration, Status> {
+    pub async fn begin(
+        context: Arc<Context>,
+        mut proxy: Proxy,
+        credentials: Credentials,
+    ) -> Result<Registration, Status> {
         // From here on what the proxy told about itself is kept with its connection.
         let metadata = proxy.metadata.take();
         let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
         drop(metadata);
-        let registration = Registration { context, proxy, connection, announced: AtomicBool::new(false) };
+        let announced = Mutex::default();
+        let registration = Registration { context, proxy, credentials, connection, announced };
         for _ in 0..ATTEMPTS {
             match registration.record().await {
                 Ok(true) => break,
@@ -75,25 +88,32 @@ impl Registration {
 
     async fn store_dataplane(&self) -> Result<(), Status> {
         let Some(draft) = &self.proxy.own_dataplane else { return Ok(()) };
-        let stored = self.context.registrar.store().snapshot().map_err(unavailable)?;
-        let stored = stored.get(&draft.key).and_then(|stored| stored.spec.get::<Dataplane>());
-        self.put(&not_yet_ready(draft.clone(), stored)).await.map_err(|refusal| match refusal {
-            Refusal::Store(error) => unavailable(error),
-            refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
+        let announced = self.announced().clone();
+        self.put(|stored| match &announced {
+            Some(listening) => ready(draft.clone(), listening),
+            None => not_yet_ready(draft.clone(), stored),
         })
+        .await
     }
 
-    /// Stores a Dataplane, also when somebody else writes it at the same time.
-    async fn put(&self, draft: &Draft) -> Result<(), Refusal> {
+    /// Stores the Dataplane that `draft` makes of the stored one, also when somebody else writes it at the same time.
+    /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
+    async fn put(&self, draft: impl Fn(Option<&Dataplane>) -> Draft) -> Result<(), Status> {
+        let registrar = &self.context.registrar;
+        let mut snapshot = registrar.store().snapshot().map_err(unavailable)?;
         let mut attempts = 1;
         loop {
-            match self.context.registrar.put(draft.clone()).await {
+            let stored = snapshot.get(&self.proxy.key());
+            stored.map_or(Ok(()), |stored| self.credentials.allow_stored(stored))?;
+            let draft = draft(stored.and_then(|stored| stored.spec.get()));
+            let admitted = registrar.admit(draft, &snapshot, Timestamp::now()).map_err(refused)?;
+            match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),
                 Err(Refusal::Store(error)) if error.is_outdated() && attempts < ATTEMPTS => {
                     attempts += 1;
-                    self.context.registrar.store().caught_up(CATCH_UP).await?;
+                    snapshot = registrar.store().caught_up(CATCH_UP).await.map_err(unavailable)?;
                 }
-                Err(refusal) => return Err(refusal),
+                Err(refusal) => return Err(refused(refusal)),
             }
         }
     }
@@ -107,24 +127,41 @@ impl Registration {
         &self.proxy
     }
 
-    /// Whether there is nothing left to announce.
-    pub fn is_announced(&self) -> bool {
-        self.proxy.own_dataplane.is_none() || self.announced.load(Ordering::Relaxed)
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
-    /// Stores the Dataplane as ready as the proxy says it is; done once, when the proxy listens. Returns
-    /// whether that is done.
-    pub async fn announce(&self) -> bool {
-        let Some(draft) = self.proxy.own_dataplane.as_ref().filter(|_| !self.is_announced()) else {
+    /// Whether there is nothing to announce.
+    pub fn is_announced(&self, listening: &Listening) -> bool {
+        self.proxy.own_dataplane.is_none() || self.announced().as_ref() == Some(listening)
+    }
+
+    /// Stores the Dataplane as ready as the proxy says it is, once it listens; inbounds it does not listen at are not
+    /// ready. Returns whether that is done.
+    pub async fn announce(&self, listening: Listening) -> bool {
+        if self.is_announced(&listening) {
             return true;
-        };
-        self.announced.store(true, Ordering::Relaxed);
-        let put = self.put(draft).await;
-        if let Err(refusal) = &put {
-            self.announced.store(false, Ordering::Relaxed);
-            tracing::warn!(proxy = %self.proxy.key(), %refusal, "others cannot be told that the proxy is ready");
+        }
+        let before = self.announced().replace(listening);
+        let put = self.store_dataplane().await;
+        if let Err(status) = &put {
+            *self.announced() = before;
+            let reason = status.message();
+            tracing::warn!(proxy = %self.proxy.key(), reason, "others cannot be told that the proxy is ready");
         }
         put.is_ok()
+    }
+
+    fn announced(&self) -> MutexGuard<'_, Option<Listening>> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings back the Dataplane of a connected proxy, after it was deleted.
+    pub async fn restore(&self) -> Result<(), Status> {
+        self.store_dataplane().await?;
+        // The record of the connection went with it.
+        self.context.insights.at_once(&self.connection);
+        Ok(())
     }
 
     /// Where the proxy stands, as reported last.
@@ -147,18 +184,79 @@ impl Registration {
         self.context.insights.at_once(&self.connection);
     }
 
-    /// Records the end of the connection; later the Dataplane goes, unless the proxy has come back.
+    /// Records the end of the connection. Soon others stop calling the proxy, and later its Dataplane goes, unless it
+    /// has come back.
     pub fn end(self) {
+        self.context.departures.note(Instant::now());
         let shutdown = self.context.shutdown.clone();
-        shutdown.clone().spawn(async move {
+        shutdown.spawn(async move {
             self.record_end();
             self.connection.settled().await;
-            tokio::select! {
-                () = tokio::time::sleep(self.context.deregistration_delay) => self.leave().await,
-                // A control plane that restarts must not take its proxies' Dataplanes along.
-                () = shutdown.begun() => {}
+            let delay = self.context.deregistration_delay;
+            // What goes anyway need not be changed before.
+            let grace = Some(self.context.departures.grace()).filter(|grace| *grace < delay);
+            if let Some(grace) = grace {
+                if !self.wait(grace).await {
+                    return;
+                }
+                self.take_out_of_service().await;
+            }
+            if self.wait(delay - grace.unwrap_or_default()).await {
+                self.leave().await;
             }
         });
+    }
+
+    /// Waits; `false` when the control plane ends meanwhile. One that restarts must not take its proxies' Dataplanes
+    /// along, nor let others believe that they are gone.
+    async fn wait(&self, delay: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(delay) => true,
+            () = self.context.shutdown.begun() => false,
+        }
+    }
+
+    /// Stores the inbounds of a proxy that brought its Dataplane along as not ready, unless it has come back.
+    async fn take_out_of_service(&self) {
+        if self.proxy.own_dataplane.is_none() {
+            return;
+        }
+        let key = self.proxy.key();
+        for _ in 0..ATTEMPTS {
+            // Another control plane may have told that the proxy is connected there.
+            let snapshot = self.context.registrar.store().caught_up(CATCH_UP).await;
+            let Some(gone) = snapshot.ok().and_then(|snapshot| self.without_service(&snapshot)) else {
+                return;
+            };
+            let write = Write::Update { expected: gone.version, resource: gone };
+            match self.context.registrar.store().write(vec![write]).await {
+                Ok(_) => return tracing::info!(dataplane = %key, "not ready: its proxy is not connected"),
+                Err(error) if error.is_outdated() => {}
+                Err(error) => {
+                    return tracing::warn!(dataplane = %key, %error, "cannot be told to be not ready");
+                }
+            }
+        }
+    }
+
+    /// The Dataplane with no inbound ready; `None` when there is no reason or no right to change it.
+    fn without_service(&self, snapshot: &Snapshot) -> Option<Resource> {
+        let (key, push) = (self.proxy.key(), &self.context.push);
+        if push.connections(&key.mesh, &key.name) > 0 {
+            return None;
+        }
+        if self.context.departures.are_most(push.connected(), Instant::now()) {
+            tracing::warn!(dataplane = %key, "stays ready: most proxies were disconnected at the same time");
+            return None;
+        }
+        let record = snapshot.get(self.connection.insight());
+        let dataplane = snapshot.get(&key)?;
+        if record.is_some_and(|insight| self.came_back(insight))
+            || self.credentials.allow_stored(dataplane).is_err()
+        {
+            return None;
+        }
+        without_ready_inbounds(dataplane)
     }
 
     /// Forgets a proxy that has not come back, and takes its Dataplane away if it had brought it along.
@@ -181,27 +279,38 @@ impl Registration {
         }
     }
 
-    /// Deletes the Dataplane unless its proxy has come back.
+    /// Deletes the Dataplane unless its proxy has come back, or it has become one that the proxy may not be.
     async fn deregister(&self, key: &Key) -> Result<(), Error> {
         let store = self.context.registrar.store();
-        let snapshot = store.snapshot()?;
-        let record = snapshot.get(self.connection.insight());
-        if record.is_some_and(|insight| self.came_back(insight)) {
-            return Ok(());
+        let mut snapshot = store.snapshot()?;
+        for _ in 0..ATTEMPTS {
+            let record = snapshot.get(self.connection.insight());
+            if record.is_some_and(|insight| self.came_back(insight)) {
+                return Ok(());
+            }
+            let Some(dataplane) = snapshot.get(key) else { return Ok(()) };
+            if let Err(status) = self.credentials.allow_stored(dataplane) {
+                let reason = status.message();
+                tracing::info!(dataplane = %key, reason, "stays, though a proxy of that name has gone");
+                return Ok(());
+            }
+            // A proxy that connects right now writes its insight: then this is refused, and what follows is
+            // not done. If only this is done, the next attempt finds another record and ends the same way.
+            let claim = match record {
+                Some(insight) => Write::Delete { key: insight.key.clone(), expected: Some(insight.version) },
+                None => Write::Create(self.empty_record(key)),
+            };
+            let delete = Write::Delete { key: key.clone(), expected: Some(dataplane.version) };
+            match store.write(vec![claim, delete]).await {
+                Ok(_) => {
+                    tracing::info!(dataplane = %key, "deleted: its proxy has gone");
+                    return Ok(());
+                }
+                Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,
+                Err(error) => return Err(error),
+            }
         }
-        // A proxy that connects right now writes its insight: then this is refused, and what follows is
-        // not done. If only this is done, the next attempt finds another record and ends the same way.
-        let claim = match record {
-            Some(insight) => Write::Delete { key: insight.key.clone(), expected: Some(insight.version) },
-            None => Write::Create(self.empty_record(key)),
-        };
-        let dataplane = Write::Delete { key: key.clone(), expected: None };
-        match store.write(vec![claim, dataplane]).await {
-            Ok(_) => tracing::info!(dataplane = %key, "deleted: its proxy has gone"),
-            Err(error) if error.is_outdated() => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        Err(Error::Unavailable("it is being changed all the time".to_owned()))
     }
 
     fn empty_record(&self, dataplane: &Key) -> Resource {
@@ -226,20 +335,42 @@ impl Registration {
     }
 }
 
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Store(error) => unavailable(error),
+        refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
+    }
+}
+
 fn unavailable(error: Error) -> Status {
     Status::unavailable(error.to_string())
 }
 
+/// The Dataplane of a proxy that listens.
+fn ready(draft: Draft, listening: &Listening) -> Draft {
+    with_states(draft, |inbound| match inbound.state {
+        InboundState::Ready if listening.all_but.contains(&inbound.section_name()) => InboundState::NotReady,
+        state => state,
+    })
+}
+
 /// The Dataplane of a proxy that has only just connected. One that comes back keeps what is known about its
 /// inbounds, so that nobody notices; one that is new is called by nobody until it listens.
-fn not_yet_ready(mut draft: Draft, stored: Option<&Dataplane>) -> Draft {
-    let Some(mut dataplane) = draft.spec.get::<Dataplane>().cloned() else { return draft };
+fn not_yet_ready(draft: Draft, stored: Option<&Dataplane>) -> Draft {
     let known = stored.map(Dataplane::inbounds).unwrap_or_default();
-    for inbound in dataplane.networking.iter_mut().flat_map(|networking| &mut networking.inbound) {
+    with_states(draft, |inbound| {
         let same = known.iter().find(|other| other.section_name() == inbound.section_name());
-        if inbound.state == InboundState::Ready {
-            inbound.state = same.map_or(InboundState::NotReady, |same| same.state);
+        match inbound.state {
+            InboundState::Ready => same.map_or(InboundState::NotReady, |same| same.state),
+            state => state,
         }
+    })
+}
+
+fn with_states(mut draft: Draft, state: impl Fn(&Inbound) -> InboundState) -> Draft {
+    let Some(mut dataplane) = draft.spec.get::<Dataplane>().cloned() else { return draft };
+    for inbound in dataplane.networking.iter_mut().flat_map(|networking| &mut networking.inbound) {
+        inbound.state = state(inbound);
     }
     draft.spec = Spec::from(dataplane);
     draft

@@ -24,7 +24,7 @@ use store::Snapshot;
 use tokio::time::Instant;
 use xds::{Encoded, Target, Type};
 
-use super::{Context, proxy::Proxy};
+use super::{Context, credentials::Credentials, proxy::Proxy};
 
 /// Hands certificates to proxies; shared by all streams.
 #[derive(Debug, Default)]
@@ -95,11 +95,13 @@ pub const PAUSE: Duration = Duration::from_secs(5);
 
 impl Secrets {
     /// The certificate the proxy is to have now. The same one as before unless it nears its end, or the
-    /// proxy's tags or the mesh's authorities have changed.
+    /// proxy's tags or the mesh's authorities have changed. The error is a [`tonic::Status`] if the Dataplane is
+    /// one that the proxy's token is not for: it is compared with the very Dataplane that is certified.
     pub async fn issue(
         &self,
         context: &Context,
         proxy: &Proxy,
+        credentials: &Credentials,
         names: &SecretNames,
     ) -> anyhow::Result<Issued> {
         let now = Timestamp::now();
@@ -108,6 +110,7 @@ impl Secrets {
         let snapshot = context.registrar.store().snapshot()?;
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
+        credentials.allow_stored(stored)?;
         let uris = workload::names(stored)?;
         let wanted =
             Wanted { proxy: &key, place: &names.identity, mesh, backend: &of_mesh.backend, names: &uris };

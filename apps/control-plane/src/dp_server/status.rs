@@ -111,6 +111,7 @@ mod tests {
                 name: (*name).into(),
                 version: 1,
                 message: (*message).to_owned(),
+                has_another: false,
             })
             .collect::<Vec<_>>();
         let counters = Counters { sent, acked, rejected: rejected.len() as u64, resources: 0 };

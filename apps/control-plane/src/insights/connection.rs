@@ -16,6 +16,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::compatibility;
+
 /// How many connections of a proxy are remembered.
 const SUBSCRIPTIONS: usize = 2;
 
@@ -72,6 +74,7 @@ impl Connection {
     /// A connection that begins now. `metadata` is what the proxy told about itself.
     pub fn begin(dataplane: Key, control_plane: &str, metadata: &Value) -> Arc<Connection> {
         let version = metadata.get("version").and_then(|version| ProxyVersion::deserialize(version).ok());
+        let version = version.map(compatibility::judged);
         let id = uuid::Uuid::new_v4().to_string();
         let subscription = DiscoverySubscription {
             id: id.clone(),
@@ -157,7 +160,12 @@ impl Connection {
         taken.found = true;
         let insight = insight.get_or_insert_default();
         match insight.subscriptions.iter_mut().find(|subscription| subscription.id == self.id) {
-            Some(own) => *own = facts.subscription.clone(),
+            Some(own) => {
+                *own = facts.subscription.clone();
+                if ended {
+                    put_before_open_ones(&mut insight.subscriptions, &facts.subscription);
+                }
+            }
             None => {
                 insight.metadata = serde_json::from_str(&facts.metadata).unwrap_or_default();
                 insight.subscriptions.push(facts.subscription.clone());
@@ -205,6 +213,18 @@ impl Connection {
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last connection on record decides whether a proxy is online. Of two proxies with one name the one that is still
+/// connected to this control plane is the last.
+fn put_before_open_ones(subscriptions: &mut [DiscoverySubscription], ended: &DiscoverySubscription) {
+    let still_open = |other: &DiscoverySubscription| {
+        other.is_online() && other.control_plane_instance_id == ended.control_plane_instance_id
+    };
+    let Some(at) = subscriptions.iter().position(|other| other.id == ended.id) else { return };
+    if subscriptions[..at].iter().any(still_open) {
+        subscriptions[..=at].rotate_right(1);
     }
 }
 
@@ -274,6 +294,23 @@ mod tests {
         let mut deleted = None;
         record(&newer, &mut deleted);
         assert_eq!(deleted, None, "a connection that has ended creates nothing");
+    }
+
+    #[test]
+    fn of_two_proxies_with_one_name_the_one_that_stays_decides_whether_it_is_online() {
+        for stops in [0, 1] {
+            let mut insight = None;
+            let both = [connection(), connection()];
+            both.iter().for_each(|connection| record(connection, &mut insight));
+            both[stops].ended();
+            record(&both[stops], &mut insight);
+            assert!(insight.as_ref().unwrap().is_online(), "{stops} stopped");
+            both[1 - stops].ended();
+            record(&both[1 - stops], &mut insight);
+            let insight = insight.unwrap();
+            assert!(!insight.is_online());
+            assert_eq!(insight.subscriptions.last().unwrap().id, both[1 - stops].id());
+        }
     }
 
     #[test]

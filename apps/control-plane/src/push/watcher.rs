@@ -98,6 +98,8 @@ impl Drop for Connected {
 #[derive(Debug, Clone)]
 pub struct Current {
     pub target: Target,
+    /// The Dataplane it was made from.
+    pub dataplane: Arc<Resource>,
     /// Names of the secrets it needs; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     own_problems: Arc<[String]>,
@@ -131,10 +133,11 @@ impl Connected {
         let planned = plan::dataplane(&mesh, traits).and_then(|dataplane| {
             let applying = Applying::of(&mesh, dataplane);
             let own = plan::own(&mesh, traits, &applying)?;
-            Ok((own, Class::of(traits, dataplane, self.calls(dataplane), applying)))
+            let class = Class::of(traits, dataplane, self.calls(dataplane), applying);
+            Ok((own, class, dataplane.clone()))
         });
-        let (own, class) = match planned {
-            Ok((own, class)) => (self.with_admin_tls(own), class),
+        let (own, class, dataplane) = match planned {
+            Ok((own, class, dataplane)) => (self.with_admin_tls(own), class, dataplane),
             Err(error) => {
                 tracing::debug!(proxy = &*traits.name, %error, "no configuration");
                 return None;
@@ -143,6 +146,7 @@ impl Connected {
         self.join(class);
         let current = Current {
             target: Target { own: self.push.encoder.lower_own(&own), shared: Arc::<Layer>::default() },
+            dataplane,
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
             secrets: own.secrets,
             own_problems: own.problems.into(),

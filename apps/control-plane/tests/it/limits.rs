@@ -5,11 +5,18 @@ use std::{fs, sync::Arc, time::Duration};
 use axum::body::Body;
 use control_plane::{
     boot::Running,
-    config::{Config, setting::StoreType},
-    dp_server::admission::Limits,
+    config::{
+        Config,
+        setting::{DpAuthnType, StoreType},
+    },
+    dp_server::{
+        admission::Limits,
+        introduction::{MAX_DATAPLANE, MAX_METADATA},
+    },
 };
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use identity::DataplaneToken;
 use runtime::metrics::Metrics;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use tempfile::{TempDir, tempdir};
@@ -31,11 +38,13 @@ use crate::{
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Expects the end of a stream: its code, and a part of its message.
-async fn ends(stream: &mut Stream, code: Code, part: &str) {
+async fn ends(stream: &mut Stream, code: Code, part: &str) -> String {
     let next = stream.next().await;
     let Next::End(found, text) = next else { panic!("{next:?}") };
+    let text = text.replace("%20", " ");
     assert_eq!(found, (code as i32).to_string(), "{text}");
-    assert!(text.replace("%20", " ").contains(part), "{part}: {text}");
+    assert!(text.contains(part), "{part}: {text}");
+    text
 }
 
 /// Tries until it works.
@@ -55,11 +64,13 @@ async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
     let metrics = Metrics::default();
     let server = Server::limited(Limits { first_message: 1000, message: 2000, ..GENEROUS }, &metrics).await;
     let token = server.token("default").await;
-    let mut stranger = Stream::open(&server, None).await;
+    let mut stranger = Stream::open(&server, Some(&token)).await;
     // In pieces, as the network may cut it, and without a single byte of the message.
     stranger.send_bytes(&[0, 0][..]).await;
     stranger.send_bytes(&[0, 3, 233][..]).await;
-    ends(&mut stranger, Code::ResourceExhausted, "first discovery request has 1001 bytes").await;
+    let refused =
+        ends(&mut stranger, Code::ResourceExhausted, "first discovery request has 1001 bytes").await;
+    assert!(!refused.contains("try again"), "the next one would be as long: {refused}");
     assert_eq!(count(&metrics, "first_message_size"), 1);
 
     let mut proxy = connected(&server, &token).await;
@@ -73,10 +84,83 @@ async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
 }
 
 #[tokio::test]
+async fn nothing_of_a_stream_is_read_before_its_token_is_verified() {
+    let server = Server::limited(Limits { first_message: 1 << 20, ..GENEROUS }, &Metrics::default()).await;
+    let good = server.token("default").await;
+    let (head, _) = good.rsplit_once('.').unwrap();
+    let forged = format!("{head}.AAAA");
+    for (token, part) in [(None, "no dataplane token"), (Some(&forged), "the dataplane token is refused")] {
+        // It has not sent a byte.
+        let mut stranger = Stream::open(&server, token.map(String::as_str)).await;
+        ends(&mut stranger, Code::Unauthenticated, part).await;
+    }
+    // A token that names no mesh is verified when the mesh is known: after a message that is not long.
+    let anywhere = DataplaneToken { name: "web".to_owned(), ..DataplaneToken::default() };
+    let anywhere = server.token_for("default", &anywhere, Duration::from_secs(60)).await;
+    let mut unverified = Stream::open(&server, Some(&anywhere)).await;
+    let prefix = |length: u32| [&[0][..], &length.to_be_bytes()[..]].concat();
+    unverified.send_bytes(prefix((256 << 10) + 1)).await;
+    ends(&mut unverified, Code::ResourceExhausted, "262145 bytes, and the limit is 262144").await;
+    let mut verified = Stream::open(&server, Some(&good)).await;
+    verified.send_bytes(prefix((1 << 20) + 1)).await;
+    ends(&mut verified, Code::ResourceExhausted, "1048577 bytes, and the limit is 1048576").await;
+}
+
+#[tokio::test]
+async fn a_token_is_taken_with_and_without_its_scheme() {
+    let server = Server::limited(GENEROUS, &Metrics::default()).await;
+    let token = server.token("default").await;
+    for scheme in ["", "Bearer ", "bearer "] {
+        connected(&server, &format!("{scheme}{token}")).await;
+    }
+}
+
+/// The proxy `web` with this much in its metadata.
+fn telling(key: &str, bytes: usize) -> Node {
+    let text = prost_types::value::Kind::StringValue("x".repeat(bytes));
+    let fields = [(key.to_owned(), prost_types::Value { kind: Some(text) })].into();
+    let metadata = Some(prost_types::Struct { fields });
+    Node { id: "default.web".to_owned(), metadata, ..Node::default() }
+}
+
+#[tokio::test]
+async fn a_proxy_that_tells_too_much_about_itself_is_refused_for_good_and_nothing_of_it_is_kept() {
+    let metrics = Metrics::default();
+    let server = Server::limited(Limits { first_message: 4 << 20, ..GENEROUS }, &metrics).await;
+    let token = server.token("default").await;
+    drop(connected(&server, &token).await);
+    let kept = || {
+        let snapshot = server.world.store.snapshot().unwrap();
+        let bytes = |resource: &Arc<resources::Resource>| format!("{:?}", resource.spec).len();
+        snapshot.iter().map(bytes).sum::<usize>()
+    };
+    let before = kept();
+    for (key, bytes, part) in [
+        ("dataplane.resource", MAX_DATAPLANE + 1, "has 262145 bytes, and the limit is 262144"),
+        ("dynamicMetadata", MAX_METADATA + 1, "and the limit is 65536"),
+        ("dynamicMetadata", 3 << 20, "and the limit is 327680"),
+    ] {
+        for _ in 0..20 {
+            let mut stream = Stream::of(&server, telling(key, bytes), Some(&token)).await;
+            stream.ask(Type::Cluster, &[]).await;
+            let refused = ends(&mut stream, Code::InvalidArgument, part).await;
+            assert!(!refused.contains("try again"), "{refused}");
+        }
+    }
+    assert!(kept() < before + 10_000, "{} bytes are {} now", before, kept());
+    // As much as is allowed is kept once.
+    let mut stream = Stream::of(&server, telling("dynamicMetadata", MAX_METADATA - 100), Some(&token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    assert!(kept() > before + MAX_METADATA / 2);
+}
+
+#[tokio::test]
 async fn a_stream_that_stays_silent_ends_with_a_status_and_is_counted() {
     let metrics = Metrics::default();
     let server = Server::limited(Limits { introduction: SHORT, ..GENEROUS }, &metrics).await;
-    let mut silent = Stream::open(&server, None).await;
+    let token = server.token("default").await;
+    let mut silent = Stream::open(&server, Some(&token)).await;
     ends(&mut silent, Code::DeadlineExceeded, "no discovery request came within 20ms").await;
     assert_eq!(count(&metrics, "introduction"), 1);
 }
@@ -89,7 +173,7 @@ async fn strangers_wait_in_line_and_are_asked_to_come_back_when_it_takes_too_lon
     let token = server.token("default").await;
     // One that has been let in is no stranger and takes no place.
     let _inside = connected(&server, &token).await;
-    let silent = Stream::open(&server, None).await;
+    let silent = Stream::open(&server, Some(&token)).await;
     let exhausted = (Code::ResourceExhausted as i32).to_string();
     soon(async || {
         let mut next = Stream::open(&server, Some(&token)).await;
@@ -175,6 +259,7 @@ async fn told(running: &Running, line: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_real_connections() {
     let (running, directory) = control_plane(|config| {
+        config.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
         config.dp_server.limits.max_streams_per_connection = 1;
         config.dp_server.limits.max_connections = 1;
     })
@@ -198,7 +283,8 @@ async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_rea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through() {
-    let (running, directory) = control_plane(|_| {}).await;
+    let (running, directory) =
+        control_plane(|config| config.dp_server.authn.dp_proxy.kind = DpAuthnType::None).await;
     let mut connection = connect(&running, &directory).await;
     let (code, mut stream) = open(&mut connection).await;
     assert_eq!(code, None);
@@ -211,7 +297,7 @@ async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through
         ..DeltaRequest::default()
     };
     stream.send(request).await;
-    ends(&mut stream, Code::Unauthenticated, "no dataplane token").await;
-    told(&running, r#"dp_server_rejected_total{reason="unauthenticated"} 1"#).await;
+    ends(&mut stream, Code::NotFound, "store it first, or let the proxy bring it along").await;
+    told(&running, r#"dp_server_rejected_total{reason="unknown_proxy"} 1"#).await;
     running.finish().await;
 }

@@ -1,11 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 //! The control plane's configuration, and the control plane itself from the first start to a restart.
 
+mod absence;
 mod boot;
 mod client;
 mod command;
 mod config;
 mod identities;
+mod impostors;
 mod insights;
 mod inspect;
 mod limits;

@@ -18,8 +18,10 @@ use control_plane::{
     dp_server::{
         self, Certificate, Context,
         admission::{Admission, Limits},
+        credentials::Credentials,
+        departures::Departures,
         proxy::Proxy,
-        registration::Registration,
+        registration::{Listening, Registration},
     },
     insights,
 };
@@ -75,23 +77,24 @@ impl Server {
 
     /// A server that soon sends again what a proxy refuses.
     pub async fn impatient() -> Server {
-        let mut server = Server::new(false, Duration::ZERO).await;
-        server.router = Router::new();
-        let context = Arc::get_mut(&mut server.context);
-        context.expect("nobody serves yet").second_try_after = Duration::from_millis(1);
-        server.router = dp_server::router(server.context.clone());
-        server
+        let server = Server::new(false, Duration::ZERO).await;
+        server.with(|context| context.second_try_after = Duration::from_millis(1))
+    }
+
+    /// The same server with something changed, before it serves.
+    pub fn with(mut self, change: impl FnOnce(&mut Context)) -> Server {
+        self.router = Router::new();
+        change(Arc::get_mut(&mut self.context).expect("no request is served yet"));
+        self.router = dp_server::router(self.context.clone());
+        self
     }
 
     /// A server with other limits, which counts in `metrics`.
     pub async fn limited(limits: Limits, metrics: &Metrics) -> Server {
-        let mut server = Server::new(true, Duration::from_secs(60)).await;
-        server.router = Router::new();
+        let server = Server::new(true, Duration::from_secs(60)).await;
         let tally = Tally::register(metrics, "dp_server");
         let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
-        Arc::get_mut(&mut server.context).expect("no request is served yet").admission = admission;
-        server.router = dp_server::router(server.context.clone());
-        server
+        server.with(|context| context.admission = admission)
     }
 
     /// A server that sees its store through something else.
@@ -117,6 +120,7 @@ impl Server {
             admin_port: 9901,
             readiness_port: 9902,
             deregistration_delay,
+            departures: Departures::new(Duration::from_secs(3600)),
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
             admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
@@ -125,7 +129,12 @@ impl Server {
         Server { world, router: dp_server::router(context.clone()), context }
     }
 
-    async fn post(&self, path: &str, headers: &[(&str, &str)], body: Value) -> (StatusCode, String, String) {
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> (StatusCode, String, String) {
         let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -147,25 +156,40 @@ impl Server {
 
     /// A token for the proxy `web`.
     pub async fn token(&self, mesh: &str) -> String {
+        let claims =
+            DataplaneToken { name: "web".to_owned(), mesh: mesh.to_owned(), ..DataplaneToken::default() };
+        self.token_for(mesh, &claims, Duration::from_secs(60)).await
+    }
+
+    pub async fn token_for(&self, mesh: &str, claims: &DataplaneToken, valid_for: Duration) -> String {
         let purpose = Purpose::Dataplane { mesh };
         let key = signing_key::draft(purpose, FIRST_KID, &KeyPair::generate().unwrap());
         self.context.registrar.ensure(vec![key]).await.unwrap();
         let key = signing_key::latest(&self.world.store.snapshot().unwrap(), purpose).unwrap();
-        let claims =
-            DataplaneToken { name: "web".to_owned(), mesh: mesh.to_owned(), ..DataplaneToken::default() };
-        token::issue(&claims, &key, Timestamp::now(), Duration::from_secs(60)).unwrap()
+        token::issue(claims, &key, Timestamp::now(), valid_for).unwrap()
     }
 
     /// Whether the inbounds of `web` are ready; `None` when it is not stored.
     fn ready(&self) -> Option<bool> {
+        self.is_ready("web")
+    }
+
+    pub fn is_ready(&self, name: &str) -> Option<bool> {
         let snapshot = self.world.store.snapshot().unwrap();
-        let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", "web"))?;
+        let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", name))?;
         let inbounds = stored.spec.get::<Dataplane>().unwrap().inbounds();
         Some(inbounds.iter().all(|inbound| inbound.state == InboundState::Ready))
     }
 
     async fn register(&self) -> Registration {
-        Registration::begin(self.context.clone(), bringing_its_dataplane()).await.unwrap()
+        let credentials = self.believed();
+        Registration::begin(self.context.clone(), bringing_its_dataplane(), credentials).await.unwrap()
+    }
+
+    /// What every proxy has where no tokens are required.
+    pub fn believed(&self) -> Credentials {
+        let snapshot = self.world.store.snapshot().unwrap();
+        Credentials::verify(&self.context, &snapshot, "default", None).unwrap()
     }
 }
 
@@ -308,7 +332,7 @@ async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens()
     let server = Server::new(false, Duration::from_secs(60)).await;
     let registration = server.register().await;
     assert_eq!(server.ready(), Some(false));
-    assert!(registration.announce().await);
+    assert!(registration.announce(Listening::default()).await);
     assert_eq!(server.ready(), Some(true));
     // One that comes back was ready all the time, as far as others can tell.
     let _again = server.register().await;
@@ -325,7 +349,7 @@ async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
 
     let first = server.register().await;
-    first.announce().await;
+    first.announce(Listening::default()).await;
     let second = server.register().await;
     let connected = server.context.push.connect(traits("default", "web"));
     first.end();
@@ -384,8 +408,8 @@ async fn a_stored_dataplane_outlives_its_proxy() {
     let server = Server::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
     let proxy = Proxy::identify("default.web", json!({})).unwrap();
-    let registration = Registration::begin(server.context.clone(), proxy).await.unwrap();
-    assert!(registration.announce().await);
+    let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
+    assert!(registration.announce(Listening::default()).await);
     registration.end();
     let ended = || {
         let snapshot = server.world.store.snapshot().unwrap();
@@ -430,7 +454,7 @@ async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
     let proxy = Proxy::identify("default.web", json!({})).unwrap();
     let check = |token: Option<&str>| {
         let snapshot = server.world.store.snapshot().unwrap();
-        proxy.authenticate(&server.context, &snapshot, token).map_err(|status| status.code())
+        proxy.authenticate(&server.context, &snapshot, token).map(drop).map_err(|status| status.code())
     };
     assert_eq!(check(Some(&good)), Ok(()));
     assert_eq!(check(None), Err(tonic::Code::Unauthenticated));

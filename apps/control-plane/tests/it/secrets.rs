@@ -25,7 +25,8 @@ fn key(i: u64) -> Key {
 
 async fn issue(server: &Server, i: u64, scheme: &str) -> Issued {
     let proxy = Proxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
-    server.context.issuer.issue(&server.context, &proxy, &names(scheme)).await.unwrap()
+    let credentials = server.believed();
+    server.context.issuer.issue(&server.context, &proxy, &credentials, &names(scheme)).await.unwrap()
 }
 
 /// The secrets as they are sent, by name.

@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Request;
 use http_body_util::BodyExt;
+use identity::DataplaneToken;
 use prost::Message;
 use resources::{Draft, Key, Kind};
 use serde_json::json;
@@ -114,10 +115,8 @@ impl Stream {
                 Ok(data) => self.unread.extend_from_slice(&data),
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap();
-                    let text = |name: &str| {
-                        trailers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
-                    };
-                    return Next::End(text("grpc-status"), text("grpc-message"));
+                    let status = tonic::Status::from_header_map(&trailers).unwrap();
+                    return Next::End((status.code() as i32).to_string(), status.message().to_owned());
                 }
             }
         }
@@ -194,6 +193,20 @@ async fn a_revoked_token_ends_the_stream_it_opened() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_when_its_token_does() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let claims = DataplaneToken { mesh: "default".to_owned(), ..DataplaneToken::default() };
+    server.world.put([dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
+    let token = server.token_for("default", &claims, Duration::from_secs(5)).await;
+    let mut stream = Stream::open(&server, Some(&token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    let Next::End(code, text) = stream.next().await else { panic!() };
+    assert_eq!(code, (tonic::Code::Unauthenticated as i32).to_string(), "{text}");
+    assert!(text.contains("expired"), "{text}");
+}
+
+#[tokio::test]
 async fn whoever_cannot_be_let_in_is_told_why() {
     let server = Server::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
@@ -211,6 +224,8 @@ async fn whoever_cannot_be_let_in_is_told_why() {
     nobody.send(DeltaRequest { type_url: Type::Cluster.url().to_owned(), ..DeltaRequest::default() }).await;
     let Next::End(code, text) = nobody.next().await else { panic!() };
     assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
+    // Encoded for the wire once, as gRPC says, so that whoever decodes it once can read it.
+    assert_eq!(text, r#"node id "" is not of the form <mesh>.<name>"#);
 }
 
 #[tokio::test]

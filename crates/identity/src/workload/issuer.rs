@@ -82,7 +82,7 @@ impl<T> fmt::Debug for Issuer<T> {
 impl<T: Clone> Issuer<T> {
     /// The certificate a proxy is to have now: the one it has, unless that is to be replaced by age or
     /// because names, backend or root are others. While the authority fails, the one it has is kept as
-    /// long as it is valid. `jitter` is between -1 and 1; with [`rotation::jitter`] every control plane
+    /// long as it is valid and says the same names. `jitter` is between -1 and 1; with [`rotation::jitter`] every control plane
     /// gives the same answer. `form` says in which form a certificate is kept.
     pub fn certificate_for(
         &self,
@@ -176,7 +176,9 @@ impl<T: Clone> Issuer<T> {
         let Some(failure) = self.failure(wanted.mesh, wanted.backend) else {
             return Err(Error::Crypto("issuing a certificate"));
         };
-        match at(held, wanted.place).filter(|(facts, _)| now < facts.expires) {
+        // Never one with other names: whoever asks now need not be who asked then.
+        let usable = |facts: &Facts| now < facts.expires && facts.names == wanted.names;
+        match at(held, wanted.place).filter(|(facts, _)| usable(facts)) {
             Some((facts, known)) => {
                 let (facts, certificate) = (facts.clone(), known.clone());
                 Ok(Offer { facts, certificate, ask_again: failure.retry_at })

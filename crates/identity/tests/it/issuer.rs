@@ -152,6 +152,16 @@ fn while_an_authority_fails_a_valid_certificate_is_kept_and_an_expired_one_is_no
 }
 
 #[test]
+fn while_an_authority_fails_a_certificate_with_other_names_is_not_handed_out() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let (issuer, asked) = (Whole::default(), Cell::new(0));
+    let others = ["spiffe://default/payments".to_owned()];
+    let held = ask(&issuer, &authority, &others, noon());
+    let refused = ask_broken(&issuer, &asked, held.ask_again).unwrap_err();
+    assert!(matches!(refused, Error::Issuance { .. }), "{refused}");
+}
+
+#[test]
 fn an_expired_authority_signs_nothing_more_and_says_why() {
     let backend =
         json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);

@@ -85,6 +85,8 @@ pub(super) struct Channel {
     held: HashSet<ByName>,
     /// What the proxy may have, with the version it told when that is not known to be another one.
     uncertain: HashMap<Name, Option<u128>>,
+    /// What the proxy did not have when it refused a response with it, and has not taken since.
+    lacking: HashSet<Name>,
     /// With what is to be sent, which is what the target has: whoever changes the target reviews the name.
     to_send: BTreeMap<Name, Arc<Encoded>>,
     to_remove: BTreeSet<Name>,
@@ -410,7 +412,11 @@ impl Channel {
             let current = |refused: &&Rejection| {
                 target.get(&refused.name).is_some_and(|resource| resource.version == refused.version)
             };
-            rejected = self.rejected.values().flatten().filter(current).cloned().collect();
+            let with_rest = |refused: &Rejection| Rejection {
+                has_another: !self.lacking.contains(&refused.name),
+                ..refused.clone()
+            };
+            rejected = self.rejected.values().flatten().filter(current).map(with_rest).collect();
         }
         // An answer that is owed is a resource short of being in sync.
         pending = pending.max(usize::from(self.owes_answer));

@@ -10,7 +10,7 @@ use foldhash::HashSet;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    action::{Counters, Rejection, Status},
+    action::{Counters, EVERYTHING, Rejection, Status},
     blame::blamed,
     encoded::{Encoded, parse_version},
     message::Request,
@@ -20,7 +20,6 @@ use crate::{
 
 /// How many refused versions of a name, and how many refused sets, are remembered.
 const REMEMBERED: usize = 8;
-const EVERYTHING: &str = "*";
 
 /// A set of resources, sorted by name, and the version made of their names and versions.
 #[derive(Default)]
@@ -72,6 +71,8 @@ pub(super) struct Channel {
     desired: Option<Arc<Set>>,
     /// The version the proxy has; `None` when that is uncertain.
     has: Option<u128>,
+    /// The proxy came with resources from an earlier stream.
+    resumed: bool,
     /// Send even what the proxy has.
     again: bool,
     rejected: BTreeMap<Arc<str>, Vec<Rejection>>,
@@ -110,6 +111,7 @@ impl Channel {
             request.resource_names.iter().map(|name| name.as_str().into()).collect();
         if !std::mem::replace(&mut self.requested, true) {
             self.has = parse_version(&request.version_info);
+            self.resumed = self.has.is_some();
             self.names = names;
             self.desired = None;
             return true;
@@ -154,8 +156,12 @@ impl Channel {
             [only] => vec![only.name.clone()],
             _ => blamed(set.resources.iter().map(|resource| &resource.name), &error.message),
         };
-        let rejection =
-            |name: Arc<str>, version| Rejection { name, version, message: words::kept(&error.message) };
+        let rejection = |name: Arc<str>, version| Rejection {
+            name,
+            version,
+            message: words::kept(&error.message),
+            has_another: false,
+        };
         for resource in blamed.iter().filter_map(|name| set.get(name)) {
             let refused = self.rejected.entry(resource.name.clone()).or_default();
             remember(refused, rejection(resource.name.clone(), resource.version));
@@ -270,6 +276,14 @@ impl Channel {
         self.rejected.retain(|name, _| target.contains_key(name));
     }
 
+    /// Whether the proxy goes on with something under this name, or with some set.
+    fn may_have(&self, name: &str) -> bool {
+        let accepted = &self.accepted;
+        let known =
+            if name == EVERYTHING { !accepted.resources.is_empty() } else { accepted.get(name).is_some() };
+        self.resumed || known
+    }
+
     /// Where the type stands; `target` is `None` while there is none.
     pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
         let mut pending = self.in_flight.as_ref().map_or(0, |set| set.count());
@@ -279,9 +293,14 @@ impl Channel {
             let current = |refused: &&Rejection| {
                 target.get(&refused.name).is_some_and(|resource| resource.version == refused.version)
             };
-            rejected.extend(self.rejected.values().flatten().filter(current).cloned());
             let of_set = self.refused.iter().filter(|refused| refused.version == desired.version);
-            rejected.extend(of_set.cloned());
+            let refused = self.rejected.values().flatten().filter(current).chain(of_set);
+            rejected.extend(
+                refused.map(|refused| Rejection {
+                    has_another: self.may_have(&refused.name),
+                    ..refused.clone()
+                }),
+            );
         }
         Status { kind, requested: self.requested, pending, rejected, counters: self.counters }
     }

@@ -1,9 +1,9 @@
 //! What a proxy refuses: who is to blame, and what is held back.
 
 use xds::{
-    Action, Type,
+    Action, Status, Type,
     delta::Stream,
-    message::{DeltaRequest, RpcStatus},
+    message::{DeltaRequest, Node, Request, RpcStatus},
 };
 
 use crate::{
@@ -121,4 +121,68 @@ fn what_a_proxy_quotes_is_neither_told_nor_to_blame() {
         refused.iter().map(|refused| refused.message.as_str()).collect::<Vec<_>>(),
         ["cluster(s) b: bad"]
     );
+}
+
+/// Whether the proxy goes on with something else, by the names it refuses.
+fn goes_on(statuses: Vec<Status>) -> Vec<(String, bool)> {
+    let rejected = statuses.into_iter().flat_map(|status| status.rejected);
+    rejected.map(|refused| (refused.name.to_string(), refused.has_another)).collect()
+}
+
+fn nack(message: &str) -> Option<RpcStatus> {
+    Some(RpcStatus { code: 13, message: message.to_owned() })
+}
+
+#[test]
+fn a_refusal_tells_whether_the_proxy_goes_on_with_another_version() {
+    let mut stream = Stream::identified_as("cp-1");
+    let answer = |stream: &mut Stream, nonce: &str, error_detail: Option<RpcStatus>| {
+        stream.on_request(DeltaRequest {
+            response_nonce: nonce.into(),
+            error_detail,
+            ..request(Type::Cluster)
+        });
+    };
+    stream.set_target(target("C/a@1 C/b@1"));
+    stream.on_request(request(Type::Cluster));
+    // Nobody is to blame, so each is sent alone.
+    answer(&mut stream, "1", nack("malformed"));
+    answer(&mut stream, "2", nack("malformed"));
+    answer(&mut stream, "3", None);
+    assert_eq!(goes_on(stream.status()), [("a".to_owned(), false)]);
+    stream.retry();
+    answer(&mut stream, "4", nack("malformed"));
+    assert_eq!(goes_on(stream.status()), [("a".to_owned(), false)], "however often");
+    stream.set_target(target("C/a@2 C/b@2"));
+    answer(&mut stream, "5", nack("cluster(s) b: malformed"));
+    answer(&mut stream, "6", None);
+    assert_eq!(goes_on(stream.status()), [("b".to_owned(), true)]);
+}
+
+#[test]
+fn a_refusal_of_a_whole_set_tells_whether_there_is_an_earlier_one() {
+    let ask = |version: &str, nonce: &str, error_detail: Option<RpcStatus>| Request {
+        node: Some(Node { id: "default.web".to_owned(), ..Node::default() }),
+        type_url: Type::Cluster.url().to_owned(),
+        version_info: version.to_owned(),
+        response_nonce: nonce.to_owned(),
+        error_detail,
+        ..Request::default()
+    };
+    for (version, resumed) in [("", false), ("00000000000000000000000000000001", true)] {
+        let mut stream = xds::sotw::Stream::new();
+        stream.set_target(target("C/a@1 C/b@1"));
+        stream.on_request(ask(version, "", None));
+        stream.on_request(ask(version, "1", nack("cluster(s) a: malformed")));
+        stream.on_request(ask(version, "2", nack("malformed")));
+        let expected = [("a", resumed), ("b", resumed)].map(|(name, held)| (name.to_owned(), held));
+        assert_eq!(goes_on(stream.status()), expected);
+    }
+    let mut stream = xds::sotw::Stream::new();
+    stream.set_target(target("C/a@1 C/b@1"));
+    stream.on_request(ask("", "", None));
+    stream.on_request(ask("", "1", None));
+    stream.set_target(target("C/a@2 C/b@2"));
+    stream.on_request(ask("", "2", nack("malformed")));
+    assert_eq!(goes_on(stream.status()), [("*".to_owned(), true)]);
 }

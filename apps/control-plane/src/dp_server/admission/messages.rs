@@ -12,9 +12,12 @@ use prost::Message;
 use tonic::Status;
 
 use super::{Admission, Caller};
+use crate::dp_server::introduction::undecodable;
 
 /// A flag and four bytes of length stand before every message.
 const PREFIX: usize = 5;
+/// Bytes of the first message of a stream whose token is not verified yet.
+const UNVERIFIED: usize = 256 << 10;
 
 /// The requests of one stream.
 pub struct Messages {
@@ -25,22 +28,40 @@ pub struct Messages {
     pending: BytesMut,
     /// How long the message at the beginning of it is, once its prefix was read.
     length: Option<usize>,
-    first: bool,
+    /// What the next message may have.
+    limit: usize,
+    which: Which,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Later,
 }
 
 impl Messages {
     pub fn new(body: Body, admission: Arc<Admission>, caller: Caller) -> Messages {
-        Messages { body, admission, caller, pending: BytesMut::new(), length: None, first: true }
+        let limit = admission.limits.first_message.min(UNVERIFIED);
+        let (pending, which) = (BytesMut::new(), Which::First);
+        Messages { body, admission, caller, pending, length: None, limit, which }
+    }
+
+    /// The token is good, so that the first message may be as long as the settings say.
+    pub fn verified(&mut self) {
+        self.limit = self.admission.limits.first_message;
     }
 
     /// The next message; `None` when the proxy has ended its side. Nothing is lost when the caller stops waiting.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, Status> {
+        let Some(bytes) = self.next_bytes().await? else { return Ok(None) };
+        M::decode(bytes).map(Some).map_err(|error| undecodable(&error))
+    }
+
+    /// As [`Messages::next`], for a message that is not to be parsed at once.
+    pub async fn next_bytes(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(bytes) = self.take()? {
-                let message = M::decode(bytes);
-                return message
-                    .map(Some)
-                    .map_err(|error| Status::invalid_argument(format!("cannot decode: {error}")));
+                return Ok(Some(bytes));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.pending.extend_from_slice(&frame.into_data().unwrap_or_default()),
@@ -72,15 +93,16 @@ impl Messages {
 
     /// Judges a message by its length.
     fn judge(&mut self, length: usize) -> Result<(), Status> {
-        let limits = &self.admission.limits;
-        let (limit, which, reason) = match std::mem::replace(&mut self.first, false) {
-            true => (limits.first_message, "first discovery request", "first_message_size"),
-            false => (limits.message, "discovery request", "message_size"),
-        };
+        let (limit, which) = (self.limit, std::mem::replace(&mut self.which, Which::Later));
+        self.limit = self.admission.limits.message;
         if length <= limit {
             return Ok(());
         }
+        let (which, reason) = match which {
+            Which::First => ("first discovery request", "first_message_size"),
+            Which::Later => ("discovery request", "message_size"),
+        };
         let why = format!("the {which} has {length} bytes, and the limit is {limit}");
-        Err(self.admission.refuse(&self.caller, reason, &why))
+        Err(self.admission.too_large(&self.caller, reason, &why))
     }
 }

@@ -45,12 +45,16 @@ impl Channel {
         for name in &removed {
             self.held.remove(&**name);
             self.uncertain.remove(name);
+            self.lacking.remove(name);
         }
         sent.retain(|resource| !forgotten.contains(&resource.name));
         for resource in &sent {
             self.visits += 1;
             if !self.uncertain.is_empty() {
                 self.uncertain.remove(&resource.name);
+            }
+            if !self.lacking.is_empty() {
+                self.lacking.remove(&resource.name);
             }
             self.held.replace(ByName(resource.clone()));
         }
@@ -80,6 +84,9 @@ impl Channel {
         }
         let kept: Vec<&Name> = names().filter(|name| !forgotten.contains(*name)).collect();
         for name in &kept {
+            if !self.may_have(name) {
+                self.lacking.insert((*name).clone());
+            }
             self.held.remove(&***name);
             self.uncertain.insert((*name).clone(), None);
         }
@@ -99,13 +106,16 @@ impl Channel {
             refused.remove(0);
         }
         let (name, version) = (resource.name.clone(), resource.version);
-        refused.push(Rejection { name, version, message: words::kept(message) });
+        refused.push(Rejection { name, version, message: words::kept(message), has_another: false });
     }
 
     /// Gives back the memory of what was only needed on the way.
     fn release(&mut self) {
         if self.uncertain.is_empty() {
             self.uncertain.shrink_to_fit();
+        }
+        if self.lacking.is_empty() {
+            self.lacking.shrink_to_fit();
         }
     }
 }

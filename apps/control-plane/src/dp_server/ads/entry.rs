@@ -1,0 +1,92 @@
+//! How a stream gets in: who sends, whether to believe it, what it tells about itself, in this order.
+
+use std::sync::Arc;
+
+use prost::Message;
+use tokio::sync::watch;
+use tonic::{Status, metadata::MetadataMap};
+use xds::message::Node;
+
+use super::{Protocol, snapshot};
+use crate::{
+    dp_server::{
+        Context,
+        admission::{Caller, Messages, Named},
+        credentials::Credentials,
+        introduction::{self, undecodable},
+        proxy::{Proxy, key_of},
+        registration::Registration,
+    },
+    push::SecretChanges,
+};
+
+const TOKEN: &str = "authorization";
+
+/// A stream whose proxy is registered.
+pub struct Entered<R> {
+    pub first: R,
+    pub token: Option<String>,
+    pub registration: Registration,
+    /// Counts against the proxy's name while the stream lives.
+    pub named: Named,
+    pub secrets_changed: watch::Receiver<SecretChanges>,
+    /// The change of secrets as of which the token was verified.
+    pub secrets_as_of: u64,
+}
+
+/// Lets a stream in. `None` when it ends before it has said anything.
+pub async fn enter<P: Protocol>(
+    context: &Arc<Context>,
+    caller: &Caller,
+    metadata: MetadataMap,
+    incoming: &mut Messages,
+) -> Result<Option<Entered<P::Request>>, Status> {
+    let _stranger = context.admission.stranger(caller).await?;
+    let token = token(&metadata)?;
+    // The stream lives on for days; what it came with does not.
+    drop(metadata);
+    if Credentials::verify_early(context, &*snapshot(context)?, token.as_deref())? {
+        incoming.verified();
+    }
+    let first = context.admission.introduction(caller, incoming.next_bytes()).await?;
+    let Some(first) = first else { return Ok(None) };
+    let node = P::sender(&first)?;
+    let key = key_of(&node.id)?;
+    // From here on, so that a token revoked while the proxy is let in does not go unnoticed.
+    let secrets_changed = context.push.secrets_changed();
+    let secrets_as_of = secrets_changed.borrow().of(&key.mesh);
+    let credentials = Credentials::verify(context, &*snapshot(context)?, &key.mesh, token.as_deref())?;
+    credentials.allow_name(&key)?;
+    introduction::check_unread(&node)?;
+    let first = P::Request::decode(first).map_err(|error| undecodable(&error))?;
+    let proxy = {
+        let nobody = Node::default();
+        let node = P::node(&first).unwrap_or(&nobody);
+        introduction::check_read(node)?;
+        Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?
+    };
+    let _place = context.admission.registering(caller).await?;
+    proxy.check(&credentials, &*snapshot(context)?)?;
+    let named = context.admission.named(caller, proxy.key())?;
+    let registration = Registration::begin(context.clone(), proxy, credentials).await?;
+    Ok(Some(Entered { first, token, registration, named, secrets_changed, secrets_as_of }))
+}
+
+/// Exactly one token, or none.
+fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
+    let mut values = metadata.get_all(TOKEN).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(Status::unauthenticated("more than one token in the authorization metadata"));
+    }
+    let text = first.map(|value| value.to_str().map(|text| bare(text).to_owned())).transpose();
+    text.map_err(|_| Status::unauthenticated("the token in the authorization metadata is not text"))
+}
+
+/// The token without the scheme that some clients put before it; Envoy's bootstrap has none.
+fn bare(token: &str) -> &str {
+    match token.trim().split_once(' ') {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
+        _ => token,
+    }
+}

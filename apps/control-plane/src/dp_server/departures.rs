@@ -1,0 +1,71 @@
+//! Proxies whose streams have ended, and when that says something about them rather than about us.
+//!
+//! A proxy that is gone should be called by nobody, soon. One whose stream was only interrupted should not be noticed
+//! at all. So there is a grace period in which it may come back; and when most proxies are gone at once the reason is
+//! on our side of the network, or in between, and no proxy is judged by it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Streams that ended lately. One for all proxies.
+#[derive(Debug)]
+pub struct Departures {
+    grace: Duration,
+    /// When each ended, oldest first.
+    ended: Mutex<VecDeque<Instant>>,
+}
+
+impl Departures {
+    /// `grace` is how long a proxy may be away before it is taken out of service.
+    pub fn new(grace: Duration) -> Departures {
+        Departures { grace, ended: Mutex::default() }
+    }
+
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// Notes the end of a stream.
+    pub fn note(&self, now: Instant) {
+        self.lately(now, |ended| ended.push_back(now));
+    }
+
+    /// Whether more than half of all proxies left together with one whose grace ends now. A single one is always
+    /// judged: it may be the only one there is.
+    pub fn are_most(&self, still_connected: usize, now: Instant) -> bool {
+        let left = self.lately(now, |ended| ended.len());
+        left > 1 && left > still_connected
+    }
+
+    /// What ended while the grace of a proxy ran that leaves or is judged now, or just before it.
+    fn lately<T>(&self, now: Instant, then: impl FnOnce(&mut VecDeque<Instant>) -> T) -> T {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while ended.pop_front_if(|oldest| now.duration_since(*oldest) > 2 * self.grace).is_some() {}
+        then(&mut ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn proxies_are_judged_unless_most_leave_together() {
+        let (departures, now) = (Departures::new(GRACE), Instant::now());
+        departures.note(now);
+        assert!(!departures.are_most(0, now), "a single one");
+        departures.note(now);
+        assert!(!departures.are_most(2, now), "half of them");
+        assert!(departures.are_most(1, now + GRACE));
+        let later = now + 3 * GRACE;
+        departures.note(later);
+        assert!(!departures.are_most(1, later), "the others left long before");
+    }
+}

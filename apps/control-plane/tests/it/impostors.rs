@@ -1,0 +1,253 @@
+//! Proxies that call themselves by a name that is not theirs: no token gets what it is not for.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use control_plane::dp_server::proxy::Proxy;
+use http::StatusCode;
+use identity::DataplaneToken;
+use plan::SecretNames;
+use resources::{Draft, Kind, Resource, format::universal, kinds::dataplane::Dataplane};
+use serde_json::json;
+use store::{Changes, Committed, Error, Snapshot, Store, Write};
+use tonic::{Code, Status};
+use xds::{Type, message::Node};
+
+use crate::{
+    proxies::Server,
+    streams::{Next, Stream},
+    world::{dataplane, eventually, mesh},
+};
+
+const LONG: Duration = Duration::from_secs(3600);
+const IDENTITY: &str = "identity_cert:secret:default";
+
+/// A node that brings a Dataplane along.
+pub fn bringing(dataplane: &Resource) -> Node {
+    let draft =
+        Draft { key: dataplane.key.clone(), labels: dataplane.labels.clone(), spec: dataplane.spec.clone() };
+    let text = prost_types::value::Kind::StringValue(universal::render_draft(&draft).to_string());
+    let fields = [("dataplane.resource".to_owned(), prost_types::Value { kind: Some(text) })].into();
+    let id = format!("{}.{}", dataplane.key.mesh, dataplane.key.name);
+    Node { id, metadata: Some(prost_types::Struct { fields }), ..Node::default() }
+}
+
+/// `payments-1`, as a proxy of this service.
+fn payments_1(service: &str) -> Resource {
+    dataplane("default", "payments-1", "127.0.3.1", service, &[])
+}
+
+fn for_service(service: &str) -> DataplaneToken {
+    let tags = [("kuma.io/service".to_owned(), vec![service.to_owned()])].into();
+    DataplaneToken { mesh: "default".to_owned(), tags, ..DataplaneToken::default() }
+}
+
+fn for_name(name: &str) -> DataplaneToken {
+    DataplaneToken { mesh: "default".to_owned(), name: name.to_owned(), ..DataplaneToken::default() }
+}
+
+/// A server with tokens and mutual TLS.
+async fn server(deregistration_delay: Duration) -> Server {
+    let server = Server::new(true, deregistration_delay).await;
+    server.world.put([mesh("default", "STRICT")]).await;
+    server
+}
+
+/// A stream that has asked for its clusters.
+async fn stream(server: &Server, node: Node, claims: &DataplaneToken) -> Stream {
+    let token = server.token_for("default", claims, Duration::from_secs(60)).await;
+    let mut stream = Stream::of(server, node, Some(&token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    stream
+}
+
+/// A stream that has its clusters and its certificate.
+async fn certified(server: &Server, node: Node, claims: &DataplaneToken) -> Stream {
+    let mut stream = stream(server, node, claims).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    stream.ask(Type::Secret, &[IDENTITY]).await;
+    assert_eq!(stream.response().await, (Type::Secret, vec![IDENTITY.to_owned()]));
+    stream
+}
+
+/// Expects that the stream ends, and that it was sent nothing before that.
+async fn denied(stream: &mut Stream, part: &str) {
+    let next = stream.next().await;
+    let Next::End(code, text) = next else { panic!("it was sent {next:?}") };
+    assert_eq!(code, (Code::PermissionDenied as i32).to_string(), "{text}");
+    assert!(text.contains(part), "{part:?} is not in {text:?}");
+}
+
+fn stored(server: &Server) -> Option<Arc<Resource>> {
+    server.world.store.snapshot().unwrap().get(&payments_1("").key).cloned()
+}
+
+fn service_of(server: &Server) -> Option<String> {
+    stored(server)?.spec.get::<Dataplane>()?.inbounds()[0].tags.get("kuma.io/service").cloned()
+}
+
+#[tokio::test]
+async fn a_stream_does_not_become_the_dataplane_that_replaces_its_own() {
+    let server = server(LONG).await;
+    let mut impostor = certified(&server, bringing(&payments_1("a")), &for_service("a")).await;
+    let signed = server.context.issuer.signed();
+    let mut owner = certified(&server, bringing(&payments_1("payments")), &for_name("payments-1")).await;
+    denied(&mut impostor, "payments").await;
+    assert_eq!(server.context.issuer.signed(), signed + 1, "the owner's certificate and no other");
+    assert_eq!(service_of(&server).as_deref(), Some("payments"));
+
+    // The owner's stream is as alive as before.
+    owner.ask(Type::Listener, &[]).await;
+    assert_eq!(owner.response().await.0, Type::Listener);
+}
+
+#[tokio::test]
+async fn a_token_replaces_no_dataplane_it_is_not_for() {
+    let server = server(LONG).await;
+    server.world.put([payments_1("payments")]).await;
+    let before = stored(&server).unwrap();
+    for (what, node) in [
+        ("bringing its own", bringing(&payments_1("a"))),
+        ("bringing a copy", bringing(&payments_1("payments"))),
+        ("bringing none", Node { id: "default.payments-1".to_owned(), ..Node::default() }),
+    ] {
+        let mut impostor = stream(&server, node, &for_service("a")).await;
+        denied(&mut impostor, "kuma.io/service").await;
+        assert_eq!(stored(&server).unwrap(), before, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_the_name_but_for_another_workload_is_refused() {
+    let server = server(LONG).await;
+    let of = |workload: &str| Resource {
+        labels: [("kuma.io/workload".to_owned(), workload.to_owned())].into(),
+        ..payments_1("payments")
+    };
+    server.world.put([of("payments")]).await;
+    let before = stored(&server).unwrap();
+    let claims = DataplaneToken { workload: "batch".to_owned(), ..for_name("payments-1") };
+    for node in [
+        bringing(&of("batch")),
+        bringing(&of("payments")),
+        Node { id: "default.payments-1".to_owned(), ..Node::default() },
+    ] {
+        denied(&mut stream(&server, node, &claims).await, "workload").await;
+        assert_eq!(stored(&server).unwrap(), before);
+    }
+}
+
+#[tokio::test]
+async fn other_tags_of_a_connected_proxy_are_not_given_to_it_unless_its_token_allows_them() {
+    let server = server(LONG).await;
+    server.world.put([payments_1("a")]).await;
+    let node = || Node { id: "default.payments-1".to_owned(), ..Node::default() };
+    let mut bound = certified(&server, node(), &for_service("a")).await;
+    let mut free = certified(&server, node(), &for_name("payments-1")).await;
+    server.world.put([payments_1("payments")]).await;
+    denied(&mut bound, "payments").await;
+    // The one that may be both is given what it is now, with a certificate that says so.
+    assert_eq!(free.response().await.0, Type::Secret);
+
+    // A policy of tokens that was wrong is set right by a change back.
+    server.world.put([payments_1("a")]).await;
+    certified(&server, node(), &for_service("a")).await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_leaves_takes_no_dataplane_along_that_its_token_is_not_for() {
+    let server = server(Duration::ZERO).await;
+    let mut impostor = certified(&server, bringing(&payments_1("a")), &for_service("a")).await;
+    server.world.put([payments_1("payments")]).await;
+    denied(&mut impostor, "payments").await;
+    // Others that leave after it are gone.
+    for name in ["other-1", "other-2"] {
+        let other = dataplane("default", name, "127.0.3.2", "a", &[]);
+        drop(certified(&server, bringing(&other), &for_service("a")).await);
+        eventually("the other one is gone", || server.is_ready(name).is_none()).await;
+    }
+    assert_eq!(service_of(&server).as_deref(), Some("payments"));
+}
+
+#[tokio::test]
+async fn a_token_drains_no_dataplane_it_is_not_for() {
+    let server = server(LONG).await;
+    server.world.put([payments_1("payments")]).await;
+    let drain = async |claims: &DataplaneToken| {
+        let token = server.token_for("default", claims, Duration::from_secs(60)).await;
+        let body = json!({ "mesh": "default", "name": "payments-1", "dataplaneToken": token });
+        server.post("/drain", &[], body).await.0
+    };
+    assert_eq!(drain(&for_service("a")).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(server.is_ready("payments-1"), Some(true));
+    assert_eq!(drain(&for_service("payments")).await, StatusCode::NO_CONTENT);
+    assert_eq!(server.is_ready("payments-1"), Some(false));
+}
+
+#[tokio::test]
+async fn a_token_for_another_type_of_proxy_is_refused() {
+    let server = server(LONG).await;
+    let of_type = |kind: &str| DataplaneToken { proxy_type: kind.to_owned(), ..for_service("a") };
+    for kind in ["ingress", "egress"] {
+        denied(&mut stream(&server, bringing(&payments_1("a")), &of_type(kind)).await, kind).await;
+    }
+    assert_eq!(stored(&server), None);
+    certified(&server, bringing(&payments_1("a")), &of_type("dataplane")).await;
+}
+
+/// A store on which somebody else stores a Dataplane just before the first one is written.
+struct Faster {
+    store: Arc<dyn Store>,
+    other: Mutex<Option<Resource>>,
+}
+
+#[async_trait]
+impl Store for Faster {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.store.snapshot()
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        if batch.iter().any(|write| write.key().kind == Kind::Dataplane) {
+            let other = self.other.lock().unwrap().take();
+            if let Some(other) = other {
+                self.store.write(vec![Write::Create(other)]).await?;
+            }
+        }
+        self.store.write(batch).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_dataplane_that_appears_between_the_check_and_the_write_is_checked_too() {
+    let faster =
+        |store| Arc::new(Faster { store, other: Mutex::new(Some(payments_1("payments"))) }) as Arc<dyn Store>;
+    let server = Server::on(true, LONG, faster).await;
+    let mut impostor = stream(&server, bringing(&payments_1("a")), &for_service("a")).await;
+    denied(&mut impostor, "payments").await;
+    assert_eq!(service_of(&server).as_deref(), Some("payments"));
+}
+
+#[tokio::test]
+async fn a_certificate_is_not_made_for_a_dataplane_that_was_replaced_since_the_last_check() {
+    let server = server(LONG).await;
+    server.world.put([payments_1("a")]).await;
+    let proxy = Proxy::identify("default.payments-1", json!({})).unwrap();
+    let token = server.token_for("default", &for_service("a"), Duration::from_secs(60)).await;
+    let snapshot = server.world.store.snapshot().unwrap();
+    let credentials = proxy.authenticate(&server.context, &snapshot, Some(&token)).unwrap();
+    let names = SecretNames { identity: "i".to_owned(), authorities: "a".to_owned() };
+    let issue = async || server.context.issuer.issue(&server.context, &proxy, &credentials, &names).await;
+    assert!(issue().await.is_ok());
+    server.world.put([payments_1("payments")]).await;
+    let refused = issue().await.unwrap_err().downcast::<Status>().unwrap();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert_eq!(server.context.issuer.signed(), 1);
+}
