@@ -36,8 +36,12 @@ const ADMIN_TOKEN_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600)
 /// The resources that come with a mesh: default policies and, last, the key of its dataplane tokens. A
 /// mesh with a key has been given everything; what an operator has deleted since stays away.
 pub fn companions() -> Result<Companions> {
-    let sidecars = spec(Kind::MeshTimeout, sidecar_timeouts())?;
-    let gateways = spec(Kind::MeshTimeout, gateway_timeouts())?;
+    let policies = [
+        ("mesh-timeout-all", spec(Kind::MeshTimeout, sidecar_timeouts())?),
+        ("mesh-gateways-timeout-all", spec(Kind::MeshTimeout, gateway_timeouts())?),
+        ("mesh-circuit-breaker-all", spec(Kind::MeshCircuitBreaker, limits())?),
+        ("mesh-retry-all", spec(Kind::MeshRetry, retries())?),
+    ];
     Ok(Box::new(move |mesh: &Draft, snapshot: &Snapshot| {
         let name = &*mesh.key.name;
         let purpose = Purpose::Dataplane { mesh: name };
@@ -45,12 +49,11 @@ pub fn companions() -> Result<Companions> {
             return Vec::new();
         }
         let mut made = Vec::new();
-        if mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(Kind::MeshTimeout.name())) {
-            for (prefix, spec) in [("mesh-timeout-all", &sidecars), ("mesh-gateways-timeout-all", &gateways)]
-            {
-                let key = Key::new(Kind::MeshTimeout, name, &format!("{prefix}-{name}"));
-                made.push(Companion::Known(Draft::new(key, spec.clone())));
-            }
+        let wanted =
+            |kind: Kind| mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(kind.name()));
+        for (prefix, spec) in policies.iter().filter(|(_, spec)| wanted(spec.kind())) {
+            let key = Key::new(spec.kind(), name, &format!("{prefix}-{name}"));
+            made.push(Companion::Known(Draft::new(key, spec.clone())));
         }
         made.push(Companion::Secret { key: purpose.key(FIRST_KID), make: dataplane_signing_key });
         made
@@ -164,6 +167,29 @@ fn gateway_timeouts() -> Value {
         "to": [{ "targetRef": { "kind": "Mesh" }, "default": {
             "idleTimeout": "1h",
             "http": { "streamIdleTimeout": "5s" },
+        }}],
+    })
+}
+
+fn limits() -> Value {
+    json!({
+        "targetRef": { "kind": "Mesh" },
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionLimits": {
+            "maxConnections": 1024, "maxPendingRequests": 1024, "maxRequests": 1024, "maxRetries": 3,
+        }}}],
+    })
+}
+
+fn retries() -> Value {
+    let requests = json!({
+        "numRetries": 5,
+        "perTryTimeout": "16s",
+        "backOff": { "baseInterval": "25ms", "maxInterval": "250ms" },
+    });
+    json!({
+        "targetRef": { "kind": "Mesh" },
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": {
+            "tcp": { "maxConnectAttempt": 5 }, "http": requests, "grpc": requests,
         }}],
     })
 }

@@ -21,6 +21,7 @@ use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
 
 use crate::{
+    breaker,
     part::{
         AdminCluster, ExternalCluster, InboundCluster, MeshCluster, Part, PassthroughCluster,
         ReadinessCluster, RefusalCluster,
@@ -55,6 +56,7 @@ impl Part for InboundCluster<'_> {
         if self.from_loopback_source {
             made.upstream_bind_config = Some(loopback_source(ip.is_ipv6()));
         }
+        breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
 }
@@ -80,6 +82,7 @@ impl Part for MeshCluster<'_> {
             }
             _ => None,
         };
+        breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
 }
@@ -105,6 +108,7 @@ impl Part for ExternalCluster<'_> {
         let timeouts = matches!(self.protocol, Protocol::Http | Protocol::Http2).then_some(self.timeouts);
         made.typed_extension_protocol_options = options(spoken(self.protocol), timeouts);
         made.transport_socket = self.external.tls.as_ref().map(tls::of_external);
+        breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
 }
@@ -183,13 +187,12 @@ impl Part for ReadinessCluster<'_> {
 }
 
 fn plain(name: &str, stats: Option<&str>, connect: Duration, kind: DiscoveryType) -> cluster::Cluster {
-    let breaker = cluster::circuit_breakers::Thresholds { track_remaining: true, ..Default::default() };
     cluster::Cluster {
         name: name.to_owned(),
         alt_stat_name: stats.unwrap_or_default().to_owned(),
         connect_timeout: Some(duration(connect)),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(kind.into())),
-        circuit_breakers: Some(cluster::CircuitBreakers { thresholds: vec![breaker], ..Default::default() }),
+        circuit_breakers: Some(breaker::counted()),
         ..Default::default()
     }
 }

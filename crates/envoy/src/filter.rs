@@ -96,11 +96,17 @@ impl HttpFilter {
 }
 
 /// Bytes, whatever they mean.
-pub(crate) fn tcp(stats: &str, to: ClusterSpecifier, idle: Option<Duration>) -> listener::Filter {
+pub(crate) fn tcp(
+    stats: &str,
+    to: ClusterSpecifier,
+    idle: Option<Duration>,
+    attempts: Option<u32>,
+) -> listener::Filter {
     let proxy = tcp_proxy::TcpProxy {
         stat_prefix: stats.to_owned(),
         idle_timeout: idle.map(duration),
         cluster_specifier: Some(to),
+        max_connect_attempts: attempts.map(u32_value),
         ..Default::default()
     };
     filter("envoy.filters.network.tcp_proxy", &proxy)

@@ -11,6 +11,7 @@
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
 pub mod bootstrap;
+mod breaker;
 mod chain;
 mod client;
 mod cluster;
@@ -22,6 +23,7 @@ mod listener;
 mod part;
 mod permission;
 mod proto;
+mod retry;
 mod route;
 mod secret;
 pub mod stats;

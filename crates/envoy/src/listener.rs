@@ -158,7 +158,8 @@ impl InboundListener<'_> {
 
     fn tcp(&self) -> listener::Filter {
         let Inbound { names, timeouts, .. } = self.inbound;
-        filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), Some(timeouts.connection.idle))
+        let to = filter::to_cluster(&names.cluster);
+        filter::tcp(&names.filter_stats, to, Some(timeouts.connection.idle), None)
     }
 }
 
@@ -187,7 +188,8 @@ impl Part for OutboundListener<'_> {
                 .build()
             }
             Routing::Connections(shares) => {
-                filter::tcp(&names.filter_stats, filter::to_shares(shares), Some(self.idle))
+                let to = filter::to_shares(shares);
+                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts)
             }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
@@ -216,7 +218,7 @@ impl Part for PassthroughListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
-        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None);
+        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None, None);
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,

@@ -9,6 +9,7 @@ use plan::{
     Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
     PassthroughNames, Routing, SecretNames,
 };
+use resources::kinds::mesh_circuit_breaker;
 use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
 
@@ -39,6 +40,7 @@ pub(crate) struct InboundCluster<'a> {
     pub protocol: Protocol,
     pub from_loopback_source: bool,
     pub timeouts: ConnectionTimeouts,
+    pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
 
 /// The listener of an outbound, which does not depend on who serves the destination.
@@ -54,6 +56,7 @@ pub(crate) struct OutboundListener<'a> {
     pub tags: Vec<(&'a String, &'a String)>,
     pub idle: Duration,
     pub request_headers: Duration,
+    pub connect_attempts: Option<u32>,
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -66,6 +69,7 @@ pub(crate) struct MeshCluster<'a> {
     pub tls: &'a ClientTls,
     pub secrets: Option<&'a SecretNames>,
     pub timeouts: ConnectionTimeouts,
+    pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -78,6 +82,7 @@ pub(crate) struct ExternalCluster<'a> {
     pub endpoints: &'a Endpoints,
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
+    pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
 
 /// The endpoints of a destination in the mesh.
@@ -152,6 +157,7 @@ impl<'a> InboundCluster<'a> {
             protocol: inbound.protocol,
             from_loopback_source: inbound.from_loopback_source,
             timeouts: inbound.timeouts.connection,
+            breaker: inbound.breaker.as_deref(),
         }
     }
 }
@@ -170,6 +176,7 @@ impl<'a> OutboundListener<'a> {
             tags: outbound.tags.iter().collect(),
             idle: outbound.idle,
             request_headers: outbound.request_headers,
+            connect_attempts: outbound.connect_attempts,
         }
     }
 }
@@ -188,6 +195,7 @@ impl<'a> MeshCluster<'a> {
             tls: &backend.tls,
             secrets,
             timeouts: backend.timeouts,
+            breaker: backend.breaker.as_deref(),
         }
     }
 }
@@ -202,6 +210,7 @@ impl<'a> ExternalCluster<'a> {
             endpoints: &backend.endpoints,
             ipv6: backend.ipv6,
             timeouts: backend.timeouts,
+            breaker: backend.breaker.as_deref(),
         }
     }
 }

@@ -25,6 +25,7 @@ use types::{
 use crate::{
     client,
     proto::{bool_value, duration, u32_value},
+    retry,
 };
 
 /// Envoy changes this header by other means than the others.
@@ -123,6 +124,7 @@ fn one(planned: &Route, path: Path<'_>) -> route::Route {
                 cluster_specifier: Some(spread(shares)),
                 host_rewrite_specifier: leaves
                     .then(|| HostRewriteSpecifier::AutoHostRewrite(bool_value(true))),
+                retry_policy: planned.retry.as_ref().map(retry::policy),
                 ..waiting(Some(planned.timeouts))
             };
             for change in &planned.changes {
@@ -274,13 +276,7 @@ fn redirect(to: &RequestRedirect, path: &Path<'_>) -> route::RedirectAction {
 }
 
 fn matching(matched: &Match, path: &Path<'_>) -> route::RouteMatch {
-    let method = matched.method.as_ref().map(|method| route::HeaderMatcher {
-        name: ":method".to_owned(),
-        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(text(MatchPattern::Exact(
-            method.as_str().to_owned(),
-        )))),
-        ..Default::default()
-    });
+    let method = matched.method.as_ref().map(|name| method(name.as_str()));
     route::RouteMatch {
         path_specifier: Some(match path {
             Path::Exact(path) | Path::WholePrefix(path) => PathSpecifier::Path((*path).to_owned()),
@@ -293,7 +289,18 @@ fn matching(matched: &Match, path: &Path<'_>) -> route::RouteMatch {
     }
 }
 
-fn header(HeaderMatch { type_, name, value }: &HeaderMatch) -> route::HeaderMatcher {
+/// Requests with this method.
+pub(crate) fn method(name: &str) -> route::HeaderMatcher {
+    route::HeaderMatcher {
+        name: ":method".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(text(MatchPattern::Exact(
+            name.to_owned(),
+        )))),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn header(HeaderMatch { type_, name, value }: &HeaderMatch) -> route::HeaderMatcher {
     let by_text = |pattern| HeaderMatchSpecifier::StringMatch(text(pattern));
     let specifier = match type_ {
         HeaderMatchType::Exact | HeaderMatchType::Other(_) => by_text(MatchPattern::Exact(value.clone())),

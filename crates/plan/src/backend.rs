@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use policy::Place;
 use resources::{
     Kind,
-    kinds::target_ref::{BackendRef, TargetRefKind as K},
+    kinds::{
+        mesh_circuit_breaker,
+        target_ref::{BackendRef, TargetRefKind as K},
+    },
     naming::Kri,
 };
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
-use crate::{ConnectionTimeouts, Context, Dependency, External, effective, external};
+use crate::{ConnectionTimeouts, Context, Dependency, External, breakers, effective, external};
 
 /// A destination that the proxy sends traffic to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,6 +28,8 @@ pub struct Backend {
     pub endpoints: Arc<Endpoints>,
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
+    /// When the destination gets no more.
+    pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
 }
 
 /// The backends found so far.
@@ -135,5 +140,6 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         endpoints,
         ipv6: context.class.ipv6,
         timeouts: context.timeouts.destination(&destination.id).connection,
+        breaker: breakers::of_destination(context.effective, &destination.id),
     })
 }

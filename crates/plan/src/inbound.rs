@@ -13,7 +13,9 @@ use resources::{
 };
 use topology::{MtlsMode, Protocol};
 
-use crate::{ClientTimeouts, Inbound, OwnContext, ServerTls, Timeouts, ip_of, names::InboundFacts, port_of};
+use crate::{
+    ClientTimeouts, Inbound, OwnContext, ServerTls, Timeouts, breakers, ip_of, names::InboundFacts, port_of,
+};
 
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
@@ -103,6 +105,7 @@ fn one(
         permissions: context.effective.permissions(spec),
         timeouts,
         clients: ClientTimeouts::of_inbound(&rules, timeouts.request),
+        breaker: breakers::of_inbound(&context.effective.inbound_rules(Kind::MeshCircuitBreaker, spec)),
     })
 }
 

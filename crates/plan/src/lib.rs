@@ -10,6 +10,7 @@
 //! Invariant: this crate has never heard of Envoy.
 
 mod backend;
+mod breakers;
 pub mod class;
 pub mod effective;
 mod external;
@@ -18,6 +19,7 @@ pub mod known;
 pub mod names;
 mod outbound;
 pub mod reads;
+mod retries;
 mod route;
 mod system;
 mod timeouts;
@@ -35,6 +37,7 @@ use resources::{
     kinds::{
         dataplane::{Dataplane, Networking},
         mesh::Mesh,
+        mesh_circuit_breaker,
     },
     naming::{Direction, SectionName},
 };
@@ -42,6 +45,7 @@ use topology::{DestinationId, MeshSnapshot, Protocol};
 
 use backend::Backends;
 use reads::Recorder;
+use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
 
 pub use backend::Backend;
@@ -51,6 +55,7 @@ pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
 pub use reads::{Dependency, Reads};
+pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
@@ -211,6 +216,8 @@ pub struct Inbound {
     pub timeouts: Timeouts,
     /// What certain clients get instead; the first that matches counts.
     pub clients: Vec<ClientTimeouts>,
+    /// When the application gets no more.
+    pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -240,6 +247,8 @@ pub struct Outbound {
     pub idle: Duration,
     /// How long the headers of a request may take.
     pub request_headers: Duration,
+    /// How often a connection is attempted whose requests are not looked at.
+    pub connect_attempts: Option<u32>,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying), or end it.
@@ -302,6 +311,7 @@ struct Context<'a> {
     names: Names,
     effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
+    retries: &'a OutboundRetries<'a>,
     reads: &'a Recorder,
 }
 
@@ -378,9 +388,10 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let names = Names::chosen(class.unified_naming);
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
+    let retries = &OutboundRetries::of(effective);
     let reads = Recorder::default();
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, reads: &reads };
+    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, reads: &reads };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);

@@ -151,6 +151,7 @@ impl Planned<'_, '_, '_> {
             tags: shown_tags(&destination.id, tags),
             idle: timeouts.connection.idle,
             request_headers: timeouts.request_headers,
+            connect_attempts: context.retries.connections(&destination.id),
         });
     }
 }

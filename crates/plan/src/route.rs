@@ -19,7 +19,7 @@ use resources::{
 };
 use topology::{Destination, DestinationId, Protocol};
 
-use crate::{Context, OutboundNames, RequestTimeouts, backend::Backends, effective::Found};
+use crate::{Context, OutboundNames, RequestTimeouts, Retry, backend::Backends, effective::Found};
 
 /// A mirror's share of all requests is counted in millionths; so are percents, of which 100 are all.
 const PERCENTS_OF_ALL: i64 = 100;
@@ -53,6 +53,8 @@ pub struct Route {
     pub changes: Vec<Change>,
     pub action: Action,
     pub timeouts: RequestTimeouts,
+    /// `None` where a request is tried once.
+    pub retry: Option<Retry>,
 }
 
 /// A step on the way of a request and its response.
@@ -105,8 +107,9 @@ pub(crate) fn plan(
     };
     let default = default_route(context, destination, names, itself.clone());
     let rules = conf.rules.iter().zip(&merged.rules);
+    let called = (kri, destination.protocol);
     let mut routes: Vec<Route> =
-        rules.flat_map(|(rule, origin)| planner.routes(kri, origin, rule, &itself)).collect();
+        rules.flat_map(|(rule, origin)| planner.routes(called, origin, rule, &itself)).collect();
     // Asked of the routes, not of the rules: one that is left out takes nothing.
     if routes.iter().all(|route| route.matched != default.matched) {
         routes.push(default);
@@ -142,6 +145,7 @@ fn default_route(
         changes: Vec::new(),
         action: Action::Forward(vec![itself]),
         timeouts: context.timeouts.destination(&destination.id).request,
+        retry: context.retries.requests(&destination.id, destination.protocol),
     }
 }
 
@@ -174,7 +178,13 @@ impl Planner<'_, '_, '_> {
     }
 
     /// One route per match of a rule.
-    fn routes(&mut self, destination: &Kri, origin: &Kri, rule: &http::Rule, itself: &Share) -> Vec<Route> {
+    fn routes(
+        &mut self,
+        (destination, protocol): (&Kri, Protocol),
+        origin: &Kri,
+        rule: &http::Rule,
+        itself: &Share,
+    ) -> Vec<Route> {
         let filters = rule.default.filters.as_deref().unwrap_or_default();
         let redirect = filters
             .iter()
@@ -198,6 +208,7 @@ impl Planner<'_, '_, '_> {
             changes: changes.clone(),
             action: action.clone(),
             timeouts: context.timeouts.route(origin, destination),
+            retry: context.retries.route(origin, destination, protocol),
         };
         rule.matches.iter().map(route).collect()
     }

@@ -359,6 +359,8 @@ table! {
             spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
     }
     policies {
+        MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =
+            "meshcircuitbreakers", "mcb", policy::MESH_CIRCUIT_BREAKER;
         MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
             "meshfaultinjections", "mfi", policy::MESH_FAULT_INJECTION;
         MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
@@ -367,6 +369,7 @@ table! {
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
+        MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;

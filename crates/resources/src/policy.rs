@@ -126,8 +126,32 @@ const PLAIN: Shape = Shape { rules: None, grouped: None };
 const SIDECARS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane];
 const SIDECARS_AND_GATEWAYS: &[K] =
     &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset, K::Dataplane, K::MeshGateway];
+const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
+    K::Mesh,
+    K::MeshSubset,
+    K::MeshService,
+    K::MeshServiceSubset,
+    K::Dataplane,
+    K::MeshGateway,
+    K::MeshHttpRoute,
+];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
+const SERVICES_AND_ROUTES: &[K] =
+    &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService, K::MeshHttpRoute];
+
+pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries {
+        targets: &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService],
+        conf: ConfAt::Default,
+    }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
 
 pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
@@ -172,6 +196,16 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     effect: None,
 };
 
+pub const MESH_RETRY: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+};
+
 pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
@@ -183,28 +217,8 @@ pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
-    top: Some(Targets {
-        anybody: SIDECARS,
-        system: &[
-            K::Mesh,
-            K::MeshSubset,
-            K::MeshService,
-            K::MeshServiceSubset,
-            K::Dataplane,
-            K::MeshGateway,
-            K::MeshHttpRoute,
-        ],
-    }),
-    to: Some(Entries {
-        targets: &[
-            K::Mesh,
-            K::MeshService,
-            K::MeshExternalService,
-            K::MeshMultiZoneService,
-            K::MeshHttpRoute,
-        ],
-        conf: ConfAt::Default,
-    }),
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
     default: false,

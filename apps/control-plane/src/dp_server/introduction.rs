@@ -24,7 +24,7 @@ pub fn sender<S: Message + Default>(
 }
 
 pub fn undecodable(error: &prost::DecodeError) -> Status {
-    Status::internal(format!("cannot decode: {error}"))
+    Status::invalid_argument(format!("cannot decode: {error}"))
 }
 
 /// Whether the metadata is worth parsing.

@@ -48,6 +48,21 @@ async fn default_timeouts_have_kumas_values() {
     );
     let gateways = get(&running, "/meshes/default/meshtimeouts/mesh-gateways-timeout-all-default").await;
     assert_eq!(gateways["spec"]["from"][0]["default"]["http"]["requestHeadersTimeout"], "500ms");
+    let limits = get(&running, "/meshes/default/meshcircuitbreakers/mesh-circuit-breaker-all-default").await;
+    assert_eq!(
+        limits["spec"]["to"][0]["default"],
+        json!({ "connectionLimits": {
+            "maxConnections": 1024, "maxPendingRequests": 1024, "maxRequests": 1024, "maxRetries": 3,
+        } })
+    );
+    let retries = get(&running, "/meshes/default/meshretries/mesh-retry-all-default").await;
+    let requests = json!({ "numRetries": 5, "perTryTimeout": "16s",
+        "backOff": { "baseInterval": "25ms", "maxInterval": "250ms" } });
+    assert_eq!(
+        retries["spec"]["to"],
+        json!([{ "targetRef": { "kind": "Mesh" },
+            "default": { "tcp": { "maxConnectAttempt": 5 }, "http": requests, "grpc": requests } }])
+    );
     running.finish().await;
 }
 
@@ -55,12 +70,20 @@ async fn default_timeouts_have_kumas_values() {
 async fn a_mesh_can_do_without_the_default_policies_but_not_without_its_key() {
     let directory = tempdir().unwrap();
     let running = start(config(directory.path(), StoreType::Memory)).await;
-    for (mesh, skip, policies) in
-        [("a", json!(["*"]), 0), ("b", json!(["MeshTimeout"]), 0), ("c", json!(["MeshRetry"]), 2)]
-    {
+    for (mesh, skip, [timeouts, breakers, retries]) in [
+        ("a", json!(["*"]), [0, 0, 0]),
+        ("b", json!(["MeshTimeout"]), [0, 1, 1]),
+        ("c", json!(["MeshRetry"]), [2, 1, 0]),
+        ("d", json!(["MeshCircuitBreaker"]), [2, 0, 1]),
+    ] {
         let body = json!({ "type": "Mesh", "name": mesh, "skipCreatingInitialPolicies": skip });
         assert_eq!(put(&running, &format!("/meshes/{mesh}"), body).await, 201);
-        assert_eq!(names(&running, &format!("/meshes/{mesh}/meshtimeouts")).await.len(), policies, "{mesh}");
+        for (kind, expected) in
+            [("meshtimeouts", timeouts), ("meshcircuitbreakers", breakers), ("meshretries", retries)]
+        {
+            let found = names(&running, &format!("/meshes/{mesh}/{kind}")).await;
+            assert_eq!(found.len(), expected, "{mesh}: {kind}");
+        }
         let keys = names(&running, &format!("/meshes/{mesh}/secrets")).await;
         assert_eq!(keys, [format!("dataplane-token-signing-key-{mesh}-1")]);
     }

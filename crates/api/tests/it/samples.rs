@@ -58,6 +58,9 @@ fn policy_spec(kind: Kind) -> Option<Value> {
     let mesh = json!({ "kind": "Mesh" });
     let backend = json!({ "kind": "MeshService", "name": "backend" });
     let sample = match kind {
+        Kind::MeshCircuitBreaker => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "connectionLimits": { "maxRetries": 3 } },
+        }] }),
         Kind::MeshFaultInjection => json!({ "targetRef": mesh, "rules": [{
             "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "10" } }] },
         }] }),
@@ -71,6 +74,9 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),
+        Kind::MeshRetry => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "http": { "numRetries": 5 } },
+        }] }),
         Kind::MeshTCPRoute => json!({ "targetRef": mesh, "to": [{ "targetRef": backend, "rules": [{
             "default": { "backendRefs": [{ "kind": "MeshService", "name": "other", "port": 80 }] },
         }] }] }),

@@ -13,6 +13,7 @@ mod random_permissions;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
+mod resilience;
 mod routes;
 mod stats;
 mod stats_live;

@@ -89,8 +89,9 @@ fn static_bootstrap(target: &Target) -> bootstrap::Bootstrap {
     }
 }
 
+/// Asserts that Envoy accepts everything a proxy is told.
 #[track_caller]
-fn check(plan: &ProxyPlan) {
+pub fn check(plan: &ProxyPlan) {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();

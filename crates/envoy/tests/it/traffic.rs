@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MANY: usize = 200;
 
 /// An application that says its name and what it was asked; `/slow` it never answers.
-fn application(name: &'static str) -> u16 {
+pub fn application(name: &'static str) -> u16 {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -61,9 +61,9 @@ fn answer(name: &str, client: TcpStream) {
 }
 
 /// Two services behind the proxy's own inbounds; the proxy calls the first of them.
-struct World {
-    envoy: Live,
-    outbound: u16,
+pub struct World {
+    pub envoy: Live,
+    pub outbound: u16,
 }
 
 impl World {
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Status and body of an answer.
-    fn get(&self, path: &str, headers: &str) -> (String, String) {
+    pub fn get(&self, path: &str, headers: &str) -> (String, String) {
         let request = format!("GET {path} HTTP/1.1\r\nhost: one\r\nconnection: close\r\n{headers}\r\n");
         let answer = self.say(&request);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -14,6 +14,10 @@ use crate::support::{BACKEND, SECURED, mesh, traits, web};
 /// A policy that says something on every side that its kind has.
 fn sample(kind: Kind) -> String {
     let spec = match kind {
+        Kind::MeshCircuitBreaker => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { connectionLimits: { maxRetries: 7 } } }], \
+             rules: [{ default: { connectionLimits: { maxRequests: 7 } } }] }"
+        }
         Kind::MeshFaultInjection => {
             "{ rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 50 } }] } }] }"
         }
@@ -26,6 +30,7 @@ fn sample(kind: Kind) -> String {
             "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
         }
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
+        Kind::MeshRetry => "{ to: [{ targetRef: { kind: Mesh }, default: { http: { numRetries: 7 } } }] }",
         Kind::MeshTCPRoute => {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ default: \
              { backendRefs: [{ kind: MeshService, labels: { team: shop }, port: 9000 }] } }] }] }"

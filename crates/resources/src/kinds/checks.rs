@@ -53,3 +53,8 @@ pub(crate) fn not_negative(value: Option<GoDuration>, path: &Path, found: &mut V
 pub(crate) fn positive_duration(value: Option<GoDuration>, path: &Path, found: &mut Violations) {
     found.require(value.is_none_or(|d| d.nanoseconds() > 0), path, "must be greater than zero when defined");
 }
+
+/// Checks a number for which zero has no meaning.
+pub(crate) fn positive(value: Option<u32>, path: &Path, found: &mut Violations) {
+    found.require(value != Some(0), path, "must be greater than zero when defined");
+}

@@ -21,10 +21,17 @@ fn sample(kind: Kind) -> Resource {
         json!({ "to": [entry] })
     };
     let spec = match kind {
+        Kind::MeshCircuitBreaker => {
+            let limits = json!({ "connectionLimits": { "maxRetries": 7 } });
+            let mut spec = to(json!({ "default": limits }));
+            spec["rules"] = json!([{ "default": limits }]);
+            spec
+        }
         Kind::MeshHTTPRoute => {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
+        Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
         Kind::MeshTimeout => {
             let mut spec = to(json!({ "default": { "idleTimeout": "7s" } }));

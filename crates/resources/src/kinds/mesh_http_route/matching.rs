@@ -94,11 +94,7 @@ open_enum! {
 
 impl Match {
     pub(super) fn apply_defaults(&mut self) {
-        for header in self.headers.iter_mut().flatten() {
-            if header.type_.is_absent() {
-                header.type_ = HeaderMatchType::Exact;
-            }
-        }
+        self.headers.iter_mut().flatten().for_each(HeaderMatch::apply_defaults);
     }
 
     pub(super) fn is_path_prefix(&self) -> bool {
@@ -152,7 +148,13 @@ impl PathMatch {
 }
 
 impl HeaderMatch {
-    fn validate(&self, path: &Path, found: &mut Violations) {
+    pub(crate) fn apply_defaults(&mut self) {
+        if self.type_.is_absent() {
+            self.type_ = HeaderMatchType::Exact;
+        }
+    }
+
+    pub(crate) fn validate(&self, path: &Path, found: &mut Violations) {
         if !self.type_.is_absent() {
             checks::known(&self.type_, path, "type", found);
         }

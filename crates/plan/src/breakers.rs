@@ -1,0 +1,19 @@
+//! When a proxy stops sending: MeshCircuitBreaker.
+
+use std::sync::Arc;
+
+use policy::InboundRule;
+use resources::kinds::mesh_circuit_breaker::{Conf, MeshCircuitBreaker};
+use topology::DestinationId;
+
+use crate::Effective;
+
+/// The limits of traffic to an application; `None` where no policy says any.
+pub(crate) fn of_inbound(rules: &[InboundRule]) -> Option<Arc<Conf>> {
+    policy::inbound::fold_unconditional(rules)?.typed().ok()
+}
+
+/// The limits of traffic to a destination.
+pub(crate) fn of_destination(effective: &Effective<'_>, destination: &DestinationId) -> Option<Arc<Conf>> {
+    effective.conf::<MeshCircuitBreaker>(destination).ok().flatten().map(|found| found.conf)
+}

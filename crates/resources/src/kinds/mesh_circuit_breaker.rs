@@ -1,0 +1,152 @@
+//! When a proxy stops sending: limits of what is open at once, and endpoints that fail too often.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    checks,
+    entry::{Always, Described, Entry, InEntry, InRule},
+    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_CIRCUIT_BREAKER, Policy},
+};
+
+mod outliers;
+
+pub use outliers::{ConsecutiveFailures, Detectors, FailurePercentage, OutlierDetection, SuccessRate};
+
+const EXTERNAL_FOR_ALL: &str = "kind MeshExternalService is only allowed with targetRef.kind: Mesh as it is \
+     configured on the Zone Egress and shared by all clients in the mesh";
+
+/// Limits of outgoing (`to`) and incoming (`rules`, `from`) traffic, and detection of outliers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshCircuitBreaker {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Entry<Conf>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<Entry<Conf>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Always<Conf>>,
+}
+
+/// What may be open at once, and which endpoints are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_limits: Option<ConnectionLimits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outlier_detection: Option<OutlierDetection>,
+}
+
+/// Limits of what a proxy has open to one destination; what is over them fails at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConnectionLimits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connection_pools: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pending_requests: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_retries: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_requests: Option<u32>,
+}
+
+impl InEntry for Conf {
+    const ENTRY: Described =
+        Described { name: "Entry", about: "The limits of traffic to or from what a reference names." };
+}
+
+impl InRule for Conf {
+    const RULE: Described = Described { name: "Rule", about: "The limits of incoming traffic." };
+}
+
+impl Conf {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if *self == Conf::default() {
+            found.add(path, "at least one of: 'connectionLimits' or 'outlierDetection' should be configured");
+            return;
+        }
+        if let Some(limits) = &self.connection_limits {
+            let path = path.field("connectionLimits");
+            let fields = [
+                ("maxConnections", limits.max_connections),
+                ("maxConnectionPools", limits.max_connection_pools),
+                ("maxPendingRequests", limits.max_pending_requests),
+                ("maxRetries", limits.max_retries),
+                ("maxRequests", limits.max_requests),
+            ];
+            for (field, value) in fields {
+                checks::positive(value, &path.field(field), found);
+            }
+        }
+        if let Some(detection) = &self.outlier_detection {
+            detection.validate(&path.field("outlierDetection"), found);
+        }
+    }
+}
+
+impl MeshCircuitBreaker {
+    fn validate_entries(&self, spec: &Path, found: &mut Violations) {
+        for (i, from) in self.from.iter().enumerate() {
+            let path = spec.field("from").index(i);
+            let allowed = Allowed::of(MESH_CIRCUIT_BREAKER.from);
+            from.target_ref.validate(allowed, &path.field("targetRef"), found);
+            from.default.validate(&path.field("default"), found);
+        }
+        let for_all = *target_ref::top_kind(self.target_ref.as_ref()) == K::Mesh;
+        for (i, to) in self.to.iter().enumerate() {
+            let path = spec.field("to").index(i);
+            let target = path.field("targetRef");
+            to.target_ref.validate(Allowed::of(MESH_CIRCUIT_BREAKER.to), &target, found);
+            let shared = to.target_ref.kind == K::MeshExternalService;
+            found.require(for_all || !shared, target.field("kind"), EXTERNAL_FOR_ALL);
+            to.default.validate(&path.field("default"), found);
+        }
+        for (i, rule) in self.rules.iter().enumerate() {
+            rule.default.validate(&spec.field("rules").index(i).field("default"), found);
+        }
+    }
+}
+
+impl Policy for MeshCircuitBreaker {
+    type To = Conf;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
+impl Schema for MeshCircuitBreaker {
+    type Status = NoStatus;
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        let allowed = Allowed {
+            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
+            ..Allowed::by_role(subject, MESH_CIRCUIT_BREAKER)
+        };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
+        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
+        if self.rules.is_empty() && self.to.is_empty() && self.from.is_empty() {
+            found.add(&spec, "at least one of 'from', 'to' or 'rules' has to be defined");
+        }
+        self.validate_entries(&spec, found);
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
+        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

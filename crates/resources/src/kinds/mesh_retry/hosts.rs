@@ -1,0 +1,74 @@
+//! Which endpoints another try avoids.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Path, Violations,
+    kinds::{checks, open_enum::open_enum},
+};
+
+/// How often Envoy looks at priorities again, unless the policy says so.
+const UPDATE_FREQUENCY: i32 = 2;
+
+/// A condition on the endpoint of another try.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Predicate {
+    pub predicate: PredicateType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update_frequency: Option<i32>,
+}
+
+open_enum! {
+    /// What is avoided.
+    PredicateType {
+        OmitPreviousHosts = "OmitPreviousHosts",
+        OmitHostsWithTags = "OmitHostsWithTags",
+        OmitPreviousPriorities = "OmitPreviousPriorities",
+    }
+}
+
+impl Predicate {
+    pub(super) fn apply_defaults(&mut self) {
+        self.update_frequency.get_or_insert(UPDATE_FREQUENCY);
+    }
+
+    pub fn update_frequency(&self) -> i32 {
+        self.update_frequency.unwrap_or(UPDATE_FREQUENCY)
+    }
+
+    pub(super) fn validate_all(all: &[Predicate], path: &Path, found: &mut Violations) {
+        let mut priorities = 0;
+        for (i, predicate) in all.iter().enumerate() {
+            let path = path.index(i);
+            let kind = path.field("predicate");
+            match &predicate.predicate {
+                PredicateType::OmitHostsWithTags => {
+                    found.require(predicate.tags.is_some(), path.field("tags"), checks::MUST_BE_DEFINED);
+                }
+                PredicateType::OmitPreviousPriorities => {
+                    priorities += 1;
+                    found.require(
+                        priorities == 1,
+                        kind,
+                        "OmitPreviousPriorities must only be specified once",
+                    );
+                    found.require(
+                        predicate.update_frequency() > 0,
+                        path.field("updateFrequency"),
+                        "must be defined and greater than zero",
+                    );
+                }
+                PredicateType::OmitPreviousHosts => {}
+                PredicateType::Other(unknown) => {
+                    found.add(kind, format!("unknown predicate type '{unknown}'"));
+                }
+            }
+        }
+    }
+}
