@@ -102,7 +102,12 @@ fn members(line: usize, value: Value) -> Vec<(usize, Value)> {
 }
 
 fn check(place: &str, value: Value) -> std::result::Result<Planned, Vec<String>> {
-    let parsed = format::parse(value.clone()).map_err(|error| vec![format!("{place}: {error}")])?;
+    let parsed = format::parse(value.clone()).map_err(|error| match error {
+        format::Error::Violations { key, violations } => {
+            violations.iter().map(|violation| format!("{place}: {key}: {violation}")).collect()
+        }
+        error => vec![format!("{place}: {error}")],
+    })?;
     let draft = parsed.draft;
     let mut mistakes = Vec::new();
     if draft.key.name.is_empty() {
@@ -112,7 +117,7 @@ fn check(place: &str, value: Value) -> std::result::Result<Planned, Vec<String>>
         mistakes.push(format!("{place}: {}: the REST API does not serve this type", draft.kind()));
     }
     for violation in draft.validate().into_vec() {
-        mistakes.push(format!("{place}: {}: {}: {}", draft.key, violation.field, violation.message));
+        mistakes.push(format!("{place}: {}: {violation}", draft.key));
     }
     if !mistakes.is_empty() {
         return Err(mistakes);
