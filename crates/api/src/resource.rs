@@ -113,6 +113,7 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let mismatches = mismatches(call, kind, &fields);
     let parsed = universal::parse_as(kind, fields).map_err(|error| match error {
         format::Error::Shape { error, .. } => malformed(error.to_string()),
+        format::Error::Violations { violations, .. } => Error::Invalid { title: PROCESS.into(), violations },
         other => malformed(other.to_string()),
     })?;
     if mismatches.is_empty() {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Draft, Kind, Path, Spec, kind::ShapeError};
+use crate::{Draft, Form, Key, Kind, Path, Spec, Violations, kind::ShapeError, shape};
 
 pub mod kubernetes;
 pub mod template;
@@ -39,6 +39,9 @@ pub enum Error {
     UnknownKind { name: String, suggestion: Option<&'static str> },
     #[error("invalid {kind} object: {error}")]
     Shape { kind: Kind, error: ShapeError },
+    /// What stands in it is not what the schema of the kind asks for.
+    #[error("{key}: {violations}")]
+    Violations { key: Key, violations: Violations },
 }
 
 /// Reads either form.
@@ -73,20 +76,30 @@ pub fn kind_by_name(name: &str) -> Result<Kind, Error> {
 /// Reads a spec and fills in its defaults. `body` is the field it stands in, empty for the resource's
 /// root; the paths of errors and of unknown fields start with it.
 pub(crate) fn read_spec(
-    kind: Kind,
+    key: &Key,
     value: Value,
     body: &str,
     unknown_fields: &mut Vec<String>,
 ) -> Result<Spec, Error> {
-    let mut unknown = Vec::new();
-    let mut spec = Spec::from_json(kind, value, &mut unknown).map_err(|mut error| {
+    let kind = key.kind;
+    let misshapen = |mut error: ShapeError| {
         error.path = match error.path {
             path if body.is_empty() => path,
             path if path == "." => body.to_owned(),
             path => format!("{body}.{path}"),
         };
         Error::Shape { kind, error }
-    })?;
+    };
+    let value = match kind.descriptor().form {
+        Form::Inline => shape::without_nulls(kind, value).map_err(misshapen)?,
+        Form::Spec => {
+            let found = shape::check_spec(kind, &value).into_result();
+            found.map_err(|violations| Error::Violations { key: key.clone(), violations })?;
+            value
+        }
+    };
+    let mut unknown = Vec::new();
+    let mut spec = Spec::from_json(kind, value, &mut unknown).map_err(misshapen)?;
     spec.apply_defaults();
     let body = Path::new(body);
     unknown_fields.extend(unknown.into_iter().map(|field| body.field(&field).into()));

@@ -204,7 +204,8 @@ macro_rules! kinds {
                 match self { $(Spec::$variant(_) => Kind::$variant),* }
             }
 
-            /// Reads a spec; unknown fields are dropped and their paths reported through `unknown`.
+            /// Reads a spec that has the shape of its kind, as everything stored has; users' input is read by
+            /// [`crate::format`]. Unknown fields are dropped and their paths reported through `unknown`.
             pub fn from_json(kind: Kind, value: Value, unknown: &mut Vec<String>) -> Result<Self, ShapeError> {
                 match kind { $(Kind::$variant => {
                     let spec: $spec = decode(value, unknown)?;
@@ -435,7 +436,7 @@ pub struct ShapeError {
 /// Decodes a spec, collecting the paths of fields that nothing read.
 fn decode<T: serde::de::DeserializeOwned>(value: Value, unknown: &mut Vec<String>) -> Result<T, ShapeError> {
     let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(without_nulls(value), &mut track);
+    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
     let result = serde_ignored::deserialize(tracked, |path| unknown.push(spelled(&path)));
     result.map_err(|error: serde_json::Error| ShapeError {
         path: track.path().to_string(),
@@ -465,15 +466,4 @@ pub(crate) fn encode<T: serde::Serialize>(value: &T) -> Value {
         debug_assert!(false, "encoding a spec failed: {error}");
         Value::Null
     })
-}
-
-/// `tags:` with nothing behind it means the same as no `tags` at all, as in Go's decoder.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => Value::Object(
-            fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect(),
-        ),
-        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
-        scalar => scalar,
-    }
 }

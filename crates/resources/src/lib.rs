@@ -17,6 +17,7 @@ pub mod overview;
 pub mod policy;
 mod resource;
 pub mod schema;
+mod shape;
 pub mod violation;
 
 pub use kind::{Descriptor, Form, Kind, Scope, Spec, Status};

@@ -125,6 +125,9 @@ fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<C
         Err(format::Error::UnknownKind { name: kind, suggestion }) => {
             return unknown(place, &value, &kind, suggestion, skip_unknown);
         }
+        Err(format::Error::Violations { key, violations }) => {
+            return Err(violations.iter().map(|violation| format!("{place}: {key}: {violation}")).collect());
+        }
         Err(error) => return Err(vec![format!("{place}: {error}")]),
     };
     let draft = parsed.draft;
@@ -140,7 +143,7 @@ fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<C
         mistakes.push(format!("{place}: {}: the REST API does not serve this type", draft.kind()));
     }
     for violation in draft.validate().into_vec() {
-        mistakes.push(format!("{place}: {}: {}: {}", draft.key, violation.field, violation.message));
+        mistakes.push(format!("{place}: {}: {violation}", draft.key));
     }
     if !mistakes.is_empty() {
         return Err(mistakes);

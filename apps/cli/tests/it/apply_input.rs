@@ -56,11 +56,18 @@ fn duplicate_names_are_refused_across_files() {
 fn violations_and_wrong_types_name_the_field() {
     refused(
         &[("t.yaml", "type: MeshTimeout\nname: t\nspec:\n  to: 5\n")],
-        "t.yaml:1: invalid MeshTimeout object: spec.to:",
+        "t.yaml:1: MeshTimeout \"t\" in mesh \"default\": spec.to: in body must be of type array: \"number\"",
     );
     refused(
         &[("t.yaml", "type: MeshTimeout\nname: t\nspec:\n  targetRef:\n    kind: Nonsense\n")],
         "t.yaml:1: MeshTimeout \"t\" in mesh \"default\": spec.targetRef.kind:",
+    );
+    let everybody = "type: MeshTrafficPermission\nname: p\nspec:\n  from:\n  - targetRef:\n      kind: MeshSubset\n      \
+         tags:\n        team:\n    default: {action: Allow}\n";
+    refused(
+        &[("p.yaml", everybody)],
+        "p.yaml:1: MeshTrafficPermission \"p\" in mesh \"default\": spec.from[0].targetRef.tags.team: \
+         in body must be of type string: \"null\"",
     );
 }
 

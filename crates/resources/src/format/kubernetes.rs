@@ -77,11 +77,9 @@ fn parse_custom(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
     let name = metadata.stored_name(kind);
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
-    let spec = read_spec(kind, spec, body, &mut unknown_fields)?;
-    Ok(Parsed {
-        draft: Draft { key: Key::new(kind, &mesh, &name), labels: metadata.labels, spec },
-        unknown_fields,
-    })
+    let key = Key::new(kind, &mesh, &name);
+    let spec = read_spec(&key, spec, body, &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
 }
 
 fn parse_secret(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
@@ -104,8 +102,8 @@ fn parse_secret(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     fields.shift_remove("immutable");
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
-    let spec = read_spec(kind, Value::Object(spec), "data", &mut unknown_fields)?;
     let key = Key::new(kind, &mesh, &metadata.name);
+    let spec = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
     Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
 }
 
@@ -117,8 +115,8 @@ fn parse_config(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     }
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
-    let spec = read_spec(Kind::Config, Value::Object(spec), "data", &mut unknown_fields)?;
     let key = Key::global(Kind::Config, &metadata.name);
+    let spec = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
     Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
 }
 

@@ -6,7 +6,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{Error, Parsed, kind_by_name, read_spec, take_labels, take_string};
-use crate::{Draft, Form, Key, Kind, Labels, Resource, Scope, Spec, Status, kind::encode, naming::sni};
+use crate::{
+    Draft, Form, Key, Kind, Labels, Resource, Scope, Spec, Status, kind::encode, naming::sni, shape,
+};
 
 /// Fields of a resource that only the control plane writes: accepted from users and ignored.
 const COMPUTED: [&str; 5] = ["creationTime", "modificationTime", "kri", "snis", "status"];
@@ -15,14 +17,25 @@ const COMPUTED: [&str; 5] = ["creationTime", "modificationTime", "kri", "snis", 
 pub const DEFAULT_MESH: &str = "default";
 
 /// Reads a resource whose kind is named by its `type` field.
-pub fn parse(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
-    let name = take_string(&mut fields, "type")?.ok_or(Error::Missing("type"))?;
-    parse_as(kind_by_name(&name)?, fields)
+pub fn parse(fields: Map<String, Value>) -> Result<Parsed, Error> {
+    let kind = match fields.get("type") {
+        None | Some(Value::Null) => return Err(Error::Missing("type")),
+        Some(Value::String(name)) => kind_by_name(name)?,
+        Some(_) => return Err(Error::NotAString { field: "type".to_owned() }),
+    };
+    parse_as(kind, fields)
 }
 
-/// Reads a resource of a known kind; a `type` field is not looked at.
+/// Reads a resource of a known kind. Where the schema of a kind decides first, another `type` is a
+/// violation; elsewhere it is not looked at.
 pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     let descriptor = kind.descriptor();
+    if shape::schema_first(kind) {
+        let found = shape::check_document(kind, &fields).into_result();
+        let text = |field: &str| fields.get(field).and_then(Value::as_str);
+        let key = || Key::new(kind, text("mesh").unwrap_or(DEFAULT_MESH), text("name").unwrap_or_default());
+        found.map_err(|violations| Error::Violations { key: key(), violations })?;
+    }
     fields.shift_remove("type");
     let name = take_string(&mut fields, "name")?.unwrap_or_default();
     let mesh = take_string(&mut fields, "mesh")?;
@@ -46,8 +59,9 @@ pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
             (spec, "spec")
         }
     };
-    let spec = read_spec(kind, spec, body, &mut unknown_fields)?;
-    Ok(Parsed { draft: Draft { key: Key::new(kind, &mesh, &name), labels, spec }, unknown_fields })
+    let key = Key::new(kind, &mesh, &name);
+    let spec = read_spec(&key, spec, body, &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels, spec }, unknown_fields })
 }
 
 /// Writes a stored resource as the REST API shows it.

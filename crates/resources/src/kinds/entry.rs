@@ -45,11 +45,13 @@ pub trait InEntry: JsonSchema {
 /// A conf that stands in a [`Rule`] or in [`Always`].
 pub trait InRule: JsonSchema {
     const RULE: Described;
+    /// The fields that the schema asks for.
+    const REQUIRED: &'static [&'static str] = &[];
 }
 
 /// Implements `JsonSchema` as the derive would for a type of one kind, with that kind's words.
 macro_rules! described {
-    ($entry:ident by $words:ident::$constant:ident with { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+    ($entry:ident by $words:ident::$constant:ident, required $required:expr, with { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         impl<C: $words + Default + Serialize> JsonSchema for $entry<C> {
             fn schema_name() -> Cow<'static, str> {
                 C::$constant.name.into()
@@ -65,14 +67,18 @@ macro_rules! described {
                 struct Fields<C: Default + Serialize + JsonSchema> { $($(#[$attribute])* $field: $type,)* }
                 let mut schema = <Fields<C>>::json_schema(generator);
                 schema.insert("description".to_owned(), C::$constant.about.into());
+                let required: &[&str] = $required;
+                if !required.is_empty() {
+                    schema.insert("required".to_owned(), required.into());
+                }
                 schema
             }
         }
     };
 }
 
-described! { Entry by InEntry::ENTRY with { target_ref: TargetRef, default: C, } }
-described! { Rule by InRule::RULE with {
+described! { Entry by InEntry::ENTRY, required &["targetRef"], with { target_ref: TargetRef, default: C, } }
+described! { Rule by InRule::RULE, required C::REQUIRED, with {
     #[serde(skip_serializing_if = "Option::is_none")] matches: Option<Vec<Match>>, default: C,
 } }
-described! { Always by InRule::RULE with { default: C, } }
+described! { Always by InRule::RULE, required C::REQUIRED, with { default: C, } }

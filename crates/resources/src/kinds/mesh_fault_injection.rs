@@ -15,6 +15,9 @@ use crate::{
     policy::{MESH_FAULT_INJECTION, Policy},
 };
 
+const FROM_OF_GATEWAYS: &str = "must not be defined when the scope includes a Gateway, select only proxyType Sidecar or \
+     select only gateways and use spec.to";
+
 /// Aborts, delays and slows down HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -52,6 +55,7 @@ pub struct Fault {
 /// Answers without asking the service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["httpStatus", "percentage"]))]
 pub struct Abort {
     pub http_status: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,6 +65,7 @@ pub struct Abort {
 /// Holds a request back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["value", "percentage"]))]
 pub struct Delay {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<GoDuration>,
@@ -71,6 +76,7 @@ pub struct Delay {
 /// Sends the response slowly; `limit` is like `50Mbps`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["limit", "percentage"]))]
 pub struct ResponseBandwidth {
     pub limit: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +93,7 @@ impl InRule for Conf {
         name: "Rule",
         about: "The faults of incoming requests, optionally only of certain clients.",
     };
+    const REQUIRED: &'static [&'static str] = &["default"];
 }
 
 impl Conf {
@@ -147,7 +154,7 @@ impl MeshFaultInjection {
         let whole_mesh = TargetRef::mesh();
         let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
         if gateways {
-            found.require(self.from.is_empty(), spec.field("from"), checks::MUST_NOT_BE_DEFINED);
+            found.require(self.from.is_empty(), spec.field("from"), FROM_OF_GATEWAYS);
             validate_list(&self.to, Allowed::of(MESH_FAULT_INJECTION.to), &spec.field("to"), found);
         } else {
             validate_list(&self.from, Allowed::of(MESH_FAULT_INJECTION.from), &spec.field("from"), found);
@@ -237,7 +244,7 @@ mod tests {
     #[test]
     fn from_is_for_sidecars_and_to_is_for_gateways() {
         let entry = json!([{"targetRef": {"kind": "Mesh"}, "default": {}}]);
-        violations(json!({"from": entry}), &[("spec.from", "must not be defined")]);
+        violations(json!({"from": entry}), &[("spec.from", super::FROM_OF_GATEWAYS)]);
         violations(
             json!({"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}, "to": entry}),
             &[("spec.to", "must not be defined")],

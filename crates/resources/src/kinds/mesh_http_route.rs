@@ -38,19 +38,21 @@ pub struct MeshHTTPRoute {
 /// The rules for requests to one destination.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["targetRef", "rules"]))]
 pub struct ToEntry {
     /// Only for gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostnames: Option<Vec<String>>,
     pub target_ref: TargetRef,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
 /// What happens to requests that match; rules with the same matches are merged across policies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["matches", "default"]))]
 pub struct Rule {
+    #[schemars(length(min = 1))]
     pub matches: Vec<Match>,
     pub default: RuleConf,
 }

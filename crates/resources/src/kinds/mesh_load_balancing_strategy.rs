@@ -98,7 +98,9 @@ fn validate_entry(entry: &Entry<Conf>, top: &K, path: &Path, found: &mut Violati
     let allowed = match top {
         K::MeshGateway if entry.default.load_balancer.is_some() => Allowed {
             kinds: &[K::Mesh],
-            unsupported: Some("value is not supported, only Mesh is allowed if loadBalancer is set"),
+            unsupported: Some(
+                "value 'MeshGateway' is not supported, only Mesh is allowed if loadBalancer is set",
+            ),
             ..Allowed::default()
         },
         K::MeshGateway => Allowed::kinds(TO_OF_GATEWAY),
@@ -124,7 +126,6 @@ impl Schema for MeshLoadBalancingStrategy {
         let allowed =
             Allowed { gateway_listener_tags: true, ..Allowed::at_top(MESH_LOAD_BALANCING_STRATEGY) };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
-        found.require(!self.to.is_empty(), spec.field("to"), "needs at least one item");
         let top = target_ref::top_kind(self.target_ref.as_ref());
         for (i, to) in self.to.iter().enumerate() {
             validate_entry(to, top, &spec.field("to").index(i), found);

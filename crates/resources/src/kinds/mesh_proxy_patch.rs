@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{
@@ -24,6 +24,7 @@ mod operation;
 /// Modifications of the configuration of the selected proxies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["default"]))]
 pub struct MeshProxyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
@@ -57,10 +58,12 @@ pub struct Modification {
 /// What is done to which Envoy resources.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(bound = "M: JsonSchema + Matched", extend("required" = M::REQUIRED))]
 pub struct Change<M> {
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub match_: Option<M>,
     #[serde(default)]
+    #[schemars(extend("enum" = M::OPERATIONS))]
     pub operation: Operation,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
@@ -79,6 +82,26 @@ open_enum! {
         AddAfter = "AddAfter",
         AddLast = "AddLast",
     }
+}
+
+/// What a change of one sort of Envoy resources is like.
+pub trait Matched {
+    /// The operations it may be.
+    const OPERATIONS: &'static [&'static str] = &["Add", "Remove", "Patch"];
+    const REQUIRED: &'static [&'static str] = &["operation"];
+}
+
+impl Matched for ClusterMatch {}
+
+impl Matched for ListenerMatch {}
+
+impl Matched for FilterMatch {
+    const OPERATIONS: &'static [&'static str] =
+        &["Remove", "Patch", "AddFirst", "AddBefore", "AddAfter", "AddLast"];
+}
+
+impl Matched for VirtualHostMatch {
+    const REQUIRED: &'static [&'static str] = &["match", "operation"];
 }
 
 /// Which clusters; `origin` is the component that made the resource.
@@ -132,14 +155,21 @@ pub struct VirtualHostMatch {
 /// One step of a JSON patch (RFC 6902).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["op", "path"]))]
 pub struct JsonPatch {
     pub op: JsonPatchOp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// A `null` is a value too.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub value: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+}
+
+/// Any value that is there, `null` included.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 open_enum! {

@@ -23,15 +23,17 @@ pub struct MeshTCPRoute {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub to: Vec<ToEntry>,
 }
 
 /// The rules for connections to one destination; without one they go to the destination itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["targetRef", "rules"]))]
 pub struct ToEntry {
     pub target_ref: TargetRef,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1))]
     pub rules: Vec<Always<RuleConf>>,
 }
 
@@ -45,6 +47,7 @@ pub struct RuleConf {
 
 impl InRule for RuleConf {
     const RULE: Described = Described { name: "Rule", about: "What happens to every connection." };
+    const REQUIRED: &'static [&'static str] = &["default"];
 }
 
 /// Checks the top-level reference of a route and tells what `to` may name.
@@ -141,7 +144,9 @@ mod tests {
         round_trips(Kind::MeshTCPRoute, spec);
         valid(
             Kind::MeshTCPRoute,
-            resource(json!({"to": [{"targetRef": {"kind": "MeshExternalService", "name": "ext"}}]})),
+            resource(
+                json!({"to": [{"targetRef": {"kind": "MeshExternalService", "name": "ext"}, "rules": []}]}),
+            ),
         );
     }
 
@@ -184,7 +189,7 @@ mod tests {
     fn a_gateway_routes_what_the_mesh_receives() {
         let gateway = |to: &str| {
             json!({"targetRef": {"kind": "MeshGateway", "name": "edge"},
-                   "to": [{"targetRef": {"kind": to, "name": null}}]})
+                   "to": [{"targetRef": {"kind": to}, "rules": []}]})
         };
         violations(gateway("Mesh"), &[]);
         violations(

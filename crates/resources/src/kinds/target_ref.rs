@@ -23,7 +23,6 @@ open_enum! {
     /// What a reference points at.
     TargetRefKind {
         Mesh = "Mesh",
-        Dataplane = "Dataplane",
         MeshSubset = "MeshSubset",
         MeshGateway = "MeshGateway",
         MeshService = "MeshService",
@@ -31,6 +30,7 @@ open_enum! {
         MeshMultiZoneService = "MeshMultiZoneService",
         MeshServiceSubset = "MeshServiceSubset",
         MeshHttpRoute = "MeshHTTPRoute",
+        Dataplane = "Dataplane",
     }
 }
 
@@ -42,6 +42,7 @@ open_enum! {
 /// What a policy or one of its entries applies to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["kind"]))]
 pub struct TargetRef {
     #[serde(skip_serializing_if = "TargetRefKind::is_absent")]
     pub kind: TargetRefKind,
@@ -52,6 +53,7 @@ pub struct TargetRef {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub proxy_types: Option<Vec<ProxyType>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -66,6 +68,7 @@ pub struct TargetRef {
 // are to be told. `BackendRef::target_ref` does not compile when one is forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["kind"]))]
 pub struct BackendRef {
     #[serde(skip_serializing_if = "TargetRefKind::is_absent")]
     pub kind: TargetRefKind,
@@ -76,6 +79,7 @@ pub struct BackendRef {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub proxy_types: Option<Vec<ProxyType>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,

@@ -144,7 +144,7 @@ fn has_lax_labels(value: &str) -> bool {
     })
 }
 
-fn has_1123_label_shape(value: &str) -> bool {
+pub(crate) fn has_1123_label_shape(value: &str) -> bool {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     value.starts_with(edge) && value.ends_with(edge) && value.chars().all(|c| edge(c) || c == '-')
 }

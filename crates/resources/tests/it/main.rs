@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod naming;
+mod nulls;
 mod policy;
 mod round_trip;
+mod schema_first;

@@ -28,8 +28,18 @@ fn sample(kind: Kind, name: &str, labels: &[(&str, &str)]) -> Draft {
         Kind::Config => {
             fields.insert("config".into(), "text".into());
         }
+        Kind::MeshExternalService => {
+            fields.insert("spec".into(), json!({ "match": { "port": 80 } }));
+        }
+        Kind::MeshProxyPatch => {
+            fields.insert("spec".into(), json!({ "default": {} }));
+        }
+        kind if kind.descriptor().form == Form::Spec => {
+            fields.insert("spec".into(), json!({}));
+        }
         _ => {}
     }
+    fields.insert("type".into(), kind.name().into());
     format::universal::parse_as(kind, fields).unwrap_or_else(|error| panic!("{kind}: {error}")).draft
 }
 

@@ -15,6 +15,7 @@ use crate::{
         tags,
         target_ref::{BackendRef, TargetRefKind as K},
     },
+    shape,
 };
 
 const MAX_HEADERS: usize = 16;
@@ -25,6 +26,7 @@ const MIRRORS: &[K] = &[K::MeshService, K::MeshServiceSubset];
 /// One step; the field that belongs to the type is given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct Filter {
     #[serde(rename = "type")]
     pub type_: FilterType,
@@ -56,17 +58,22 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderModifier {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
     pub set: Option<Vec<HeaderKeyValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
     pub add: Option<Vec<HeaderKeyValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
     pub remove: Option<Vec<String>>,
 }
 
 /// A header; several values are separated by commas.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["name", "value"]))]
 pub struct HeaderKeyValue {
+    #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
     pub value: String,
 }
@@ -78,12 +85,15 @@ pub struct RequestRedirect {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("pattern" = shape::HOSTNAME))]
     pub hostname: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathRewrite>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = REDIRECT_CODES))]
     pub status_code: Option<u32>,
 }
 
@@ -95,6 +105,7 @@ open_enum! {
 /// A change to the path, whole or only the part that matched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct PathRewrite {
     #[serde(rename = "type")]
     pub type_: PathRewriteType,
@@ -114,6 +125,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 pub struct UrlRewrite {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("pattern" = shape::HOSTNAME))]
     pub hostname: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathRewrite>,
@@ -125,6 +137,7 @@ pub struct UrlRewrite {
 /// Sends a copy of the request elsewhere and ignores the answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["backendRef"]))]
 pub struct RequestMirror {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,

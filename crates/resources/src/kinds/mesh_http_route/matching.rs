@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Path, Violations,
     kinds::{checks, open_enum::open_enum},
+    shape,
 };
 
 const MAX_HEADER_NAME: usize = 256;
@@ -29,7 +30,9 @@ pub struct Match {
 /// A condition on the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type", "value"]))]
 pub struct PathMatch {
+    #[schemars(length(min = 1))]
     pub value: String,
     #[serde(rename = "type")]
     pub type_: PathMatchType,
@@ -58,9 +61,11 @@ open_enum! {
 /// A condition on one parameter of the URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type", "name", "value"]))]
 pub struct QueryParamsMatch {
     #[serde(rename = "type")]
     pub type_: QueryParamsMatchType,
+    #[schemars(length(min = 1))]
     pub name: String,
     pub value: String,
 }
@@ -73,9 +78,11 @@ open_enum! {
 /// A condition on one header.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["name"]))]
 pub struct HeaderMatch {
     #[serde(rename = "type", skip_serializing_if = "HeaderMatchType::is_absent")]
     pub type_: HeaderMatchType,
+    #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
@@ -167,7 +174,6 @@ impl HeaderMatch {
 
 /// Checks the name of a header; Envoy compares in lower case.
 pub(super) fn validate_header_name(name: &str, path: &Path, found: &mut Violations) {
-    let token = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() {
         found.add(path, checks::MUST_NOT_BE_EMPTY);
         return;
@@ -177,5 +183,5 @@ pub(super) fn validate_header_name(name: &str, path: &Path, found: &mut Violatio
         path,
         format!("must not be longer than {MAX_HEADER_NAME} characters"),
     );
-    found.require(name.bytes().all(token), path, "must be a header name in lower case");
+    found.require(name.bytes().all(shape::is_header_name_byte), path, "must be a header name in lower case");
 }

@@ -15,6 +15,7 @@ const MAX_TABLE_SIZE: u32 = 5_000_011;
 /// The algorithm and its settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct LoadBalancer {
     #[serde(rename = "type")]
     pub type_: LoadBalancerType,
@@ -54,6 +55,7 @@ pub struct Random {}
 #[serde(rename_all = "camelCase", default)]
 pub struct LeastRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2))]
     pub choice_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_request_bias: Option<IntOrString>,
@@ -66,8 +68,10 @@ pub struct RingHash {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_function: Option<HashFunction>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MAX_RING_SIZE))]
     pub min_ring_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MAX_RING_SIZE))]
     pub max_ring_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
@@ -83,6 +87,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 pub struct Maglev {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = MAX_TABLE_SIZE))]
     pub table_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
@@ -91,6 +96,7 @@ pub struct Maglev {
 /// A property of the request that is hashed; a terminal one ends the list when it gave a hash.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct HashPolicy {
     #[serde(rename = "type")]
     pub type_: HashPolicyType,
@@ -123,14 +129,18 @@ open_enum! {
 /// A header of the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["name"]))]
 pub struct Header {
+    #[schemars(length(min = 1))]
     pub name: String,
 }
 
 /// A cookie; with a time to live it is made when the client has none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
+    #[schemars(length(min = 1))]
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<GoDuration>,
@@ -149,14 +159,18 @@ pub struct Connection {
 /// A parameter of the URL.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["name"]))]
 pub struct QueryParameter {
+    #[schemars(length(min = 1))]
     pub name: String,
 }
 
 /// A value other filters left on the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["key"]))]
 pub struct FilterState {
+    #[schemars(length(min = 1))]
     pub key: String,
 }
 

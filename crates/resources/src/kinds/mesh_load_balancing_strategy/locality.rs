@@ -36,6 +36,7 @@ pub struct LocalZone {
 /// Endpoints with the client's value of this tag get this share of the traffic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["key"]))]
 pub struct AffinityTag {
     pub key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +56,7 @@ pub struct CrossZone {
 /// One step of the failover.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["to"]))]
 pub struct Failover {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<FromZone>,
@@ -64,6 +66,7 @@ pub struct Failover {
 /// The zones of clients a step is for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["zones"]))]
 pub struct FromZone {
     pub zones: Vec<String>,
 }
@@ -71,6 +74,7 @@ pub struct FromZone {
 /// The zones traffic may go to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct ToZone {
     #[serde(rename = "type")]
     pub type_: ToZoneType,
@@ -86,6 +90,7 @@ open_enum! {
 /// The share of healthy endpoints below which the next step begins.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["percentage"]))]
 pub struct FailoverThreshold {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,

@@ -70,7 +70,8 @@ fn the_target_selects_proxies() {
     let mut owned = resource(spec);
     owned["labels"] = json!({"kuma.io/policy-role": "workload-owner"});
     check(Kind::MeshProxyPatch, owned, &[("spec.targetRef.kind", "value 'MeshGateway' is not supported")]);
-    let old = draft(Kind::MeshProxyPatch, resource(json!({"targetRef": {"kind": "MeshSubset"}})));
+    let old =
+        draft(Kind::MeshProxyPatch, resource(json!({"targetRef": {"kind": "MeshSubset"}, "default": {}})));
     assert_eq!(
         old.spec.warnings(),
         ["MeshSubset value for 'targetRef.kind' is deprecated, use Dataplane with labels instead"]

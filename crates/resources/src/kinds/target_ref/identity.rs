@@ -25,6 +25,7 @@ pub struct Match {
 /// A condition on the SPIFFE ID of the client's certificate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type", "value"]))]
 pub struct SpiffeIdMatch {
     #[serde(rename = "type")]
     pub type_: MatchType,
@@ -39,6 +40,7 @@ open_enum! {
 /// A condition on the server name of the TLS connection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type", "value"]))]
 pub struct SniMatch {
     #[serde(rename = "type")]
     pub type_: SniMatchType,

@@ -1,0 +1,163 @@
+//! Every way in which a value is not what its schema asks for.
+
+use serde_json::{Map, Value};
+
+use super::node::{Bounds, Node, Type};
+use crate::{Kind, Violations};
+
+/// How much of a schema is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rules {
+    All,
+    /// A missing field has a default, and an unknown word is a matter of the kind's own rules.
+    Types,
+}
+
+/// What was found, as path and message.
+type Found = Vec<(String, String)>;
+
+pub(super) fn document(kind: Kind, spec: &Node, fields: &Map<String, Value>) -> Violations {
+    let mut found = Found::new();
+    for field in ["type", "name", "spec"] {
+        if !fields.contains_key(field) {
+            found.push((format!(".{field}"), "in body is required".to_owned()));
+        }
+    }
+    let text = || Node { types: vec![Type::String], ..Node::default() };
+    let labels = Node { types: vec![Type::Object], values: Some(Box::new(text())), ..Node::default() };
+    let kind = Node { words: vec![kind.name().into()], ..text() };
+    let parts = [("type", &kind), ("mesh", &text()), ("name", &text()), ("labels", &labels), ("spec", spec)];
+    for (field, node) in parts {
+        if let Some(value) = fields.get(field) {
+            check(node, value, field, Rules::All, &mut found);
+        }
+    }
+    violations(found)
+}
+
+pub(super) fn spec(node: &Node, value: &Value, rules: Rules) -> Violations {
+    let mut found = Found::new();
+    check(node, value, "spec", rules, &mut found);
+    violations(found)
+}
+
+/// In the order of their texts. Kuma names a field only inside the spec; elsewhere the path is a part of the
+/// message.
+fn violations(mut found: Found) -> Violations {
+    found.sort();
+    let mut violations = Violations::default();
+    for (path, message) in found {
+        if path.starts_with("spec.") {
+            violations.add(path, message);
+        } else {
+            violations.add("", format!("{path} {message}"));
+        }
+    }
+    violations
+}
+
+fn check(node: &Node, value: &Value, path: &str, rules: Rules, found: &mut Found) {
+    let mut add = |message: String| found.push((path.to_owned(), format!("in body {message}")));
+    if !node.types.is_empty() && !node.types.iter().any(|wanted| is(*wanted, value)) {
+        let wanted: Vec<&str> = node.types.iter().map(|wanted| wanted.name()).collect();
+        add(format!("must be of type {}: {:?}", wanted.join(","), name(value)));
+    }
+    if rules == Rules::All {
+        check_value(node, value, &mut add);
+    }
+    match value {
+        Value::Object(fields) => check_fields(node, fields, path, rules, found),
+        Value::Array(items) => {
+            let Some(node) = &node.items else { return };
+            for (i, item) in items.iter().enumerate() {
+                check(node, item, &format!("{path}[{i}]"), rules, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Words, ranges and lengths.
+fn check_value(node: &Node, value: &Value, add: &mut impl FnMut(String)) {
+    if !node.words.is_empty() && !node.words.contains(value) {
+        let text = |word: &Value| word.as_str().map_or_else(|| word.to_string(), str::to_owned);
+        let words: Vec<String> = node.words.iter().map(text).collect();
+        add(format!("should be one of [{}]", words.join(" ")));
+    }
+    match value {
+        Value::Number(number) => {
+            let outside = number.as_f64().map(|number| outside(node.range, number)).unwrap_or_default();
+            for (rule, bound) in outside {
+                add(format!("should be {rule} than or equal to {bound}"));
+            }
+        }
+        Value::String(text) => {
+            for (rule, bound) in counted(node.length, text.chars().count()) {
+                add(format!("should be {rule} {bound} chars long"));
+            }
+            if let Some(pattern) = node.pattern
+                && !pattern.matches(text)
+            {
+                add(format!("should match '{}'", pattern.text()));
+            }
+        }
+        Value::Array(items) => {
+            for (rule, bound) in counted(node.count, items.len()) {
+                add(format!("should have {rule} {bound} items"));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_fields(node: &Node, fields: &Map<String, Value>, path: &str, rules: Rules, found: &mut Found) {
+    if rules == Rules::All {
+        for field in node.required.iter().filter(|field| !fields.contains_key(*field)) {
+            found.push((format!("{path}.{field}"), "in body is required".to_owned()));
+        }
+    }
+    for (field, value) in fields {
+        let inner = node.fields.get(field).or(node.values.as_deref());
+        if let Some(inner) = inner {
+            check(inner, value, &format!("{path}.{field}"), rules, found);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the bounds in schemas are small")]
+fn outside(bounds: Bounds, number: f64) -> Vec<(&'static str, i64)> {
+    let low = bounds.least.filter(|least| number < *least as f64).map(|least| ("greater", least));
+    let high = bounds.most.filter(|most| number > *most as f64).map(|most| ("less", most));
+    low.into_iter().chain(high).collect()
+}
+
+fn counted(bounds: Bounds, count: usize) -> Vec<(&'static str, i64)> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let few = bounds.least.filter(|least| count < *least).map(|least| ("at least", least));
+    let many = bounds.most.filter(|most| count > *most).map(|most| ("at most", most));
+    few.into_iter().chain(many).collect()
+}
+
+fn is(wanted: Type, value: &Value) -> bool {
+    match wanted {
+        Type::Object => value.is_object(),
+        Type::Array => value.is_array(),
+        Type::String => value.is_string(),
+        Type::Boolean => value.is_boolean(),
+        Type::Number => value.is_number(),
+        // `80.0` is a whole number.
+        Type::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+    }
+}
+
+/// What a value is called; all numbers are called the same.
+pub(super) fn name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
