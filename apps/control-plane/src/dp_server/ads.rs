@@ -154,6 +154,9 @@ async fn stream<P: Protocol>(
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
+    if let Some(own) = &proxy.own_dataplane {
+        connected.watcher.registered_with(&own.spec);
+    }
     let mut session = Session::<P> {
         machine: P::identified_as(&context.instance_id),
         registration: &registration,

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 //! The control plane's configuration, and the control plane itself from the first start to a restart.
 
+mod access;
 mod boot;
 mod client;
 mod command;
