@@ -35,9 +35,10 @@ pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>,
     let attempted = format!("could not list {}", collection.trim_start_matches('/'));
     let page_size = size.unwrap_or(LARGEST_PAGE);
     let mut offset = from;
+    let mut after = String::new();
     let mut items = Vec::new();
     loop {
-        let skipped = if offset > 0 { format!("&offset={offset}") } else { String::new() };
+        let skipped = if offset > 0 { format!("{after}&offset={offset}") } else { String::new() };
         let answer = client.get(&format!("{collection}?size={page_size}{skipped}{filters}"))?;
         let revision = answer.revision.clone();
         let mut page = answer.json(&attempted)?;
@@ -46,10 +47,19 @@ pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>,
         };
         let more = !page["next"].is_null() && !found.is_empty();
         offset += found.len() as u64;
+        after = cursor(page["next"].as_str().unwrap_or_default());
         items.extend(found);
         if size.is_some() || !more {
             let total = page["total"].as_u64().unwrap_or(items.len() as u64);
             return Ok(Found { items, total, next_offset: more.then_some(offset), revision });
         }
     }
+}
+
+/// Where the next page begins, whatever comes and goes meanwhile; nothing if the control plane knows offsets
+/// only. `next` is a link, of which the query is taken: its host is one that the control plane has made up.
+fn cursor(next: &str) -> String {
+    let query = next.split_once('?').map_or("", |(_, query)| query);
+    let after = query.split('&').find(|pair| pair.starts_with("after="));
+    after.map(|after| format!("&{after}")).unwrap_or_default()
 }

@@ -45,8 +45,15 @@ fn server(global: &Global) -> Result<Value> {
 fn brief(shown: &Value) -> String {
     let line = |side: &str, label: &str| {
         let of = shown.get(side)?;
-        let (product, version) = (of["product"].as_str()?, of["version"].as_str()?);
-        Some(format!("{label}: {product} {version}\n"))
+        let text = |field: &str| of[field].as_str();
+        let (product, version) = (text("product")?, text("version")?);
+        // A control plane of ours says which Kuma it speaks where clients of Kuma look for it.
+        match (text("implementation"), text("implementationVersion")) {
+            (Some(own), Some(own_version)) => {
+                Some(format!("{label}: {own} {own_version}, speaks {product} {version}\n"))
+            }
+            _ => Some(format!("{label}: {product} {version}\n")),
+        }
     };
     [line("client", "Client"), line("server", "Server")].into_iter().flatten().collect()
 }

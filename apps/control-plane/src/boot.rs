@@ -6,6 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use axum::Router;
+use identity::ca::Files;
 use jiff::Timestamp;
 use resources::duration::GoDuration;
 use runtime::{
@@ -100,6 +101,7 @@ pub async fn start(config: Config) -> Result<Running> {
         settings,
         metrics: api::Metrics::register(&metrics),
         inspect,
+        gates: api::Gates::default(),
     });
     let health = diagnostics::router(store, metrics, &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>| {
@@ -157,7 +159,7 @@ fn dp_context(
     dp_server::Context {
         registrar,
         push,
-        issuer: dp_server::secrets::Secrets::default(),
+        issuer: dp_server::secrets::Secrets::reading(Files::within(config.data_source_dir())),
         insights: insights::Writer::new(
             store,
             std_duration(config.xds_server.dataplane_status_flush_interval),
@@ -208,7 +210,6 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
     };
     let setup = Setup {
         mode,
-        read_only: config.api_server.read_only,
         disable_origin_label_validation: config.multizone.zone.disable_origin_label_validation,
         unsafe_delete: config.store.unsafe_delete,
         companions: defaults::companions()?,
@@ -227,6 +228,8 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
                 AuthnType::AdminClientCerts => api::AuthnType::AdminClientCerts,
             },
             localhost_is_admin: server.authn.localhost_is_admin,
+            local_administrators: vec![0, nix::unistd::geteuid().as_raw()],
+            require_for_writes: server.authn.require_for_writes,
         },
         issuers: api::Issuers {
             user: server.authn.tokens.enable_issuer,
@@ -255,10 +258,14 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
             store.snapshot().map(|stored| defaults::cluster_id(&stored)).unwrap_or_default()
         }),
         hostname,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        based_on_kuma: BASED_ON_KUMA.to_owned(),
+        version: BASED_ON_KUMA.to_owned(),
+        implementation_version: env!("CARGO_PKG_VERSION").to_owned(),
         max_body: api::MAX_BODY,
         timeout: std_duration(server.write_timeout),
+        data_sources: Files::within(config.data_source_dir()),
+        max_watches: api::WATCHES,
+        max_watches_per_peer: api::WATCHES_PER_PEER,
+        watch_patience: api::WATCH_PATIENCE,
     }
 }
 

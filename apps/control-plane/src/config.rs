@@ -77,6 +77,10 @@ section! {
         tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_GENERAL_TLS_KEY_FILE";
         /// The oldest version of TLS the servers accept.
         tls_min_version: MinVersion = MinVersion::Tls12, "tlsMinVersion", "KUMA_GENERAL_TLS_MIN_VERSION";
+        /// Directory with the files that a Mesh may name as its certificate authority's (`file` of a
+        /// `provided` backend). Files elsewhere are not read. Empty means `data-sources` in the work
+        /// directory.
+        data_source_dir: String = String::new(), "dataSourceDir", "KUMA_GENERAL_DATA_SOURCE_DIR";
         /// How much is logged. The flag `--log-level` wins over it.
         log_level: Level = Level::Info, "logLevel", "KUMA_GENERAL_LOG_LEVEL";
         /// How a log line looks. The flag `--log-format` wins over it.
@@ -144,7 +148,7 @@ section! {
 section! {
     /// The REST API.
     pub struct ApiServer {
-        /// Refuses every write.
+        /// Refuses every write of users. Proxies register all the same.
         read_only: bool = false, "readOnly", "KUMA_API_SERVER_READ_ONLY";
         /// Origins that browsers may call the API from; `.*` means all.
         cors_allowed_domains: Vec<String> = Vec::new(), "corsAllowedDomains", "KUMA_API_SERVER_CORS_ALLOWED_DOMAINS";
@@ -202,8 +206,11 @@ section! {
         /// `tokens`: a user token as bearer token. `adminClientCerts`: a TLS client certificate from
         /// `apiServer.auth.clientCertsDir` makes an administrator.
         kind: AuthnType = AuthnType::Tokens, "type", "KUMA_API_SERVER_AUTHN_TYPE";
-        /// Whether requests from the machine itself are an administrator's.
+        /// Whether requests from the machine itself are an administrator's: those that root or the user
+        /// of the control plane sends directly.
         localhost_is_admin: bool = true, "localhostIsAdmin", "KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN";
+        /// Whether users who do not say who they are may only read.
+        require_for_writes: bool = false, "requireForWrites", "KUMA_API_SERVER_AUTHN_REQUIRE_FOR_WRITES";
         section tokens: Tokens, "tokens";
     }
 }
@@ -358,7 +365,7 @@ macro_rules! allowed {
 
 allowed!(
     AdminResources,
-    " Who may read and write secrets.",
+    " Who may read and write secrets, and change the mTLS settings of meshes.",
     admin(),
     admin(),
     "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_USERS",
@@ -434,6 +441,14 @@ impl Config {
     pub fn sqlite_path(&self) -> PathBuf {
         match self.store.sqlite.path.as_str() {
             "" => self.work_dir().join("kuma.db"),
+            path => PathBuf::from(path),
+        }
+    }
+
+    /// Where the files are that meshes may name.
+    pub fn data_source_dir(&self) -> PathBuf {
+        match self.general.data_source_dir.as_str() {
+            "" => self.work_dir().join("data-sources"),
             path => PathBuf::from(path),
         }
     }

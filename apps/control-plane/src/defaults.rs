@@ -251,7 +251,6 @@ mod tests {
     fn setup() -> Setup {
         Setup {
             mode: Mode::Global,
-            read_only: false,
             disable_origin_label_validation: false,
             unsafe_delete: false,
             companions: companions().unwrap(),

@@ -19,7 +19,7 @@ mod reach;
 mod redact;
 mod rules;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use api::{
@@ -35,22 +35,18 @@ use identity::admin::{self, AdminAuthority};
 use jiff::Timestamp;
 use plan::{
     AdminTarget, AdminTls, ProxyTraits,
-    effective::{self, Effective},
+    effective::{self, Effective, KINDS},
 };
-use resources::{
-    Key, Kind, Resource,
-    kinds::{
-        dataplane::{Dataplane, Networking},
-        dataplane_insight::DataplaneInsight,
-    },
-    naming::Kri,
-};
+use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
 use topology::MeshSnapshot;
 
-use crate::{dp_server::proxy, push::Push};
+use crate::{
+    dp_server::proxy,
+    push::{Place, Push},
+};
 use client::Endpoint;
 
 /// How long an answer waits for changes that are being taken in.
@@ -205,6 +201,15 @@ impl Inspect for Proxies {
         .await
     }
 
+    async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        let (_, mesh) = self.now(&proxy.mesh).await?;
+        self.in_effect(mesh, proxy, |_, effective, _| {
+            let policies = KINDS.into_iter().flat_map(|kind| effective.policies(kind));
+            Ok(policies.map(|policy| policy.resource.clone()).collect())
+        })
+        .await
+    }
+
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
         let (snapshot, mesh) = self.now(&question.mesh).await?;
         let question = question.clone();
@@ -282,23 +287,21 @@ impl Proxies {
         })
     }
 
+    /// Where the admin interface of a connected proxy is: as the proxy said when it connected, because
+    /// what is stored may be anybody's, and the control plane does not connect where strangers want it to.
     fn endpoint(&self, snapshot: &Snapshot, proxy: &Key) -> Result<Endpoint, InspectError> {
-        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
-        let networking = stored.spec.get::<Dataplane>().and_then(|dataplane| dataplane.networking.as_ref());
-        let unsupported = |reason: &str| InspectError::Unsupported(format!("{proxy} {reason}"));
-        let networking = networking.ok_or_else(|| unsupported("has no networking.address"))?;
-        let address: IpAddr = networking
-            .address
-            .parse()
-            .map_err(|_| unsupported("has a networking.address that is not an IP address"))?;
-        let traits = self.traits(proxy);
-        let port = self.port(networking, traits.as_ref());
-        let plain = match &traits {
-            Some(traits) => traits.admin_target == AdminTarget::Port(address, port),
-            None => address == IpAddr::from([127, 0, 0, 1]),
-        };
+        if snapshot.get(proxy).is_none() {
+            return Err(InspectError::Missing(proxy.clone()));
+        }
+        let watcher = self.push.newest(&proxy.mesh, &proxy.name);
+        let watcher = watcher.ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
+        let Place { address, admin_port } = watcher.place().ok_or_else(|| {
+            InspectError::Unsupported(format!("{proxy} has a networking.address that is not an IP address"))
+        })?;
+        let told = Some(watcher.traits.admin_port).filter(|port| *port != 0);
+        let port = told.or(admin_port).unwrap_or(self.admin_port);
         // Envoy's own interface does not speak TLS. It is there only for whoever shares its machine.
-        if plain && address.is_loopback() {
+        if address.is_loopback() && watcher.traits.admin_target == AdminTarget::Port(address, port) {
             return Ok(Endpoint { address, port, tls: None });
         }
         let failed = |error: identity::Error| InspectError::Failed(error.to_string());
@@ -306,12 +309,6 @@ impl Proxies {
         let pair = authority.client().map_err(failed)?;
         let tls = client::tls(authority.certificate(), &pair).map_err(InspectError::Failed)?;
         Ok(Endpoint { address, port, tls: Some(tls) })
-    }
-
-    fn port(&self, networking: &Networking, traits: Option<&ProxyTraits>) -> u16 {
-        let told = traits.map(|traits| traits.admin_port);
-        let stored = networking.admin.as_ref().and_then(|admin| u16::try_from(admin.port).ok());
-        [told, stored].into_iter().flatten().find(|port| *port != 0).unwrap_or(self.admin_port)
     }
 }
 

@@ -38,7 +38,7 @@ use topology::{Change, MeshSnapshot, MeshUpdate, State};
 use classes::Classes;
 use readers::{Readers, Woken};
 
-pub use watcher::{Connected, Current, Watcher, Work};
+pub use watcher::{Connected, Current, Place, Watcher, Work};
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
 
@@ -220,10 +220,14 @@ impl Push {
         self.meshes.load().get(name).cloned()
     }
 
-    /// A proxy that connected. It is woken at once, and forgotten when the guard is dropped.
+    /// A proxy that connected, with the Dataplane that is stored. It is woken at once, and forgotten when the
+    /// guard is dropped.
     pub fn connect(self: &Arc<Self>, traits: ProxyTraits) -> Connected {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let watcher = Arc::new(Watcher::new(id, traits));
+        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
+        let stored = self.store.snapshot().ok();
+        let place = stored.and_then(|stored| Place::of(&stored.get(&key)?.spec));
+        let watcher = Arc::new(Watcher::new(id, traits, place));
         self.readers().add_watcher(&watcher);
         Connected { push: self.clone(), watcher }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Error,
-    settings::{Access, Allowed, names},
+    settings::{Access, Allowed, Authn, names},
 };
 
 /// The user behind a request.
@@ -50,6 +50,18 @@ pub fn check_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error>
     }
     let user = user.to_string();
     Err(Error::AccessDenied(format!("user {user:?} cannot access the resource of type {:?}", kind.name())))
+}
+
+/// Whether a user may write at all: where that is asked for, only those who say who they are.
+pub fn check_write(user: &User, authn: &Authn) -> Result<(), Error> {
+    if !authn.require_for_writes || user.groups.iter().any(|group| group == names::AUTHENTICATED) {
+        return Ok(());
+    }
+    let user = user.to_string();
+    Err(Error::AccessDenied(format!(
+        "user {user:?} cannot write: this control plane asks for authentication (apiServer.authn.requireForWrites); \
+         send a user token"
+    )))
 }
 
 /// Whether a user may do something that is not about a kind; `action` completes "cannot …".

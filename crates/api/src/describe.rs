@@ -17,9 +17,8 @@ pub fn index(call: &Call) -> Response {
     index.insert("instanceId".into(), settings.instance_id.as_str().into());
     index.insert("clusterId".into(), (settings.cluster_id)().into());
     index.insert("gui".into(), settings.gui_url.as_str().into());
-    if !settings.based_on_kuma.is_empty() {
-        index.insert("basedOnKuma".into(), settings.based_on_kuma.as_str().into());
-    }
+    index.insert("implementation".into(), "kuma-rs".into());
+    index.insert("implementationVersion".into(), settings.implementation_version.as_str().into());
     json::ok(&index)
 }
 

@@ -16,13 +16,11 @@ use crate::json;
 pub enum Error {
     #[error("{title}: not found")]
     NotFound { title: String },
-    #[error("no such path")]
-    UnknownPath,
     #[error("bad request: {0}")]
     BadRequest(String),
     #[error("invalid {kind} object: {message:?}")]
     Malformed { kind: Kind, message: String },
-    #[error("invalid: invalid offset: {0}")]
+    #[error("invalid: {0}")]
     Offset(String),
     #[error("{title}: {reason}")]
     PageSize { title: &'static str, reason: String },
@@ -36,6 +34,9 @@ pub enum Error {
     Unauthenticated,
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// A kind, or everything, that users cannot write here.
+    #[error("{0}")]
+    ReadOnly(String),
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -111,7 +112,7 @@ impl Error {
     /// a write that did not succeed.
     pub fn from_refusal(refusal: Refusal, invalid: &'static str, failed: &'static str) -> Self {
         match refusal {
-            Refusal::ReadOnly(text) => Error::MethodNotAllowed(text),
+            Refusal::ReadOnly(text) => Error::ReadOnly(text),
             Refusal::Invalid(violations) => Error::Invalid { title: invalid.into(), violations },
             Refusal::MeshMissing(mesh) => Error::MeshMissing { title: failed, mesh },
             Refusal::Store(error) => Error::from_store(error, failed),
@@ -120,9 +121,7 @@ impl Error {
 
     pub fn status(&self) -> StatusCode {
         match self {
-            Error::NotFound { .. } | Error::UnknownPath | Error::SigningKeyMissing(_) => {
-                StatusCode::NOT_FOUND
-            }
+            Error::NotFound { .. } | Error::SigningKeyMissing(_) => StatusCode::NOT_FOUND,
             Error::BadRequest(_)
             | Error::Malformed { .. }
             | Error::Offset(_)
@@ -132,7 +131,7 @@ impl Error {
             | Error::IssuerDisabled => StatusCode::BAD_REQUEST,
             Error::AccessDenied(_) => StatusCode::FORBIDDEN,
             Error::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Error::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Error::MethodNotAllowed(_) | Error::ReadOnly(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::Conflict(_) => StatusCode::CONFLICT,
             Error::Gone(_) => StatusCode::GONE,
             Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -148,11 +147,13 @@ impl Error {
             Error::PageSize { title, .. }
             | Error::MeshMissing { title, .. }
             | Error::Internal { title, .. } => (*title).into(),
-            Error::UnknownPath => "Not Found".into(),
-            Error::BadRequest(_) | Error::Malformed { .. } | Error::Offset(_) => "Bad Request".into(),
+            Error::Offset(_) => "Could not retrieve resources".into(),
+            Error::BadRequest(_) | Error::Malformed { .. } => "Bad Request".into(),
             Error::AccessDenied(_) => "Access Denied".into(),
             Error::Unauthenticated => "Invalid authentication data".into(),
             Error::MethodNotAllowed(_) => "Method not Allowed".into(),
+            // Kuma spells it differently here.
+            Error::ReadOnly(_) => "Method not allowed".into(),
             Error::Conflict(_) => "Conflict".into(),
             Error::Gone(_) => "Gone".into(),
             Error::TooLarge { .. } => "Request Entity Too Large".into(),
@@ -165,7 +166,7 @@ impl Error {
 
     fn detail(&self) -> String {
         match self {
-            Error::NotFound { .. } | Error::UnknownPath => "Not found".into(),
+            Error::NotFound { .. } => "Not found".into(),
             Error::Invalid { .. } => "Resource is not valid".into(),
             Error::PageSize { .. } => "Invalid page size".into(),
             Error::MeshMissing { .. } => "Mesh is not found".into(),

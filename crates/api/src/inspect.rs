@@ -4,6 +4,7 @@
 //! business: whoever implements [`Inspect`].
 
 pub mod layout;
+pub mod older;
 pub mod policies;
 pub mod reach;
 pub mod rules;
@@ -29,8 +30,7 @@ use crate::{
     Error, access,
     call::{Call, with_revision},
     json,
-    list::{Listing, Paging},
-    resource::RETRIEVE,
+    list::{Paging, Selection},
     route::Operation,
 };
 use layout::Layout;
@@ -64,6 +64,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// The Dataplanes that a policy selects, by name.
     async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
+
+    /// The policies in effect for the proxy, in any way.
+    async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
 
     /// May one workload call another?
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
@@ -164,7 +167,7 @@ async fn summary(call: Call) -> Result<Response, Error> {
 pub async fn config(call: Call) -> Result<Response, Error> {
     let rules = &call.context.settings.access;
     access::check_action(&call.user, &rules.view_config_dump, "view envoy config dump")?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
+    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, "Failed to fetch dataplane insight")?);
     if flag(&call, "shadow", false)? || call.query("include").is_some() {
         let reason = "shadow policies cannot be previewed yet: ask without `shadow` and `include`";
         return Err(Error::BadRequest(reason.to_owned()));
@@ -221,14 +224,12 @@ pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
     let part = call.query("name").unwrap_or_default();
     let policy = call.key(kind);
     if snapshot.get(&policy).is_none() {
-        return Err(Error::not_found(RETRIEVE));
+        return Err(Error::not_found("Could not retrieve policy"));
     }
     let mut selected = inspect.selected(&policy).await?;
     selected.retain(|dataplane| dataplane.name().contains(part));
-    let page = selected.iter().skip(paging.offset).take(paging.size);
-    let items: Vec<Meta> = page.map(|dataplane| Meta::of(dataplane)).collect();
-    let total = selected.len();
-    shown(Listing { total, items, next: paging.next(&call, total) }, &snapshot).await
+    let page = paging.cut(&call, selected.into_iter(), |dataplane| Meta::of(dataplane));
+    shown(Selection::from(page), &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/_access`.

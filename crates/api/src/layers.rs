@@ -2,6 +2,7 @@
 
 mod authenticate;
 mod cors;
+mod local;
 mod observe;
 
 pub use authenticate::authenticate;

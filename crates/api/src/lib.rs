@@ -4,14 +4,15 @@
 //! look at one snapshot of the store from beginning to end; writes go through the registrar, which
 //! knows the rules. [`layers`] asks who is calling before any route runs.
 //!
-//! Invariant: whatever a client sends, the answer is a JSON document of the same shape as Kuma's, and
-//! an answer that reports success was carried out.
+//! Invariant: whatever a client sends to a route, the answer is a document of the same shape as Kuma's,
+//! and an answer that reports success was carried out.
 
 mod access;
 mod call;
 mod describe;
 mod error;
 mod filter;
+mod gates;
 mod hostnames;
 mod insight;
 pub mod inspect;
@@ -19,6 +20,7 @@ mod json;
 mod kri;
 mod layers;
 mod list;
+mod mesh;
 mod metrics;
 pub mod openapi;
 mod overview;
@@ -37,10 +39,13 @@ use store::Registrar;
 
 pub use access::User;
 pub use error::Error;
+pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
 pub use inspect::{AdminAnswer, AdminView, Format, Inspect, InspectError};
 pub use metrics::Metrics;
 pub use serve::router;
-pub use settings::{Access, Allowed, Authn, AuthnType, Issuers, MAX_BODY, Settings, TIMEOUT, names};
+pub use settings::{
+    Access, Allowed, Authn, AuthnType, Issuers, MAX_BODY, Settings, TIMEOUT, WATCH_PATIENCE, names,
+};
 
 /// Everything a request may need.
 #[derive(Debug)]
@@ -50,4 +55,5 @@ pub struct Context {
     pub metrics: Metrics,
     /// The way to proxies; a global control plane has none.
     pub inspect: Option<Arc<dyn Inspect>>,
+    pub gates: Gates,
 }

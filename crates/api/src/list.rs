@@ -1,6 +1,6 @@
 //! Lists: pages of a collection, in the order of mesh and name.
 
-use std::sync::Arc;
+use std::{num::IntErrorKind, ops::Deref, sync::Arc};
 
 use axum::response::Response;
 use http::header::HOST;
@@ -14,7 +14,7 @@ use crate::{
     Error,
     call::{Call, with_revision},
     filter::Filter,
-    json, watch,
+    json, mesh, watch,
 };
 
 /// What a list attempted, when it failed.
@@ -31,11 +31,29 @@ pub struct Listing<T = Value> {
     pub next: Option<String>,
 }
 
+/// A page of an answer of inspection, which does not say that there is no next one.
+#[derive(Debug, Serialize)]
+pub struct Selection<T = Value> {
+    pub total: usize,
+    pub items: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl<T> From<Listing<T>> for Selection<T> {
+    fn from(Listing { total, items, next }: Listing<T>) -> Self {
+        Selection { total, items, next }
+    }
+}
+
 /// Which part of a list is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paging {
     pub offset: usize,
     pub size: usize,
+    /// The mesh and name of the last item of the page before, which decides where this one begins: items
+    /// that come and go meanwhile shift the others, and an offset would skip or repeat some.
+    after: Option<(String, String)>,
 }
 
 /// `GET` on a collection.
@@ -44,7 +62,7 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     if watch::is_wanted(call) {
         return watch::stream(call, kind, &snapshot);
     }
-    let listing = page(call, kind, &snapshot, |resource| Shown(resource.clone()))?;
+    let listing = page(call, kind, &snapshot, |resource| Shown(mesh::shown(resource)))?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 
@@ -59,13 +77,43 @@ pub fn page<T>(
     call.check_access(kind)?;
     let paging = Paging::read(call)?;
     let filter = Filter::read(call, kind)?;
-    let Page { items, total } = if filter.is_empty() {
-        snapshot.page(kind, mesh, paging.offset, paging.size)
-    } else {
-        snapshot.page_where(kind, mesh, paging.offset, paging.size, |resource| filter.matches(resource))
+    if !filter.is_empty() {
+        let all = in_scope(snapshot, kind, mesh).filter(|resource| filter.matches(resource)).cloned();
+        return Ok(paging.cut(call, all, render));
+    }
+    let start = match &paging.after {
+        Some((mesh_of, name)) => snapshot.index_after(kind, mesh, (mesh_of, name)),
+        None => paging.offset,
     };
-    let items = items.iter().map(render).collect();
-    Ok(Listing { total, items, next: paging.next(call, total) })
+    let Page { items, total } = snapshot.page(kind, mesh, start, paging.size);
+    let more = start.saturating_add(items.len()) < total;
+    let last = items.last().filter(|_| more).map(|last| (last.mesh(), last.name()));
+    let next = last.and_then(|last| paging.next(call, last));
+    Ok(Listing { total, items: items.iter().map(render).collect(), next })
+}
+
+/// All resources of a kind, of one mesh or of all.
+pub fn in_scope<'a>(
+    snapshot: &'a Snapshot,
+    kind: Kind,
+    mesh: Option<&'a str>,
+) -> Box<dyn Iterator<Item = &'a Arc<Resource>> + 'a> {
+    match mesh {
+        Some(mesh) => Box::new(snapshot.in_mesh(kind, mesh)),
+        None => Box::new(snapshot.of_kind(kind)),
+    }
+}
+
+/// Something that has a place in a list.
+pub trait Named {
+    /// Mesh and name.
+    fn named(&self) -> (&str, &str);
+}
+
+impl<R: Deref<Target = Resource>> Named for R {
+    fn named(&self) -> (&str, &str) {
+        (self.mesh(), self.name())
+    }
 }
 
 impl Paging {
@@ -74,40 +122,73 @@ impl Paging {
         let size = match call.query("size") {
             None => DEFAULT_SIZE,
             Some(size) => match size.parse::<i64>() {
-                Err(_) => return Err(wrong_size("Invalid format".into())),
-                Ok(size) if size < 1 => {
-                    return Err(wrong_size(format!("Invalid page size of {size}. Minimum page size is 1")));
-                }
-                Ok(size) => usize::try_from(size).unwrap_or(usize::MAX),
+                Err(_) => return Err(wrong_size("invalid format".into())),
+                Ok(size) if size < 1 => return Err(wrong_size("must be greater than 0".into())),
+                Ok(size) => usize::try_from(size).ok().filter(|&size| size <= MAX_SIZE).ok_or_else(|| {
+                    wrong_size(format!("invalid page size of {size}. Maximum page size is {MAX_SIZE}"))
+                })?,
             },
         };
-        if size > MAX_SIZE {
-            return Err(wrong_size(format!("Invalid page size of {size}. Maximum page size is {MAX_SIZE}")));
-        }
         let offset = match call.query("offset") {
             None => 0,
-            Some(offset) => offset.parse().map_err(|_| {
-                Error::Offset(format!("{offset:?} is not an index: expected an integer from 0 on"))
-            })?,
+            Some(offset) => match offset.parse::<i64>() {
+                Ok(offset) => usize::try_from(offset)
+                    .map_err(|_| Error::Offset("invalid offset: must be non-negative".into()))?,
+                Err(error) => return Err(Error::Offset(not_a_number(offset, error.kind()))),
+            },
         };
-        Ok(Paging { offset, size })
+        let after = call.query("after").and_then(|after| after.split_once('/'));
+        Ok(Paging { offset, size, after: after.map(|(mesh, name)| (mesh.to_owned(), name.to_owned())) })
     }
 
-    /// The address of the next page: this request again, with another offset.
-    pub fn next(self, call: &Call, total: usize) -> Option<String> {
-        let offset = self.offset.checked_add(self.size).filter(|&offset| offset < total)?;
+    /// The page of a list that is in the order of meshes and names and is looked through as a whole.
+    pub fn cut<I: Named, T>(
+        &self,
+        call: &Call,
+        all: impl Iterator<Item = I>,
+        render: impl Fn(&I) -> T,
+    ) -> Listing<T> {
+        let (mut total, mut more, mut page) = (0, false, Vec::new());
+        for item in all {
+            let begun = match &self.after {
+                Some((mesh, name)) => item.named() > (mesh.as_str(), name.as_str()),
+                None => total >= self.offset,
+            };
+            total += 1;
+            match begun {
+                true if page.len() < self.size => page.push(item),
+                begun => more |= begun,
+            }
+        }
+        let next = page.last().filter(|_| more).and_then(|last| self.next(call, last.named()));
+        Listing { total, items: page.iter().map(render).collect(), next }
+    }
+
+    /// The address of the next page: this request again, from after its last item.
+    fn next(&self, call: &Call, last: (&str, &str)) -> Option<String> {
+        let offset = self.offset.checked_add(self.size)?;
         let mut pairs: Vec<(&str, String)> = call
             .query_pairs()
             .iter()
-            .filter(|(name, _)| name != "offset")
+            .filter(|(name, _)| name != "offset" && name != "after")
             .map(|(name, value)| (name.as_str(), value.clone()))
             .collect();
+        pairs.push(("after", format!("{}/{}", last.0, last.1)));
         pairs.push(("offset", offset.to_string()));
         // Stable, so that values given several times keep their order.
         pairs.sort_by(|a, b| a.0.cmp(b.0));
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
         Some(format!("{}{}?{query}", origin(call), call.parts.uri.path()))
     }
+}
+
+/// What Go says about a text that is not a number.
+fn not_a_number(text: &str, error: &IntErrorKind) -> String {
+    let reason = match error {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    format!("invalid offset: strconv.Atoi: parsing {text:?}: {reason}")
 }
 
 /// Where the client reaches the root of this API: what the operator says, or else what the client used.

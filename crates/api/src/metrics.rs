@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
 use runtime::metrics::Metrics as Registry;
 
@@ -25,13 +25,27 @@ struct Labels {
 #[derive(Debug, Clone)]
 pub struct Metrics {
     durations: Family<Labels, Histogram>,
+    watches_ended: Family<WatchLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    reason: &'static str,
 }
 
 impl Metrics {
     pub fn register(registry: &Registry) -> Self {
         let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
         let help = "How long requests to the REST API took, by route, method and status";
-        Metrics { durations: registry.register("api_server_http_request_duration_seconds", help, durations) }
+        let ended = "How many watches of the REST API ended or were refused, by reason";
+        Metrics {
+            durations: registry.register("api_server_http_request_duration_seconds", help, durations),
+            watches_ended: registry.register("api_server_watches_ended", ended, Family::default()),
+        }
+    }
+
+    pub fn watch_ended(&self, reason: &'static str) {
+        self.watches_ended.get_or_create(&WatchLabels { reason }).inc();
     }
 
     pub fn observe(&self, handler: &str, method: &Method, code: StatusCode, took: Duration) {

@@ -247,6 +247,11 @@ fn summary(operation: Operation) -> String {
         Operation::OutboundRoutes => "The routes of an outbound of a proxy".into(),
         Operation::RoutePolicies => "The policies in effect for a route of an outbound".into(),
         Operation::PolicyDataplanes(kind) => format!("The Dataplanes that a {} selects", kind.name()),
+        Operation::OlderPolicies => "The policies that select a proxy, by kind".into(),
+        Operation::OlderRules => "Every rule by tags in effect for a proxy".into(),
+        Operation::OlderDataplanes(kind) => {
+            format!("The Dataplanes that a {} selects, for older clients", kind.name())
+        }
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -286,6 +291,9 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OutboundRoutes
         | Operation::RoutePolicies
         | Operation::PolicyDataplanes(_)
+        | Operation::OlderPolicies
+        | Operation::OlderRules
+        | Operation::OlderDataplanes(_)
         | Operation::Access => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -298,7 +306,7 @@ fn tag(operation: Operation) -> &'static str {
 }
 
 fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
-    let paging = [("size", "integer"), ("offset", "integer"), ("name", "string")];
+    let paging = [("size", "integer"), ("offset", "integer"), ("after", "string"), ("name", "string")];
     let dataplane = [("tag", "string"), ("gateway", "string")];
     match operation {
         Operation::List(kind) | Operation::OverviewList(kind) => {
@@ -339,14 +347,18 @@ fn request_body(operation: Operation) -> Option<Value> {
     }
 }
 
+/// What a page of a list always says, and one of an answer of inspection.
+const PAGE: &[&str] = &["total", "items", "next"];
+const SELECTION: &[&str] = &["total", "items"];
+
 fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
     let ok = |content: Value| json!({ "description": "OK", "content": content });
     let anything = || json!({ "type": "object" });
-    let listing = |items: Value| {
+    let listing = |items: Value, required: &[&str]| {
         json!({
             "type": "object",
-            "required": ["total", "items", "next"],
+            "required": required,
             "properties": {
                 "total": { "type": "integer" },
                 "items": { "type": "array", "items": items },
@@ -356,10 +368,9 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     };
     let mut responses = Map::new();
     let success = match operation {
-        Operation::List(kind) => json_of(listing(reference(&item_name(kind)))),
-        Operation::OverviewList(_) | Operation::ServiceInsightList | Operation::ServiceDataplanes => {
-            json_of(listing(anything()))
-        }
+        Operation::List(kind) => json_of(listing(reference(&item_name(kind)), PAGE)),
+        Operation::OverviewList(_) | Operation::ServiceInsightList => json_of(listing(anything(), PAGE)),
+        Operation::ServiceDataplanes => json_of(listing(anything(), SELECTION)),
         Operation::Get(kind) => json_of(reference(&item_name(kind))),
         Operation::Put(_) => json_of(reference("Accepted")),
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
@@ -373,7 +384,9 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": anything() },
         }),
-        Operation::PolicyDataplanes(_) => json_of(listing(generator.subschema_for::<Meta>().to_value())),
+        Operation::PolicyDataplanes(_) => {
+            json_of(listing(generator.subschema_for::<Meta>().to_value(), SELECTION))
+        }
         Operation::ProxyLayout => json_of(generator.subschema_for::<Layout>().to_value()),
         Operation::ProxyRules => json_of(generator.subschema_for::<RuleList>().to_value()),
         Operation::ProxyPolicies

@@ -1,9 +1,11 @@
 //! One resource: get, put, delete.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use resources::{
-    Kind, Resource, Scope, Violations,
+    Form, Kind, Resource, Scope, Violations,
     format::{self, Parsed, kubernetes, universal},
 };
 use serde::Serialize;
@@ -11,14 +13,15 @@ use serde_json::{Map, Value, json};
 use store::registrar::Outcome;
 
 use crate::{
-    Error,
+    Error, access,
     call::{Call, with_revision},
-    json,
+    json, mesh,
 };
 
 /// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
 const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 
+const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 const PROCESS: &str = "Could not process a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
 
@@ -33,10 +36,11 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
 }
 
 /// A resource in the form the client asks for.
-pub fn show(resource: &Resource, form: Option<&str>, namespace: Option<&str>) -> Result<Value, Error> {
+pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str>) -> Result<Value, Error> {
+    let resource = mesh::shown(resource);
     match form {
-        None | Some("universal") => Ok(universal::render(resource)),
-        Some("k8s" | "kubernetes") => Ok(kubernetes::render(resource, namespace)),
+        None | Some("universal") => Ok(universal::render(&resource)),
+        Some("k8s" | "kubernetes") => Ok(kubernetes::render(&resource, namespace)),
         Some(_) => {
             let choices = "must be one of \"k8s\", \"kubernetes\", \"universal\"";
             Err(Error::invalid("invalid format", "format", choices))
@@ -54,20 +58,22 @@ struct Accepted {
 /// `PUT …/{name}`.
 pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     check_writable(&call, kind)?;
-    let exists = {
-        let snapshot = call.snapshot()?;
-        call.mesh(&snapshot)?;
-        snapshot.get(&call.key(kind)).is_some()
-    };
+    call.mesh(&*call.snapshot()?)?;
     call.check_access(kind)?;
     let body = call.read_body().await?;
-    let Parsed { draft, unknown_fields } = parse(&call, kind, &body)?;
+    let Parsed { mut draft, unknown_fields } = parse(&call, kind, &body)?;
 
+    // What is judged here is what is written: if it changes meanwhile, the registrar reports a conflict.
+    let snapshot = call.snapshot()?;
+    if kind == Kind::Mesh {
+        mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
+    }
+    let exists = snapshot.get(&draft.key).is_some();
     let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
     let put = call
         .context
         .registrar
-        .put(draft)
+        .put_on(draft, &snapshot)
         .await
         .map_err(|refusal| Error::from_refusal(refusal, PROCESS, failed))?;
 
@@ -87,15 +93,23 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
 pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     const TITLE: &str = "Could not delete a resource";
     check_writable(&call, kind)?;
-    call.mesh(&*call.snapshot()?)?;
+    let snapshot = call.snapshot()?;
+    call.mesh(&snapshot)?;
     call.check_access(kind)?;
     let key = call.key(kind);
+    if kind == Kind::Mesh {
+        mesh::check_deletion(&call, &snapshot)?;
+    }
     let deleted = call.context.registrar.delete(&key).await;
     deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
     Ok(json::ok(&json!({})))
 }
 
 fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
+    access::check_write(&call.user, &call.context.settings.authn)?;
+    if call.context.settings.read_only {
+        return Err(Error::ReadOnly(API_READ_ONLY.to_owned()));
+    }
     call.context
         .registrar
         .check_writable(kind)
@@ -110,6 +124,10 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let Value::Object(fields) = value else {
         return Err(malformed("expected a JSON object with `type`, `name` and the resource's fields".into()));
     };
+    let shape = shape(kind, &fields);
+    if !shape.is_empty() {
+        return Err(Error::Invalid { title: PROCESS.into(), violations: shape });
+    }
     let mismatches = mismatches(call, kind, &fields);
     let parsed = universal::parse_as(kind, fields).map_err(|error| match error {
         format::Error::Shape { error, .. } => malformed(error.to_string()),
@@ -119,9 +137,45 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     if mismatches.is_empty() {
         return Ok(parsed);
     }
-    let mut violations = parsed.draft.validate();
-    violations.extend(mismatches);
+    // As in Kuma, what a spec says comes before whose it is.
+    let found = parsed.draft.validate();
+    let violations = if found.is_empty() { mismatches } else { found };
     Err(Error::Invalid { title: PROCESS.into(), violations })
+}
+
+/// Whether the body of a policy is one at all, in the words of Kuma's schemas. Nothing else is looked at
+/// where it is not.
+fn shape(kind: Kind, fields: &Map<String, Value>) -> Violations {
+    let mut found = Violations::default();
+    if kind.descriptor().policy.is_none() || kind.descriptor().form != Form::Spec {
+        return found;
+    }
+    match fields.get("type") {
+        None => found.add("", ".type in body is required"),
+        Some(given) if given != kind.name() => {
+            found.add("", format!("type in body should be one of [{kind}]"));
+        }
+        Some(_) => {}
+    }
+    match fields.get("spec") {
+        None => found.add("", ".spec in body is required"),
+        Some(Value::Object(_)) => {}
+        Some(other) => {
+            found.add("", format!("spec in body must be of type object: \"{}\"", json_type(other)));
+        }
+    }
+    found
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// Where the body contradicts the path.

@@ -34,6 +34,9 @@ pub enum Operation {
     OutboundRoutes,
     RoutePolicies,
     PolicyDataplanes(Kind),
+    OlderPolicies,
+    OlderRules,
+    OlderDataplanes(Kind),
     Access,
     ServiceInsightList,
     ServiceInsight,
@@ -111,6 +114,8 @@ fn special() -> Vec<Route> {
             "/meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes/{route}/_policies",
             Operation::RoutePolicies,
         ),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/policies", Operation::OlderPolicies),
+        Route::get("/meshes/{mesh}/dataplanes/{name}/rules", Operation::OlderRules),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
     ]
 }
@@ -130,7 +135,12 @@ fn add_kind(kind: Kind, path: &str, routes: &mut Vec<Route>) {
     routes.push(Route::new(Method::PUT, &one, Operation::Put(kind)));
     routes.push(Route::new(Method::DELETE, &one, Operation::Delete(kind)));
     if kind.descriptor().policy.is_some_and(|policy| policy.top.is_some()) {
-        routes.push(Route::get(format!("{one}/_resources/dataplanes"), Operation::PolicyDataplanes(kind)));
+        // kumactl of Kuma asks for the second.
+        for resources in ["_resources", "-resources"] {
+            routes
+                .push(Route::get(format!("{one}/{resources}/dataplanes"), Operation::PolicyDataplanes(kind)));
+        }
+        routes.push(Route::get(format!("{one}/dataplanes"), Operation::OlderDataplanes(kind)));
     }
     if kind.descriptor().insight.is_some() {
         routes.push(Route::get(format!("{one}/_overview"), Operation::Overview(kind)));

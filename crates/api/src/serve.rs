@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, on},
 };
-use http::{Method, Uri, uri::PathAndQuery};
+use http::{HeaderValue, StatusCode, Uri, header::CONTENT_TYPE, uri::PathAndQuery};
 use serde_json::json;
 use tower::{Layer, util::MapRequestLayer};
 
@@ -35,14 +35,21 @@ pub fn router(context: Context) -> Router {
     let base_path = context.settings.base_path.trim_end_matches('/').to_owned();
     let mut router = if base_path.is_empty() { router } else { Router::new().nest(&base_path, router) };
     router = router
-        .fallback(|| async { Error::UnknownPath })
-        .method_not_allowed_fallback(|method: Method| async move {
-            Error::MethodNotAllowed(format!("Method not allowed: this path exists, but not for {method}"))
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "404: Page Not Found") })
+        .method_not_allowed_fallback(|| async {
+            plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
         })
         .layer(middleware::from_fn_with_state(context.clone(), layers::authenticate))
         .layer(middleware::from_fn_with_state(context.clone(), layers::cors))
         .layer(middleware::from_fn_with_state(context, layers::observe));
     Router::new().fallback_service(MapRequestLayer::new(without_trailing_slash).layer(router))
+}
+
+/// What is not about any route is not a document either, as in Kuma.
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    let mut response = (status, text).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
 }
 
 /// Like Kuma, `/meshes/` means `/meshes`.
@@ -86,14 +93,14 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::WhoAmI => Ok(json::ok(&call.user)),
         Operation::Policies => Ok(describe::policies(&call)),
         Operation::ResourceTypes => Ok(describe::resource_types(&call)),
-        Operation::GlobalInsight => insight::global_insight(&call),
+        Operation::GlobalInsight => aside(call, insight::global_insight).await,
         Operation::GlobalInsights => insight::global_insights(&call),
         Operation::ByKri => kri::get(&call),
         Operation::DataplaneToken => token::dataplane(call).await,
         Operation::ZoneToken => token::zone(call).await,
         Operation::UserToken => token::user(call).await,
         Operation::Hostnames => hostnames::list(&call),
-        Operation::ServiceDataplanes => service_dataplanes::list(&call),
+        Operation::ServiceDataplanes => aside(call, service_dataplanes::list).await,
         Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => inspect::admin(call).await,
         Operation::ProxyConfig => inspect::config(call).await,
         Operation::ProxyLayout => inspect::layout(call).await,
@@ -104,16 +111,36 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         | Operation::RoutePolicies => inspect::policies(call).await,
         Operation::OutboundRoutes => inspect::routes(call).await,
         Operation::PolicyDataplanes(kind) => inspect::selected(call, kind).await,
+        Operation::OlderPolicies => inspect::older::policies(call).await,
+        Operation::OlderRules => inspect::older::rules(call).await,
+        Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
-        Operation::ServiceInsightList => service_insight::list(&call),
+        Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),
-        Operation::List(kind) => list::list(&call, kind),
+        Operation::List(kind) => aside(call, move |call| list::list(call, kind)).await,
         Operation::Get(kind) => resource::get(&call, kind),
         Operation::Put(kind) => resource::put(call, kind).await,
         Operation::Delete(kind) => resource::delete(call, kind).await,
-        Operation::OverviewList(kind) => overview::list(&call, kind),
+        Operation::OverviewList(kind) => aside(call, move |call| overview::list(call, kind)).await,
         Operation::Overview(kind) => overview::get(&call, kind),
     }
+}
+
+/// Makes an answer that may be long, or take looking through everything, where other requests do not wait
+/// for it, and when it is its turn.
+async fn aside(
+    call: Call,
+    answer: impl FnOnce(&Call) -> Result<Response, Error> + Send + 'static,
+) -> Result<Response, Error> {
+    let context = call.context.clone();
+    let turn = context.gates.turn().await;
+    let answered = tokio::task::spawn_blocking(move || {
+        let answer = answer(&call);
+        // A client that gives up does not end the work, so the turn ends with the work.
+        drop(turn);
+        answer
+    });
+    answered.await.map_err(|error| Error::Internal { title: list::TITLE, cause: error.to_string() })?
 }
 
 fn config(call: &Call) -> Result<Response, Error> {

@@ -15,7 +15,7 @@ use crate::{
     filter::tag_sets,
     inspect::rules::Meta,
     json,
-    list::{Listing, Paging},
+    list::{Paging, Selection, in_scope},
     resource::RETRIEVE,
 };
 
@@ -27,12 +27,11 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let part = call.query("name").unwrap_or_default();
     let stored = snapshot.get(&call.key(Kind::MeshService)).ok_or_else(|| Error::not_found(RETRIEVE))?;
     let selector = stored.spec.get::<MeshService>().map(|service| &service.selector);
-    let page = snapshot.page_where(Kind::Dataplane, mesh, paging.offset, paging.size, |dataplane| {
+    let selected = in_scope(&snapshot, Kind::Dataplane, mesh).filter(|dataplane| {
         dataplane.name().contains(part) && selector.is_some_and(|selector| selects(selector, dataplane))
     });
-    let items = page.items.iter().map(|dataplane| Meta::of(dataplane)).collect();
-    let listing = Listing { total: page.total, items, next: paging.next(call, page.total) };
-    Ok(with_revision(json::ok(&listing), &snapshot))
+    let page = paging.cut(call, selected.cloned(), |dataplane| Meta::of(dataplane));
+    Ok(with_revision(json::ok(&Selection::from(page)), &snapshot))
 }
 
 /// A selector that says nothing selects nothing.

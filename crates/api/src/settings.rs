@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use identity::ca::Files;
 use serde_json::Value;
+
+use crate::gates;
 
 /// The names Kuma gives to the users and groups it knows by itself.
 pub mod names {
@@ -19,6 +22,9 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 /// How long one request may take (`apiServer.writeTimeout` in Kuma).
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A client that takes nothing for this long does not read, however slow its network is.
+pub const WATCH_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How users other than a local administrator prove who they are: `apiServer.authn.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthnType {
@@ -33,6 +39,21 @@ pub enum AuthnType {
 pub struct Authn {
     pub kind: AuthnType,
     pub localhost_is_admin: bool,
+    /// The users of this machine whose direct calls are an administrator's then.
+    pub local_administrators: Vec<u32>,
+    /// Whether users who do not say who they are may only read.
+    pub require_for_writes: bool,
+}
+
+impl Default for Authn {
+    fn default() -> Self {
+        Authn {
+            kind: AuthnType::Tokens,
+            localhost_is_admin: true,
+            local_administrators: vec![0],
+            require_for_writes: false,
+        }
+    }
 }
 
 /// Which tokens this control plane issues (`…enableIssuer`).
@@ -101,7 +122,7 @@ pub struct Settings {
     pub authn: Authn,
     pub issuers: Issuers,
     pub access: Access,
-    /// `apiServer.readOnly`, as reported by `/policies` and `/_resources`; the registrar enforces it.
+    /// `apiServer.readOnly`: users may write nothing. Proxies register all the same.
     pub read_only: bool,
     /// `apiServer.basePath`: everything is served below it.
     pub base_path: String,
@@ -117,16 +138,24 @@ pub struct Settings {
     /// The cluster's id is written by whichever control plane is first, possibly after this one started.
     pub cluster_id: Arc<dyn Fn() -> String + Send + Sync>,
     pub hostname: String,
+    /// The version of Kuma whose behaviour is spoken. Clients of Kuma compare it with their own.
     pub version: String,
-    pub based_on_kuma: String,
+    pub implementation_version: String,
     pub max_body: usize,
     pub timeout: Duration,
+    /// Watches that may be open: of all clients, and of the clients at one address.
+    pub max_watches: usize,
+    pub max_watches_per_peer: usize,
+    /// How long the client of a watch may take for one line.
+    pub watch_patience: Duration,
+    /// Which files a mesh may name as its authority's.
+    pub data_sources: Files,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            authn: Authn { kind: AuthnType::Tokens, localhost_is_admin: true },
+            authn: Authn::default(),
             issuers: Issuers { user: true, dataplane: true, zone: true },
             access: Access::default(),
             read_only: false,
@@ -138,10 +167,14 @@ impl Default for Settings {
             instance_id: String::new(),
             cluster_id: Arc::new(String::new),
             hostname: String::new(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            based_on_kuma: String::new(),
+            version: String::new(),
+            implementation_version: env!("CARGO_PKG_VERSION").into(),
             max_body: MAX_BODY,
             timeout: TIMEOUT,
+            max_watches: gates::WATCHES,
+            max_watches_per_peer: gates::WATCHES_PER_PEER,
+            watch_patience: WATCH_PATIENCE,
+            data_sources: Files::default(),
         }
     }
 }

@@ -154,6 +154,20 @@ fn lifetime(text: &str, default: Option<Duration>, found: &mut Violations) -> Du
     Duration::ZERO
 }
 
+/// In Kuma's words.
+fn no_signing_key(purpose: Purpose<'_>) -> Error {
+    let secret = purpose.key("1");
+    let place = match &*secret.mesh {
+        "" => String::new(),
+        mesh => format!(" in mesh {mesh:?}"),
+    };
+    Error::SigningKeyMissing(format!(
+        "there is no signing key with KID 1. {} of name {:?}{place} is not found. If signing key was rotated, \
+         regenerate the token",
+        secret.kind, secret.name
+    ))
+}
+
 fn issue<C: Serialize>(
     call: &Call,
     purpose: Purpose<'_>,
@@ -164,7 +178,7 @@ fn issue<C: Serialize>(
     let issued = signing_key::latest(&snapshot, purpose)
         .and_then(|key| token::issue(claims, &key, Timestamp::now(), lifetime))
         .map_err(|error| match error {
-            identity::Error::NoSigningKey(_) => Error::SigningKeyMissing(error.to_string()),
+            identity::Error::NoSigningKey(_) => no_signing_key(purpose),
             identity::Error::Lifetime => Error::invalid(INVALID, "validFor", error.to_string()),
             other => Error::Internal { title: ISSUE, cause: other.to_string() },
         })?;

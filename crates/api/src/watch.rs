@@ -4,14 +4,18 @@
 //! `X-Kuma-Revision` of an earlier answer) only what changed after it. Every line says its revision, so
 //! a client resumes where it stopped: streams end after the request timeout. Changes between two lines
 //! may be combined, they are never left out; a revision that is too old to be resumed is refused.
+//!
+//! A watch holds the names of what it has told, and one line at a time: each is made when the one before
+//! is taken. A client that takes none for a while is cut off.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderValue, header::CONTENT_TYPE};
 use http_body_util::channel::{Channel, Sender};
 use resources::{Key, Kind, Scope, format::universal};
+use runtime::listen::Peer;
 use serde_json::{Value, json};
 use store::{Changes, Dirty, Snapshot, Store};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -20,25 +24,51 @@ use crate::{
     Error,
     call::{Call, with_revision},
     filter::Filter,
+    gates::Watching,
+    mesh,
+    metrics::Metrics,
 };
 
 /// An idle stream says where it stands this often, which also finds out whether anybody listens.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a watch is over, as it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It has lasted as long as a request may; clients resume.
+    TimeUp,
+    ClientGone,
+    /// The client did not take what it asked for.
+    NotRead,
+    StoreUnavailable,
+}
+
+impl End {
+    fn reason(self) -> &'static str {
+        match self {
+            End::TimeUp => "time_up",
+            End::ClientGone => "client_gone",
+            End::NotRead => "not_read",
+            End::StoreUnavailable => "store_unavailable",
+        }
+    }
+}
 
 pub fn is_wanted(call: &Call) -> bool {
     matches!(call.query("watch"), Some("true" | "1"))
 }
 
 /// Answers with a stream of changes.
-pub fn stream(call: &Call, kind: Kind, snapshot: &Snapshot) -> Result<Response, Error> {
+pub fn stream(call: &Call, kind: Kind, snapshot: &Arc<Snapshot>) -> Result<Response, Error> {
     let mesh = call.mesh(snapshot)?.map(str::to_owned);
     call.check_access(kind)?;
     let filter = Filter::read(call, kind)?;
+    let watching = admit(call)?;
     let store = call.context.registrar.store().clone();
-    let mut changes = store.changes().after(snapshot.revision());
-    let mut watcher = Watcher { kind, mesh, filter, known: BTreeSet::new(), store };
+    let changes = store.changes().after(snapshot.revision());
+    let mut watcher = Watcher { kind, mesh, filter, known: BTreeSet::new(), store, changes };
     let first = match call.query("revision") {
-        None => watcher.everything(snapshot),
+        None => snapshot.of_kind(kind).map(|resource| resource.key.clone()).collect(),
         Some(revision) => {
             let revision: u64 = revision
                 .parse()
@@ -46,13 +76,45 @@ pub fn stream(call: &Call, kind: Kind, snapshot: &Snapshot) -> Result<Response, 
             watcher.since(revision, snapshot)?
         }
     };
-    let (sender, body) = Channel::<Bytes>::new(16);
-    let until = Instant::now() + call.context.settings.timeout;
-    let revision = snapshot.revision();
-    tokio::spawn(async move { watcher.run(sender, first, revision, &mut changes, until).await });
+    let (sender, body) = Channel::<Bytes, io::Error>::new(1);
+    let settings = &call.context.settings;
+    let reader = Reader { sender, patience: settings.watch_patience };
+    let until = Instant::now() + settings.timeout;
+    let (metrics, first) = (call.context.metrics.clone(), Batch { keys: first, snapshot: snapshot.clone() });
+    tokio::spawn(async move { watcher.run(reader, first, until, metrics, watching).await });
     let mut response = Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(with_revision(response, snapshot))
+}
+
+fn admit(call: &Call) -> Result<Watching, Error> {
+    let settings = &call.context.settings;
+    let peer = call.parts.extensions.get::<Peer>().map(|peer| peer.addr.ip());
+    let admitted = call.context.gates.watch(peer, settings.max_watches, settings.max_watches_per_peer);
+    admitted.inspect_err(|_| call.context.metrics.watch_ended("refused"))
+}
+
+/// The client's end of a stream.
+struct Reader {
+    sender: Sender<Bytes, io::Error>,
+    /// How long it may take for one line.
+    patience: Duration,
+}
+
+impl Reader {
+    async fn tell(&mut self, event: &Value) -> Result<(), End> {
+        match timeout(self.patience, self.sender.send_data(Bytes::from(format!("{event}\n")))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(End::ClientGone),
+            Err(_) => Err(End::NotRead),
+        }
+    }
+}
+
+/// What may have changed, and the state to look at.
+struct Batch {
+    keys: Vec<Key>,
+    snapshot: Arc<Snapshot>,
 }
 
 struct Watcher {
@@ -62,47 +124,65 @@ struct Watcher {
     /// What the client has been told to exist, or saw in its list.
     known: BTreeSet<Key>,
     store: Arc<dyn Store>,
+    changes: Changes,
 }
 
 impl Watcher {
     async fn run(
         mut self,
-        mut sender: Sender<Bytes>,
-        first: Vec<Value>,
-        mut revision: u64,
-        changes: &mut Changes,
+        mut reader: Reader,
+        first: Batch,
         until: Instant,
+        metrics: Metrics,
+        watching: Watching,
     ) {
-        let mut events = first;
-        loop {
-            events.push(json!({ "type": "BOOKMARK", "revision": revision }));
-            for event in events.drain(..) {
-                if sender.send_data(Bytes::from(format!("{event}\n"))).await.is_err() {
-                    return;
-                }
+        let mut batch = first;
+        let end = loop {
+            let revision = batch.snapshot.revision();
+            if let Err(end) = self.tell(batch, &mut reader).await {
+                // What is left of the batch has the revision of what was told: an end that looks like one
+                // would lose it.
+                reader.sender.abort(io::ErrorKind::TimedOut.into());
+                break end;
             }
-            match timeout_at(until, timeout(BOOKMARK_EVERY, changes.next())).await {
-                // Time is up, or the store is gone.
-                Err(_) | Ok(Ok(None)) => return,
-                Ok(Err(_)) => {}
+            match self.wait(&mut reader, until, revision).await {
+                Ok(next) => batch = next,
+                Err(end) => break end,
+            }
+        };
+        drop(watching);
+        metrics.watch_ended(end.reason());
+    }
+
+    /// Tells every change of a batch and then where the stream stands.
+    async fn tell(&mut self, batch: Batch, reader: &mut Reader) -> Result<(), End> {
+        let Batch { keys, snapshot } = batch;
+        for key in keys {
+            if let Some(event) = self.event(key, &snapshot) {
+                reader.tell(&event).await?;
+            }
+        }
+        reader.tell(&bookmark(snapshot.revision())).await
+    }
+
+    /// The next changes; meanwhile says now and then that there are none.
+    async fn wait(&mut self, reader: &mut Reader, until: Instant, revision: u64) -> Result<Batch, End> {
+        loop {
+            match timeout_at(until, timeout(BOOKMARK_EVERY, self.changes.next())).await {
+                Err(_) => return Err(End::TimeUp),
+                Ok(Ok(None)) => return Err(End::StoreUnavailable),
+                Ok(Err(_)) => reader.tell(&bookmark(revision)).await?,
                 Ok(Ok(Some(dirty))) => {
                     // A store that is unavailable now ends the stream; the client resumes later.
-                    let Ok(snapshot) = self.store.snapshot() else { return };
-                    revision = snapshot.revision();
-                    events = self.events(dirty, &snapshot);
+                    let snapshot = self.store.snapshot().map_err(|_| End::StoreUnavailable)?;
+                    return Ok(Batch { keys: self.dirty_keys(dirty, &snapshot), snapshot });
                 }
             }
         }
     }
 
-    /// What is there, for a client that knows nothing.
-    fn everything(&mut self, snapshot: &Snapshot) -> Vec<Value> {
-        let keys: Vec<Key> = snapshot.of_kind(self.kind).map(|resource| resource.key.clone()).collect();
-        keys.into_iter().filter_map(|key| self.event(key, snapshot)).collect()
-    }
-
     /// What changed after a revision, for a client that saw everything up to it.
-    fn since(&mut self, revision: u64, snapshot: &Snapshot) -> Result<Vec<Value>, Error> {
+    fn since(&mut self, revision: u64, snapshot: &Snapshot) -> Result<Vec<Key>, Error> {
         let mut missed = self.store.changes().after(revision);
         let dirty = missed.try_next();
         if revision > snapshot.revision() || dirty == Some(Dirty::Everything) {
@@ -121,18 +201,18 @@ impl Watcher {
         let gone = keys.iter().filter(|key| self.concerns(key) && !matches(key));
         let gone: Vec<Key> = gone.cloned().collect();
         self.known.extend(gone);
-        Ok(keys.into_iter().filter_map(|key| self.event(key, snapshot)).collect())
+        Ok(keys.into_iter().filter(|key| self.concerns(key)).collect())
     }
 
-    fn events(&mut self, dirty: Dirty, snapshot: &Snapshot) -> Vec<Value> {
-        let keys = match dirty {
-            Dirty::Keys(keys) => keys,
+    fn dirty_keys(&self, dirty: Dirty, snapshot: &Snapshot) -> Vec<Key> {
+        match dirty {
+            Dirty::Keys(keys) => keys.into_iter().filter(|key| self.concerns(key)).collect(),
             Dirty::Everything => {
                 let present = snapshot.of_kind(self.kind).map(|resource| resource.key.clone());
-                self.known.iter().cloned().chain(present).collect()
+                let all: BTreeSet<Key> = self.known.iter().cloned().chain(present).collect();
+                all.into_iter().collect()
             }
-        };
-        keys.into_iter().filter_map(|key| self.event(key, snapshot)).collect()
+        }
     }
 
     fn concerns(&self, key: &Key) -> bool {
@@ -147,7 +227,9 @@ impl Watcher {
         match snapshot.get(&key).filter(|resource| self.filter.matches(resource)) {
             Some(resource) => {
                 let change = if self.known.insert(key) { "ADDED" } else { "MODIFIED" };
-                Some(json!({ "type": change, "revision": revision, "object": universal::render(resource) }))
+                Some(
+                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::shown(resource)) }),
+                )
             }
             None if self.known.remove(&key) => {
                 Some(json!({ "type": "DELETED", "revision": revision, "object": identity(&key) }))
@@ -155,6 +237,11 @@ impl Watcher {
             None => None,
         }
     }
+}
+
+/// Where a stream stands.
+fn bookmark(revision: u64) -> Value {
+    json!({ "type": "BOOKMARK", "revision": revision })
 }
 
 /// What is left of a resource that is gone.

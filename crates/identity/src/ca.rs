@@ -17,13 +17,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{
-    Key, Kind,
+    Key, Kind, Violations,
     kinds::mesh::{CertificateAuthorityBackend, Mesh, parse_lifetime},
 };
 use store::Snapshot;
 
 use crate::{Error, pem};
 use signer::Signer;
+pub use source::{Files, Sources};
 
 /// How long the certificate of a proxy is valid unless the backend says otherwise.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -54,9 +55,16 @@ impl fmt::Debug for Authority {
 
 impl Authority {
     /// Reads a backend of a mesh and checks that certificates it signs will be believed.
-    pub fn load(snapshot: &Snapshot, mesh: &str, backend: &str, now: Timestamp) -> Result<Authority, Error> {
+    pub fn load<'a>(
+        from: impl Into<Sources<'a>>,
+        mesh: &str,
+        backend: &str,
+        now: Timestamp,
+    ) -> Result<Authority, Error> {
+        let from = from.into();
         let refused = |reason| refused(mesh, backend, reason);
-        let spec = mesh_spec(snapshot, mesh).ok_or_else(|| refused("there is no such mesh".to_owned()))?;
+        let spec =
+            mesh_spec(from.snapshot, mesh).ok_or_else(|| refused("there is no such mesh".to_owned()))?;
         let backends = spec.mtls.as_ref().map_or(&[][..], |mtls| &mtls.backends);
         let Some(found) = backends.iter().find(|listed| listed.name == backend) else {
             let listed: Vec<&str> = backends.iter().map(|listed| listed.name.as_str()).collect();
@@ -65,7 +73,7 @@ impl Authority {
             )));
         };
         let lifetime = lifetime(found).map_err(refused)?;
-        let signer = read(snapshot, mesh, found, now).map_err(refused)?;
+        let signer = read(from, mesh, found, now).map_err(|(_, reason)| refused(reason))?;
         let fingerprint = signer.fingerprint();
         Ok(Authority { mesh: mesh.into(), backend: backend.into(), lifetime, signer, fingerprint })
     }
@@ -112,12 +120,13 @@ pub struct TrustBundle {
 }
 
 /// Collects the roots of all backends a mesh lists. Keys are not needed and not looked at.
-pub fn trust_bundle(snapshot: &Snapshot, mesh: &str) -> TrustBundle {
+pub fn trust_bundle<'a>(from: impl Into<Sources<'a>>, mesh: &str) -> TrustBundle {
+    let from = from.into();
     let mut bundle = TrustBundle::default();
     let mut seen = Vec::new();
-    let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
+    let mtls = mesh_spec(from.snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
     for backend in mtls.into_iter().flat_map(|mtls| &mtls.backends) {
-        let text = certificate_text(snapshot, mesh, backend);
+        let text = certificate_text(from, mesh, backend);
         match text.and_then(|text| signer::root_of(&text)) {
             Ok(root) if seen.contains(&root) => {}
             Ok(root) => {
@@ -145,32 +154,51 @@ fn lifetime(backend: &CertificateAuthorityBackend) -> Result<Duration, String> {
     })
 }
 
+/// What of a `provided` backend is wrong.
+type Problem = (&'static str, String);
+
 fn read(
-    snapshot: &Snapshot,
+    from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
     now: Timestamp,
-) -> Result<Signer, String> {
-    let certificate = certificate_text(snapshot, mesh, backend)?;
+) -> Result<Signer, Problem> {
+    let of = |field: &'static str| move |reason: String| (field, reason);
+    let certificate = certificate_text(from, mesh, backend).map_err(of("cert"))?;
     let key = match backend.kind.as_str() {
-        "builtin" => builtin::stored(snapshot, &builtin::key_secret(mesh, &backend.name))?,
-        _ => source::read(snapshot, mesh, backend, "key")?,
+        "builtin" => builtin::stored(from.snapshot, &builtin::key_secret(mesh, &backend.name)),
+        _ => source::read(from, mesh, backend, "key"),
     };
-    let signer = Signer::parse(&certificate, &key, now)?;
-    signer.prove(now)?;
+    let key = key.map_err(of("key"))?;
+    let signer = Signer::parse(&certificate, &key, now);
+    let signer = signer.map_err(|why| (if why.starts_with("the key") { "key" } else { "cert" }, why))?;
+    signer.prove(now).map_err(of("cert"))?;
     Ok(signer)
 }
 
 fn certificate_text(
-    snapshot: &Snapshot,
+    from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
 ) -> Result<Vec<u8>, String> {
     match backend.kind.as_str() {
-        "builtin" => builtin::stored(snapshot, &builtin::certificate_secret(mesh, &backend.name)),
-        "provided" => source::read(snapshot, mesh, backend, "cert"),
+        "builtin" => builtin::stored(from.snapshot, &builtin::certificate_secret(mesh, &backend.name)),
+        "provided" => source::read(from, mesh, backend, "cert"),
         other => Err(format!("its type is {other:?}; only \"builtin\" and \"provided\" exist")),
     }
+}
+
+/// Whether the `provided` backends of a mesh that is about to be stored can sign, unless it says not to
+/// look (`mtls.skipValidation`). Their secrets must be stored already.
+pub fn check(from: Sources<'_>, mesh: &str, spec: &Mesh, now: Timestamp) -> Violations {
+    let mut found = Violations::default();
+    let Some(mtls) = spec.mtls.as_ref().filter(|mtls| !mtls.skip_validation) else { return found };
+    for (at, backend) in mtls.backends.iter().enumerate().filter(|(_, backend)| backend.kind == "provided") {
+        if let Err((field, reason)) = read(from, mesh, backend, now) {
+            found.add(format!("mtls.backends[{at}].conf.{field}"), reason);
+        }
+    }
+    found
 }
 
 fn refused(mesh: &str, backend: &str, reason: String) -> Error {

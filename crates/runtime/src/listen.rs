@@ -8,6 +8,7 @@
 
 mod connection;
 mod handshake;
+mod owner;
 mod patience;
 mod refusal;
 mod tally;
@@ -24,6 +25,7 @@ use tokio::{
 
 pub use self::{
     connection::Connection,
+    owner::Owner,
     refusal::RETRY_AFTER_MS,
     tally::{End, Tally},
 };
@@ -37,6 +39,8 @@ pub struct Peer {
     pub tls: bool,
     /// The verified certificate the client showed, if it did.
     pub client_certificate: Option<CertificateDer<'static>>,
+    /// The user of this machine behind the connection; `None` for clients on other machines.
+    pub owner: Option<Owner>,
 }
 
 /// How many clients are served at a time, and how long each may take.
@@ -230,13 +234,14 @@ async fn turn_away(refusing: Arc<Server>, stream: TcpStream, addr: SocketAddr, e
 
 impl Server {
     async fn connection(self: &Arc<Self>, stream: TcpStream, addr: SocketAddr) -> (End, String) {
+        let owner = stream.local_addr().ok().and_then(|server| Owner::of(addr, server));
         let Some(tls) = self.tls.clone() else {
-            let peer = Peer { addr, tls: false, client_certificate: None };
+            let peer = Peer { addr, tls: false, client_certificate: None, owner };
             return connection::serve(self.clone(), stream, peer).await;
         };
         // In a box, because its state is large and over soon.
         let shaken = tokio::select! {
-            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr)) => shaken,
+            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr, owner)) => shaken,
             () = self.shutdown.begun() => return (End::Shutdown, String::new()),
         };
         match shaken {
@@ -251,11 +256,12 @@ impl Server {
         tls: Arc<ServerConfig>,
         stream: TcpStream,
         addr: SocketAddr,
+        owner: Option<Owner>,
     ) -> Result<Http, (End, String)> {
         let stream = handshake::perform(&self, tls, stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
-        let peer = Peer { addr, tls: true, client_certificate };
+        let peer = Peer { addr, tls: true, client_certificate, owner };
         Ok(Box::pin(connection::serve(self, stream, peer)))
     }
 

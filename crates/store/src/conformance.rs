@@ -61,7 +61,7 @@ macro_rules! conformance_tests {
             failed_batches_leave_no_trace
             failed_writes_are_not_reported
             histories_match_memory
-            labels_filter_pages
+            a_page_may_begin_after_any_name
             lists_are_sorted_by_mesh_and_name
             many_changes_of_a_key_become_one
             missing_resources_are_not_found

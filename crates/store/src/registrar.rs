@@ -75,8 +75,6 @@ const ATTEMPTS: usize = 10;
 /// What the rules depend on.
 pub struct Setup {
     pub mode: Mode,
-    /// `apiServer.readOnly`
-    pub read_only: bool,
     /// `multizone.zone.disableOriginLabelValidation`
     pub disable_origin_label_validation: bool,
     /// `store.unsafeDelete`: meshes with dataplanes and zones that are online may be deleted.
@@ -143,9 +141,13 @@ impl Registrar {
 
     /// Creates or replaces a resource on behalf of a user.
     pub async fn put(&self, draft: Draft) -> Result<Put, Refusal> {
-        self.check_writable(draft.kind())?;
         let snapshot = self.store.snapshot()?;
-        let admitted = self.admit(draft, &snapshot, (self.setup.now)())?;
+        self.put_on(draft, &snapshot).await
+    }
+
+    /// As [`Registrar::put`], by what was stored when the caller looked: a conflict if it has changed since.
+    pub async fn put_on(&self, draft: Draft, snapshot: &Snapshot) -> Result<Put, Refusal> {
+        let admitted = self.admit(draft, snapshot, (self.setup.now)())?;
         let Admitted { resource, outcome, warnings, pending } = admitted;
         let committed = self.commit(pending).await?;
         let stored = committed.as_ref().and_then(|committed| committed.get(&resource.key)).cloned();

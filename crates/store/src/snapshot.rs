@@ -69,25 +69,13 @@ impl Snapshot {
         Page { items: shelf.range(start..end).cloned().collect(), total: all.len() }
     }
 
-    /// As [`Snapshot::page`], counting only the resources that `matches` lets through.
-    pub fn page_where(
-        &self,
-        kind: Kind,
-        mesh: Option<&str>,
-        offset: usize,
-        size: usize,
-        matches: impl Fn(&Resource) -> bool,
-    ) -> Page {
+    /// At which index of a list the resources begin that come after a mesh and name, whether or not there is
+    /// such a one.
+    pub fn index_after(&self, kind: Kind, mesh: Option<&str>, after: (&str, &str)) -> usize {
         let shelf = self.shelf(kind);
-        let all = mesh.map_or(0..shelf.len, |mesh| shelf.mesh_range(mesh));
-        let mut page = Page { items: Vec::new(), total: 0 };
-        for resource in shelf.range(all).filter(|r| matches(r)) {
-            if page.total >= offset && page.items.len() < size {
-                page.items.push(resource.clone());
-            }
-            page.total += 1;
-        }
-        page
+        let start = mesh.map_or(0, |mesh| shelf.mesh_range(mesh).start);
+        let at = shelf.position(|r| compare(r, after.0, after.1) != Ordering::Greater);
+        at.saturating_sub(start)
     }
 
     /// Every resource of every kind, by kind, mesh and name.

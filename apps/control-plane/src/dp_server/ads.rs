@@ -151,6 +151,9 @@ async fn stream<P: Protocol>(
     let proxy = registration.proxy();
     tracing::info!(proxy = %proxy.key(), "connected");
     let connected = context.push.connect(proxy.traits.clone());
+    if let Some(own) = &proxy.own_dataplane {
+        connected.watcher.registered_with(&own.spec);
+    }
     let connections = context.push.connections(&proxy.traits.mesh, &proxy.traits.name);
     if connections > 1 {
         let proxy = proxy.key();

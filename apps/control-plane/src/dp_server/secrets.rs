@@ -11,7 +11,7 @@ use std::{
 
 use identity::{
     Authority,
-    ca::{self, builtin},
+    ca::{self, Files, Sources, builtin},
     workload::{self, Issuer, Wanted, rotation},
 };
 use jiff::Timestamp;
@@ -30,6 +30,8 @@ use super::{Context, credentials::Credentials, proxy::Proxy};
 #[derive(Debug, Default)]
 pub struct Secrets {
     issuer: Issuer<Arc<Encoded>>,
+    /// Where authorities may be read from besides the store.
+    files: Files,
     meshes: Mutex<HashMap<Arc<str>, Arc<OfMesh>>>,
     /// Held while a mesh is read: the others wait for the result instead of reading it, too.
     reading: tokio::sync::Mutex<()>,
@@ -94,6 +96,10 @@ impl Issued {
 pub const PAUSE: Duration = Duration::from_secs(5);
 
 impl Secrets {
+    pub fn reading(files: Files) -> Secrets {
+        Secrets { files, ..Secrets::default() }
+    }
+
     /// The certificate the proxy is to have now. The same one as before unless it nears its end, or the
     /// proxy's tags or the mesh's authorities have changed. The error is a [`tonic::Status`] if the Dataplane is
     /// one that the proxy's token is not for: it is compared with the very Dataplane that is certified.
@@ -117,7 +123,7 @@ impl Secrets {
         let encoder = context.push.encoder();
         let offer = self.issuer.certificate_for(
             wanted,
-            || of_mesh.authority(&snapshot, mesh, now),
+            || of_mesh.authority(self.sources(&snapshot), mesh, now),
             now,
             rotation::jitter(&key),
             |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
@@ -160,23 +166,27 @@ impl Secrets {
             before => before,
         };
         let snapshot = with_authorities(context, mesh, now).await?;
-        let read = Arc::new(OfMesh::read(&snapshot, mesh, changes, before.as_deref())?);
+        let read = Arc::new(OfMesh::read(self.sources(&snapshot), mesh, changes, before.as_deref())?);
         if before.is_some() {
             self.issuer.forgive(mesh);
         }
         lock(&self.meshes).insert(mesh.clone(), read.clone());
         Ok(read)
     }
+
+    fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> Sources<'a> {
+        Sources { snapshot, files: Some(&self.files) }
+    }
 }
 
 impl OfMesh {
-    fn read(snapshot: &Snapshot, mesh: &str, as_of: u64, before: Option<&OfMesh>) -> anyhow::Result<OfMesh> {
-        let spec = snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
+    fn read(from: Sources<'_>, mesh: &str, as_of: u64, before: Option<&OfMesh>) -> anyhow::Result<OfMesh> {
+        let spec = from.snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
         let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
         let backend = backend.ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))?;
         let listed = spec.and_then(|spec| spec.mtls.as_ref()).into_iter().flat_map(|mtls| &mtls.backends);
         let backends: Arc<[String]> = listed.map(|backend| backend.name.clone()).collect();
-        let roots = ca::trust_bundle(snapshot, mesh);
+        let roots = ca::trust_bundle(from, mesh);
         for problem in &roots.problems {
             tracing::warn!(mesh, %problem, "an authority is not trusted");
         }
@@ -201,7 +211,7 @@ impl OfMesh {
     /// Who signs. Reading it takes a signature, so that it is kept once that has worked.
     fn authority(
         &self,
-        snapshot: &Snapshot,
+        from: Sources<'_>,
         mesh: &str,
         now: Timestamp,
     ) -> Result<Arc<Authority>, identity::Error> {
@@ -209,7 +219,7 @@ impl OfMesh {
         if let Some(known) = &*kept {
             return Ok(known.clone());
         }
-        let read = Arc::new(Authority::load(snapshot, mesh, &self.backend, now)?);
+        let read = Arc::new(Authority::load(from, mesh, &self.backend, now)?);
         *kept = Some(read.clone());
         Ok(read)
     }

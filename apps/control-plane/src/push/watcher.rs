@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 use plan::{AdminTls, Applying, Calls, Class, Own, ProxyTraits, SecretNames};
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
 use xds::{Layer, Target};
 
@@ -31,6 +31,26 @@ pub struct Watcher {
     calls: Mutex<Option<Calls>>,
     /// The certificate of its admin interface, and the address it is for.
     admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
+    place: Mutex<Option<Place>>,
+}
+
+/// Where a proxy is by the Dataplane it connected with. What is stored may say something else later, and by
+/// somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub address: IpAddr,
+    /// Of its admin interface, if the Dataplane says so.
+    pub admin_port: Option<u16>,
+}
+
+impl Place {
+    /// `None` where the address is not an IP address.
+    pub fn of(spec: &Spec) -> Option<Place> {
+        let networking = spec.get::<Dataplane>()?.networking.as_ref()?;
+        let port = networking.admin.as_ref().and_then(|admin| u16::try_from(admin.port).ok());
+        let address = networking.address.parse().ok()?;
+        Some(Place { address, admin_port: port.filter(|port| *port != 0) })
+    }
 }
 
 /// What a woken proxy has to do; of several things the last includes the others.
@@ -47,7 +67,7 @@ pub enum Work {
 }
 
 impl Watcher {
-    pub(super) fn new(id: u64, traits: ProxyTraits) -> Watcher {
+    pub(super) fn new(id: u64, traits: ProxyTraits, place: Option<Place>) -> Watcher {
         Watcher {
             id,
             traits,
@@ -56,7 +76,17 @@ impl Watcher {
             class: Mutex::default(),
             calls: Mutex::default(),
             admin_tls: Mutex::default(),
+            place: Mutex::new(place),
         }
+    }
+
+    pub fn place(&self) -> Option<Place> {
+        *lock(&self.place)
+    }
+
+    /// The proxy brought this Dataplane along.
+    pub fn registered_with(&self, dataplane: &Spec) {
+        *lock(&self.place) = Place::of(dataplane);
     }
 
     /// Waits until there is something to do, and takes it.

@@ -284,3 +284,23 @@ fn a_file_that_cannot_be_read_is_named() {
     let error = format!("{:#}", load(Some("/nowhere/kuma.yaml".as_ref()), []).unwrap_err());
     assert!(error.contains("/nowhere/kuma.yaml"), "{error}");
 }
+
+#[test]
+fn the_configuration_of_the_guide_to_production_is_one() {
+    let guide = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/production.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let yaml = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let loaded = read(yaml, &[]).unwrap();
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    let config = &loaded.config;
+    assert!(
+        config.api_server.authn.require_for_writes && !Config::default().api_server.authn.require_for_writes
+    );
+    let strangers = "mesh-system:unauthenticated".to_owned();
+    let viewers = &config.access.fixed;
+    for groups in
+        [&viewers.view_config_dump.groups, &viewers.view_stats.groups, &viewers.view_clusters.groups]
+    {
+        assert!(!groups.contains(&strangers));
+    }
+}

@@ -7,7 +7,13 @@ mod reach;
 mod rest;
 mod summary;
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use api::{AdminView, Format, Inspect, InspectError};
 use axum::{Extension, Router, extract::OriginalUri};
@@ -18,7 +24,7 @@ use control_plane::{
 use http::{StatusCode, Uri};
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
-use plan::{AdminTls, ProxyTraits};
+use plan::{AdminTarget, AdminTls, ProxyTraits};
 use resources::{Key, Kind};
 use runtime::{
     listen::{Limits, Listener, Peer},
@@ -65,6 +71,12 @@ impl Inspected {
     fn connect(&self, name: &str, admin: SocketAddr) -> Connected {
         let traits = traits("default", name);
         self.world.push.connect(ProxyTraits { admin_port: admin.port(), ..traits })
+    }
+
+    fn connect_with_own_interface(&self, name: &str, admin: SocketAddr) -> Connected {
+        let traits = traits("default", name);
+        let admin_target = AdminTarget::Port(admin.ip(), admin.port());
+        self.world.push.connect(ProxyTraits { admin_port: admin.port(), admin_target, ..traits })
     }
 
     /// Something like an Envoy, which answers to nobody but the control plane.
@@ -116,6 +128,7 @@ async fn a_proxy_answers_over_mutual_tls_and_its_dump_has_no_secrets() {
     let key = Key::new(Kind::Dataplane, "default", "web");
     let addr = world.envoy("127.0.0.2", |_| Some(world.admin_tls(&key, "127.0.0.2"))).await;
     world.dataplane("web", addr).await;
+    let _connected = world.connect("web", addr);
 
     let stats = world.proxies.admin(&key, STATS).await.unwrap();
     assert_eq!((stats.content_type, &*stats.body), ("text/plain", &b"/stats?usedonly"[..]));
@@ -136,6 +149,7 @@ async fn envoys_own_interface_on_this_machine_is_asked_without_tls() {
     let world = Inspected::new().await;
     let addr = world.envoy("127.0.0.1", |_| None).await;
     let key = world.dataplane("web", addr).await;
+    let _connected = world.connect_with_own_interface("web", addr);
     assert_eq!(world.proxies.admin(&key, STATS).await.unwrap().body, "/stats?usedonly");
 }
 
@@ -151,7 +165,9 @@ async fn whoever_is_not_the_proxy_is_not_believed() {
         ("no certificate at all", None),
     ] {
         let addr = world.envoy("127.0.0.2", |_| tls).await;
-        let key = world.dataplane(&format!("web-{}", addr.port()), addr).await;
+        let proxy = format!("web-{}", addr.port());
+        let key = world.dataplane(&proxy, addr).await;
+        let _connected = world.connect(&proxy, addr);
         let error = world.proxies.admin(&key, STATS).await.unwrap_err();
         assert!(
             matches!(&error, InspectError::Unreachable(reason) if reason.contains("TLS")),
@@ -168,6 +184,7 @@ async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
         listener.addr()
     };
     let key = world.dataplane("gone", nobody).await;
+    let _connected = world.connect("gone", nobody);
     let InspectError::Unreachable(reason) = world.proxies.admin(&key, STATS).await.unwrap_err() else {
         panic!()
     };
@@ -178,6 +195,7 @@ async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
 
     let addr = world.envoy("127.0.0.1", |_| None).await;
     let key = world.dataplane("refusing", addr).await;
+    let _connected = world.connect_with_own_interface("refusing", addr);
     let view = AdminView::Clusters { format: Format::Text };
     let InspectError::Unreachable(reason) = world.proxies.admin(&key, view).await.unwrap_err() else {
         panic!()
@@ -186,6 +204,37 @@ async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
 
     let missing = Key::new(Kind::Dataplane, "default", "none");
     assert_eq!(world.proxies.admin(&missing, STATS).await, Err(InspectError::Missing(missing)));
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_addresses_that_no_connected_proxy_has() {
+    let world = Inspected::new().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let open = {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (addr, asked) = (listener.addr(), asked.clone());
+        let count = move || async move { asked.fetch_add(1, Ordering::Relaxed).to_string() };
+        let router = Router::new().fallback(count);
+        listener.serve(router, None, Limits::default(), &world.world.shutdown);
+        addr
+    };
+    let closed = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap().addr();
+    // Anybody may write a Dataplane. It tells nothing about the port it names.
+    for (name, admin) in [("open", open), ("closed", closed)] {
+        let key = world.dataplane(name, admin).await;
+        for view in [STATS, AdminView::ConfigDump { include_eds: false }] {
+            assert_eq!(world.proxies.admin(&key, view).await, Err(InspectError::NotConnected(key.clone())));
+        }
+        let summary = world.proxies.stats_summary(&key, true).await;
+        assert_eq!(summary, Err(InspectError::NotConnected(key)));
+    }
+    // Nor does it make the control plane ask somebody else once the proxy is connected.
+    let own = world.envoy("127.0.0.1", |_| None).await;
+    let key = world.dataplane("web", own).await;
+    let _connected = world.connect_with_own_interface("web", own);
+    world.dataplane("web", open).await;
+    assert_eq!(world.proxies.admin(&key, STATS).await.unwrap().body, "/stats?usedonly");
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! The control plane's configuration, and the control plane itself from the first start to a restart.
 
 mod absence;
+mod access;
 mod boot;
 mod client;
 mod command;

@@ -32,7 +32,6 @@ impl Drop for World {
 pub fn registrar(store: Arc<dyn Store>) -> Registrar {
     let setup = Setup {
         mode: Mode::Zone { name: "default".to_owned(), federated: false },
-        read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
         companions: Box::new(|_, _| Vec::new()),

@@ -6,7 +6,7 @@ use http::{Method, Request};
 use identity::{KeyPair, Purpose, SigningKey, UserToken, signing_key, token};
 use jiff::{SignedDuration, Timestamp};
 use resources::Kind;
-use runtime::listen::Peer;
+use runtime::listen::{Owner, Peer};
 use serde_json::json;
 
 use crate::world::{World, peer, remote, request, zone};
@@ -56,6 +56,8 @@ async fn each_condition_for_being_local_is_needed() {
         request.headers_mut().insert("sec-fetch-site", "same-origin".parse().unwrap());
         request
     };
+    let mut two_hosts = who_am_i();
+    two_hosts.headers_mut().append("host", "rebound.example.com".parse().unwrap());
     for (request, expect) in [
         (from("127.0.0.1:1"), ADMIN),
         (from("127.9.9.9:1"), ADMIN),
@@ -64,13 +66,26 @@ async fn each_condition_for_being_local_is_needed() {
         (from("10.0.0.1:1"), ANONYMOUS),
         (with("forwarded", "for=192.0.2.1"), ANONYMOUS),
         (with("x-forwarded-for", "192.0.2.1"), ANONYMOUS),
+        (with("x-forwarded-proto", "http"), ANONYMOUS),
         (with("x-real-ip", "192.0.2.1"), ANONYMOUS),
+        (with("via", "1.1 proxy"), ANONYMOUS),
+        (with("x-request-id", "1"), ANONYMOUS),
+        (with("x-envoy-expected-rq-timeout-ms", "15000"), ANONYMOUS),
+        (with("x-envoy-external-address", "192.0.2.1"), ANONYMOUS),
         (with("host", "127.0.0.1:5681"), ADMIN),
         (with("host", "[::1]:5681"), ADMIN),
         (with("host", "LOCALHOST"), ADMIN),
         (with("host", "localhost."), ADMIN),
         (with("host", "rebound.example.com"), ANONYMOUS),
         (with("host", "localhost.example.com"), ANONYMOUS),
+        (with("host", "[::1]evil"), ANONYMOUS),
+        (with("host", "[::1]:5681evil"), ANONYMOUS),
+        (with("host", "[::1]"), ADMIN),
+        (with("host", "[127.0.0.1]"), ANONYMOUS),
+        (with("host", "localhost:evil"), ANONYMOUS),
+        (with("host", "localhost:1:2"), ANONYMOUS),
+        (with("host", ""), ANONYMOUS),
+        (two_hosts, ANONYMOUS),
         (with("sec-fetch-site", "none"), ADMIN),
         (with("sec-fetch-site", "same-origin"), ADMIN),
         (with("sec-fetch-site", "same-site"), ANONYMOUS),
@@ -88,6 +103,23 @@ async fn each_condition_for_being_local_is_needed() {
 }
 
 #[tokio::test]
+async fn only_root_and_the_users_the_operator_trusts_are_local_administrators() {
+    let authn = Authn { local_administrators: vec![0, 1234], ..Authn::default() };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    for (owner, expect) in [
+        (Some(Owner::known(0)), ADMIN),
+        (Some(Owner::known(1234)), ADMIN),
+        (Some(Owner::known(5678)), ANONYMOUS),
+        (None, ANONYMOUS),
+    ] {
+        let mut request = who_am_i();
+        let described = format!("{owner:?}");
+        request.extensions_mut().insert(Peer { owner, ..peer("127.0.0.1:1") });
+        assert_eq!(name(&world, request).await, expect, "{described}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_without_a_known_peer_is_anonymous() {
     let world = World::new().await;
     let mut request = who_am_i();
@@ -97,7 +129,7 @@ async fn a_request_without_a_known_peer_is_anonymous() {
 
 #[tokio::test]
 async fn being_local_means_nothing_when_that_is_switched_off() {
-    let authn = Authn { kind: AuthnType::Tokens, localhost_is_admin: false };
+    let authn = Authn { localhost_is_admin: false, ..Authn::default() };
     let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
     assert_eq!(name(&world, who_am_i()).await, ANONYMOUS);
 }
@@ -114,7 +146,7 @@ async fn a_client_certificate_makes_an_administrator_only_where_that_is_configur
         });
         request
     };
-    let authn = Authn { kind: AuthnType::AdminClientCerts, localhost_is_admin: false };
+    let authn = Authn { kind: AuthnType::AdminClientCerts, localhost_is_admin: false, ..Authn::default() };
     let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
     assert_eq!(name(&world, with_certificate()).await, ADMIN);
     assert_eq!(name(&world, from("192.0.2.1:1")).await, ANONYMOUS);
@@ -154,6 +186,11 @@ async fn a_good_token_says_who_it_is_and_a_bad_one_is_refused() {
     for bad in ["", "nonsense", "a.b.c", &expired, &forged] {
         let answer = world.send(bearer("/who-am-i", bad)).await;
         answer.expect_problem(401, "Invalid authentication data", "Unauthenticated");
+    }
+    for scheme in ["bearer", "BEARER"] {
+        let mut request = remote(Method::GET, "/who-am-i", Body::empty());
+        request.headers_mut().insert("authorization", format!("{scheme} {good}").parse().unwrap());
+        assert_eq!(name(&world, request).await, "john");
     }
     // Whoever is an administrator anyway is not asked for a token.
     assert_eq!(name(&world, with("authorization", "Bearer nonsense")).await, ADMIN);
@@ -218,6 +255,33 @@ async fn everything_else_is_open_to_anybody() {
     }
     let body = Body::from(json!({ "type": "Mesh", "name": "theirs" }).to_string());
     world.send(remote(Method::PUT, "/meshes/theirs", body)).await.expect(201);
+}
+
+#[tokio::test]
+async fn where_writes_ask_for_authentication_strangers_only_read() {
+    let authn = Authn { require_for_writes: true, ..Authn::default() };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    let pair = KeyPair::generate().unwrap();
+    world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
+    let key = SigningKey { kid: "1".into(), pair };
+    let path = "/meshes/default/meshtimeouts/one";
+    let body = || Body::from(timeout().to_string());
+    for request in [remote(Method::PUT, path, body()), remote(Method::DELETE, path, Body::empty())] {
+        let problem = world.send(request).await.expect_problem_titled(403, "Access Denied");
+        assert!(problem["detail"].as_str().unwrap().contains("requireForWrites"), "{problem}");
+    }
+    world.send(remote(Method::GET, "/meshes", Body::empty())).await.expect(200);
+    let hour = std::time::Duration::from_secs(3600);
+    let token = token::issue(&john(&[]), &key, Timestamp::now(), hour).unwrap();
+    let mut request = remote(Method::PUT, path, body());
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    world.send(request).await.expect(201);
+    world.delete(path).await.expect(200);
+}
+
+fn timeout() -> serde_json::Value {
+    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
+    json!({ "type": "MeshTimeout", "mesh": "default", "name": "one", "spec": { "to": to } })
 }
 
 #[tokio::test]

@@ -133,6 +133,14 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::PolicyDataplanes(_) => {
             Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
         }
+        Operation::OlderPolicies => {
+            let pointer = "/items/0/matchedPolicies/MeshTimeout/0/name";
+            Case::get(path, vec![("/kind", json!("SidecarDataplane")), (pointer, json!("mine"))])
+        }
+        Operation::OlderRules => Case::get(path, vec![("/total", json!(0)), ("/items", json!([]))]),
+        Operation::OlderDataplanes(_) => {
+            Case::get(path, vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))])
+        }
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])

@@ -18,6 +18,8 @@ use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
 use store::registrar::Mode;
 
+mod older;
+
 use crate::world::{World, remote, zone};
 
 /// Proxies that repeat the question; those named `gone` and `away` do not answer.
@@ -59,7 +61,8 @@ impl Inspect for FakeProxies {
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
-        Ok(RuleList { http_matches: Vec::new(), resource, rules: Vec::new() })
+        let rules = if &*proxy.name == "ruled" { older::rules() } else { Vec::new() };
+        Ok(RuleList { http_matches: Vec::new(), resource, rules })
     }
 
     /// One policy, whose conf says what was asked for.
@@ -84,6 +87,14 @@ impl Inspect for FakeProxies {
     /// Every policy selects the same three.
     async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
         Ok(["one", "other", "three"].map(|name| Arc::new(dataplane(&policy.mesh, name))).to_vec())
+    }
+
+    /// One that is called as nobody's.
+    async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        let spec = Spec::from_json(Kind::MeshTimeout, json!({}), &mut Vec::new()).unwrap();
+        let key = Key::new(Kind::MeshTimeout, &proxy.mesh, "mine");
+        let labels = Labels::new();
+        Ok(vec![Arc::new(Resource { key, labels, spec, ..dataplane("default", "any") })])
     }
 
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
@@ -208,7 +219,11 @@ async fn a_proxy_that_does_not_exist_is_not_found() {
     let world = with_dataplanes(zone(), Settings::default()).await;
     for view in ["xds", "stats", "clusters", "_config"] {
         let answer = world.get(&format!("/meshes/default/dataplanes/none/{view}")).await;
-        answer.expect_problem(404, "Could not get dataplane resource", "Not found");
+        let title = match view {
+            "_config" => "Failed to fetch dataplane insight",
+            _ => "Could not get dataplane resource",
+        };
+        answer.expect_problem(404, title, "Not found");
         let answer = world.get(&format!("/meshes/none/dataplanes/web/{view}")).await;
         answer.expect_problem(404, "Failed to retrieve Mesh", "Not found");
     }
@@ -326,7 +341,7 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
-        ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve a resource"),
+        ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve policy"),
     ] {
         world.get(path).await.expect_problem(404, title, "Not found");
     }
@@ -357,7 +372,7 @@ async fn the_dataplanes_of_a_policy_come_in_pages_and_by_name() {
     for (query, total, expect, next) in [
         ("", 3, &["one", "other", "three"][..], None),
         ("?name=o", 2, &["one", "other"], None),
-        ("?size=2", 3, &["one", "other"], Some("offset=2&size=2")),
+        ("?size=2", 3, &["one", "other"], Some("after=default%2Fother&offset=2&size=2")),
         ("?size=2&offset=2", 3, &["three"], None),
         ("?offset=7", 3, &[], None),
     ] {

@@ -7,6 +7,7 @@ mod documents;
 mod faults;
 mod inspect;
 mod lists;
+mod meshes;
 mod samples;
 mod special;
 mod tokens;

@@ -13,7 +13,8 @@ use crate::world::{World, zone};
 async fn the_index_says_which_control_plane_this_is() {
     let settings = Settings {
         hostname: "host-1".into(),
-        version: "1.2.3".into(),
+        version: "2.14.3".into(),
+        implementation_version: "1.2.3".into(),
         instance_id: "host-1-abcd".into(),
         cluster_id: Arc::new(|| "cluster-9".into()),
         gui_url: "http://localhost:5681/gui".into(),
@@ -21,8 +22,9 @@ async fn the_index_says_which_control_plane_this_is() {
     };
     let world = World::with(zone(), settings).await;
     let expect = json!({
-        "hostname": "host-1", "product": "Kuma", "version": "1.2.3", "instanceId": "host-1-abcd",
-        "clusterId": "cluster-9", "gui": "http://localhost:5681/gui",
+        "hostname": "host-1", "product": "Kuma", "version": "2.14.3", "instanceId": "host-1-abcd",
+        "clusterId": "cluster-9", "gui": "http://localhost:5681/gui", "implementation": "kuma-rs",
+        "implementationVersion": "1.2.3",
     });
     let index = world.get("/").await.expect(200).json();
     assert_eq!(index, expect);
@@ -224,8 +226,8 @@ async fn service_insights_are_shown_one_by_one() {
         "addressPort": "web.mesh:80",
     });
     assert_eq!(web, expect);
-    let unknown = world.get("/meshes/default/service-insights/none").await.expect(200).json();
-    assert_eq!((&unknown["name"], &unknown["dataplanes"]), (&json!("none"), &json!({})));
+    let unknown = world.get("/meshes/default/service-insights/none").await;
+    unknown.expect_problem(404, "Could not retrieve a resource", "Not found");
 
     for (query, expect) in [
         ("", &["api", "ext", "web"][..]),

@@ -107,8 +107,15 @@ async fn without_a_signing_key_there_is_no_token() {
     let world = World::new().await;
     let problem = world.post("/tokens/dataplane", &json!({ "mesh": "none" })).await;
     let problem = problem.expect_problem_titled(404, "Signing Key not found");
-    let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains("dataplane-token-signing-key-none-1"), "{detail}");
+    let says = |secret: &str| {
+        let rotated = "If signing key was rotated, regenerate the token";
+        format!("there is no signing key with KID 1. {secret} is not found. {rotated}")
+    };
+    let secret = r#"Secret of name "dataplane-token-signing-key-none-1" in mesh "none""#;
+    assert_eq!(problem["detail"], says(secret));
+    let user = world.post("/tokens/user", &json!({ "name": "john", "validFor": "1h" })).await;
+    let secret = r#"GlobalSecret of name "user-token-signing-key-1""#;
+    user.expect_problem(404, "Signing Key not found", &says(secret));
 }
 
 #[tokio::test]

@@ -129,3 +129,63 @@ async fn a_watch_ends_after_the_request_timeout() {
     let mut lines = Lines::open(&world, "/zones?watch=true").await;
     assert_eq!(lines.next().await, None);
 }
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "still not so: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off_and_nothing_is_made_for_it() {
+    let settings = Settings { watch_patience: Duration::from_millis(50), ..Settings::default() };
+    let world = World::with(zone(), settings).await;
+    for i in 0..100 {
+        world.store(Kind::Zone, "", &format!("zone-{i:03}"), json!({})).await;
+    }
+    let mut unread = Lines::open(&world, "/zones?watch=true").await;
+    let ended = r#"api_server_watches_ended_total{reason="not_read"} 1"#;
+    eventually("it is counted", || world.metrics.encode().contains(ended)).await;
+    let mut lines = 0;
+    let end = loop {
+        match unread.body.frame().await {
+            Some(Ok(_)) => lines += 1,
+            end => break end,
+        }
+    };
+    assert_eq!(lines, 1, "one line waits for its reader, and no other is made");
+    // It must not look complete.
+    assert!(matches!(end, Some(Err(_))), "{end:?}");
+}
+
+#[tokio::test]
+async fn watches_are_limited_for_each_client_and_for_all() {
+    let settings = Settings { max_watches: 3, max_watches_per_peer: 2, ..Settings::default() };
+    let world = World::with(zone(), settings).await;
+    let open = async |addr: &str| {
+        let mut request = request(Method::GET, "/zones?watch=true", Body::empty());
+        request.extensions_mut().insert(crate::world::peer(addr));
+        world.router.clone().oneshot(request).await.unwrap()
+    };
+    let refused = async |addr: &str, says: &str| {
+        let response = open(addr).await;
+        assert_eq!(response.status(), 503);
+        let text =
+            String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        assert!(text.contains(says), "{text}");
+    };
+    let first = [open("192.0.2.1:1").await, open("192.0.2.1:2").await];
+    refused("192.0.2.1:3", "2 watches are open from this address").await;
+    let other = open("192.0.2.2:1").await;
+    assert_eq!(other.status(), 200);
+    refused("192.0.2.3:1", "3 watches are open, which is the limit of this control plane").await;
+    drop(first);
+    // The next line finds out that they are gone.
+    world.store(Kind::Zone, "", "one", json!({})).await;
+    let gone = r#"api_server_watches_ended_total{reason="client_gone"} 2"#;
+    eventually("their places are free", || world.metrics.encode().contains(gone)).await;
+    assert_eq!(open("192.0.2.1:4").await.status(), 200);
+    assert!(world.metrics.encode().contains(r#"api_server_watches_ended_total{reason="refused"} 2"#));
+}

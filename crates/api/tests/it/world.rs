@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use api::{Context, Metrics, Settings};
+use api::{Context, Gates, Metrics, Settings};
 use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, format::universal};
-use runtime::listen::Peer;
+use runtime::listen::{Owner, Peer};
 use serde_json::{Value, json};
 use store::{
     Memory, Registrar, Store, Write,
@@ -31,7 +31,6 @@ pub fn zone() -> Mode {
 pub fn setup(mode: Mode) -> Setup {
     Setup {
         mode,
-        read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
         companions: Box::new(|_, _| Vec::new()),
@@ -57,8 +56,13 @@ impl World {
             Mode::Zone { .. } => Some(Arc::new(FakeProxies) as Arc<dyn api::Inspect>),
             Mode::Global => None,
         };
-        let context =
-            Context { registrar: registrar.clone(), settings, metrics: Metrics::register(&metrics), inspect };
+        let context = Context {
+            registrar: registrar.clone(),
+            settings,
+            metrics: Metrics::register(&metrics),
+            inspect,
+            gates: Gates::default(),
+        };
         let world = World { router: api::router(context), registrar, metrics };
         world.store(Kind::Mesh, "", "default", json!({})).await;
         world
@@ -133,7 +137,9 @@ pub fn remote(method: Method, path: &str, body: Body) -> Request<Body> {
 }
 
 pub fn peer(addr: &str) -> Peer {
-    Peer { addr: addr.parse::<SocketAddr>().unwrap(), tls: false, client_certificate: None }
+    let addr = addr.parse::<SocketAddr>().unwrap();
+    // As on a connection of root, wherever it says to come from.
+    Peer { addr, tls: false, client_certificate: None, owner: Some(Owner::known(0)) }
 }
 
 #[derive(Debug)]

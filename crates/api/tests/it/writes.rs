@@ -1,15 +1,13 @@
 //! Putting and deleting one resource, and every way it is refused.
 
-use std::sync::Arc;
-
 use api::Settings;
 use axum::body::Body;
 use http::Method;
-use resources::Kind;
+use resources::{Draft, Key, Kind, Spec};
 use serde_json::{Value, json};
-use store::{Memory, registrar::Mode};
+use store::registrar::Mode;
 
-use crate::world::{World, request, resource, setup, zone};
+use crate::world::{World, request, resource, zone};
 
 const TIMEOUTS: &str = "/meshes/default/meshtimeouts/one";
 
@@ -77,7 +75,7 @@ async fn what_only_the_control_plane_sets_is_ignored_on_put() {
 #[tokio::test]
 async fn a_body_that_contradicts_the_path_is_refused_field_by_field() {
     let world = World::new().await;
-    let body = json!({ "type": "MeshTimeout", "mesh": "other", "name": "two", "spec": timeout("one", "1s")["spec"] });
+    let mut body = json!({ "type": "MeshTimeout", "mesh": "other", "name": "two", "spec": timeout("one", "1s")["spec"] });
     world.put(TIMEOUTS, &body).await.expect_fields(
         "Could not process a resource",
         &[
@@ -85,11 +83,44 @@ async fn a_body_that_contradicts_the_path_is_refused_field_by_field() {
             ("mesh", "mesh from the URL has to be the same as in body"),
         ],
     );
+    // What is wrong with the spec is said first, and alone.
+    body["spec"] = timeout("one", "-1s")["spec"].clone();
+    let problem = world.put(TIMEOUTS, &body).await.expect_problem_titled(400, "Could not process a resource");
+    let fields = problem["invalid_parameters"].as_array().unwrap();
+    assert!(fields.iter().all(|found| found["field"].as_str().unwrap().starts_with("spec.")), "{problem}");
+    let zone = json!({ "type": "Mesh", "name": "two" });
+    world.put("/zones/one", &zone).await.expect_fields(
+        "Could not process a resource",
+        &[
+            ("name", "name from the URL has to be the same as in body"),
+            ("type", "type from the URL has to be the same as in body"),
+        ],
+    );
     let body = json!({ "type": "MeshTimeout", "name": "one", "spec": timeout("one", "1s")["spec"] });
     world.put(TIMEOUTS, &body).await.expect_fields(
         "Could not process a resource",
         &[("mesh", "mesh from the URL has to be the same as in body")],
     );
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_policy_is_refused_in_the_words_of_the_schema() {
+    let world = World::new().await;
+    let spec = timeout("one", "1s")["spec"].clone();
+    let body =
+        |kind: Value, spec: Value| json!({ "type": kind, "mesh": "default", "name": "one", "spec": spec });
+    let mut untyped = body(json!("MeshTimeout"), spec.clone());
+    untyped.as_object_mut().unwrap().remove("type");
+    let mut empty = body(json!("MeshTimeout"), spec.clone());
+    empty.as_object_mut().unwrap().remove("spec");
+    for (body, says) in [
+        (body(json!("MeshRetry"), spec), "type in body should be one of [MeshTimeout]"),
+        (untyped, ".type in body is required"),
+        (empty, ".spec in body is required"),
+        (body(json!("MeshTimeout"), json!("all")), "spec in body must be of type object: \"string\""),
+    ] {
+        world.put(TIMEOUTS, &body).await.expect_fields("Could not process a resource", &[("", says)]);
+    }
 }
 
 #[tokio::test]
@@ -229,24 +260,30 @@ async fn kinds_that_belong_elsewhere_are_read_only_here() {
             zone(),
             "/meshes/default/dataplane-insights/one",
             &dataplane,
-            part("DataplaneInsight is written by the control plane"),
+            part("On zone control plane you can only modify zone resources"),
         ),
     ] {
         let world = World::with(mode, Settings::default()).await;
         for answer in [world.put(path, body).await, world.delete(path).await] {
-            let problem = answer.expect_problem_titled(405, "Method not Allowed");
+            let problem = answer.expect_problem_titled(405, "Method not allowed");
             assert!(problem["detail"].as_str().unwrap().starts_with(said), "{problem}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_read_only_api_refuses_every_write_and_serves_reads() {
-    let mut rules = setup(zone());
-    rules.read_only = true;
-    let world = World::on(Arc::new(Memory::default()), rules, Settings::default()).await;
-    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect_problem_titled(405, "Method not Allowed");
-    world.delete(TIMEOUTS).await.expect_problem_titled(405, "Method not Allowed");
+async fn a_read_only_api_refuses_every_write_of_users_and_serves_reads() {
+    let world = World::with(zone(), Settings { read_only: true, ..Settings::default() }).await;
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect_problem_titled(405, "Method not allowed");
+    world.delete(TIMEOUTS).await.expect_problem_titled(405, "Method not allowed");
+    // A proxy that registers is not a user of the API.
+    let spec = json!({ "networking": { "address": "192.0.2.1", "inbound": [
+        { "port": 80, "tags": { "kuma.io/service": "web" } },
+    ] } });
+    let spec = Spec::from_json(Kind::Dataplane, spec, &mut Vec::new()).unwrap();
+    let own = Draft::new(Key::new(Kind::Dataplane, "default", "web"), spec);
+    world.registrar.put(own).await.unwrap();
+    world.get("/meshes/default/dataplanes/web").await.expect(200);
     world.get("/meshes/default").await.expect(200);
 }
 

@@ -1,6 +1,9 @@
 //! Where a `provided` backend says its certificate or key is: a secret, a file, or right there.
 
-use std::io::Read;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use resources::{
     Key, Kind,
@@ -15,9 +18,61 @@ use store::Snapshot;
 /// No certificate chain is this long; a file that is, is something else.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
+/// Which files of this machine a mesh may name: those in one folder. The author of a mesh need not be
+/// the one who may read whatever the control plane can.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    folder: Option<PathBuf>,
+}
+
+impl Files {
+    pub fn within(folder: impl Into<PathBuf>) -> Files {
+        Files { folder: Some(folder.into()) }
+    }
+
+    /// Reads an ordinary file; a device or pipe might never end.
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        let folder = self.folder.as_deref().ok_or("files are not read here")?;
+        // The same words whether it is elsewhere or nowhere: others' files are not to be found out about.
+        let path = resolved(folder, path).ok_or_else(|| {
+            format!("there is no such file in {}: put it there (general.dataSourceDir)", folder.display())
+        })?;
+        let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+        let file = std::fs::File::open(path).map_err(cannot)?;
+        let described = file.metadata().map_err(cannot)?;
+        if !described.is_file() || described.len() > LONGEST_FILE {
+            return Err("it is not an ordinary file of at most 1 MiB".to_owned());
+        }
+        let mut bytes = Vec::new();
+        file.take(LONGEST_FILE).read_to_end(&mut bytes).map_err(cannot)?;
+        Ok(bytes)
+    }
+}
+
+/// The file itself, links followed, if it is in the folder. A pipe is not opened: that might never end.
+fn resolved(folder: &Path, path: &str) -> Option<PathBuf> {
+    let folder = folder.canonicalize().ok()?;
+    let file = folder.join(path).canonicalize().ok()?;
+    (file.starts_with(&folder) && file.is_file()).then_some(file)
+}
+
+/// Where the certificates and keys of authorities are read from.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources<'a> {
+    pub snapshot: &'a Snapshot,
+    pub files: Option<&'a Files>,
+}
+
+/// The store alone: a mesh that names files cannot be read.
+impl<'a> From<&'a Snapshot> for Sources<'a> {
+    fn from(snapshot: &'a Snapshot) -> Self {
+        Sources { snapshot, files: None }
+    }
+}
+
 /// Reads `conf.cert` or `conf.key`.
 pub fn read(
-    snapshot: &Snapshot,
+    from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
     field: &str,
@@ -26,7 +81,7 @@ pub fn read(
     let place = |name: &str| source?.get(name)?.as_str().filter(|text| !text.is_empty());
     if let Some(name) = place("secret") {
         let key = Key::new(Kind::Secret, mesh, name);
-        let found = snapshot.get(&key).and_then(|resource| resource.spec.get::<Secret>());
+        let found = from.snapshot.get(&key).and_then(|resource| resource.spec.get::<Secret>());
         let missing = || format!("conf.{field}.secret: there is no {key}; create it first");
         return found.map(|secret| secret.data.as_bytes().to_vec()).ok_or_else(missing);
     }
@@ -40,19 +95,9 @@ pub fn read(
         return decoded.map(|bytes| bytes.as_bytes().to_vec()).map_err(not_base64);
     }
     if let Some(path) = place("file") {
-        return file(path).map_err(|reason| format!("conf.{field}.file: cannot read {path:?}: {reason}"));
+        let none = Files::default();
+        let read = from.files.unwrap_or(&none).read(path);
+        return read.map_err(|reason| format!("conf.{field}.file: {path:?}: {reason}"));
     }
     Err(format!("conf.{field} says nowhere to read it from; set secret, inline, inlineString or file"))
-}
-
-/// Reads an ordinary file; a device or pipe might never end.
-fn file(path: &str) -> Result<Vec<u8>, String> {
-    let described = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !described.is_file() || described.len() > LONGEST_FILE {
-        return Err("it is not an ordinary file of at most 1 MiB".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let opened = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    opened.take(LONGEST_FILE).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use identity::{
     Authority, Error,
-    ca::{builtin, trust_bundle},
+    ca::{Files, Sources, builtin, trust_bundle},
     workload,
 };
 use jiff::{Timestamp, ToSpan};
@@ -161,13 +161,67 @@ fn a_provided_authority_may_come_from_anywhere() {
     check(vec![provided(json!({ "inlineString": cert }), json!({ "inlineString": key }))]);
     let inline = |text: &str| json!({ "inline": STANDARD.encode(text) });
     check(vec![provided(inline(&cert), inline(&key))]);
-    let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        json!({ "file": path })
+}
+
+#[test]
+fn files_are_read_from_one_folder_only_however_they_are_named() {
+    let (cert, key) = authority(|_| ());
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for place in [&folder, &elsewhere] {
+        std::fs::write(place.path().join("c"), &cert).unwrap();
+        std::fs::write(place.path().join("k"), &key).unwrap();
+    }
+    let inside = folder.path().join("c");
+    let outside = elsewhere.path().join("c");
+    let around = format!("../{}/c", elsewhere.path().file_name().unwrap().to_str().unwrap());
+    std::os::unix::fs::symlink(&outside, folder.path().join("link")).unwrap();
+    let files = Files::within(folder.path());
+    let load = |cert: &str, files: Option<&Files>| {
+        let stored = snapshot([provided(json!({ "file": cert }), json!({ "file": "k" }))]);
+        let from = Sources { snapshot: &stored, files };
+        Authority::load(from, "default", "own", noon()).map(drop).map_err(|error| error.to_string())
     };
-    check(vec![provided(file("c", &cert), file("k", &key))]);
+    for name in ["c", "./c", inside.to_str().unwrap()] {
+        load(name, Some(&files)).unwrap();
+    }
+    let said = |name: &str| load(name, Some(&files)).unwrap_err().replace(&format!("{name:?}"), "NAME");
+    let nowhere = said("/does/not/exist");
+    assert!(nowhere.contains("conf.cert.file: NAME: there is no such file in"), "{nowhere}");
+    assert!(nowhere.contains("general.dataSourceDir"), "{nowhere}");
+    for name in [outside.to_str().unwrap(), &around, "link", "/dev/zero", ".", "/etc/passwd"] {
+        // Nothing is learnt about files elsewhere, not even that they exist.
+        assert_eq!(said(name), nowhere, "{name}");
+    }
+    assert!(load("c", None).unwrap_err().contains("files are not read here"));
+}
+
+#[test]
+fn a_mesh_with_an_authority_that_cannot_sign_is_found_fault_with_unless_it_says_not_to_look() {
+    let (cert, key) = authority(|_| ());
+    let inline = |text: &str| json!({ "inlineString": text });
+    let check = |mesh: &Draft| {
+        let stored = snapshot([]);
+        let found = identity::ca::check((&stored).into(), "default", mesh.spec.get().unwrap(), noon());
+        found.into_vec().into_iter().map(|v| (v.field, v.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(check(&provided(inline(&cert), inline(&key))), []);
+    let expired = authority(|params| params.not_after = rcgen::date_time_ymd(2026, 1, 1));
+    for (cert, key, field, says) in [
+        (inline(&cert), inline(&authority(|_| ()).1), "key", "does not belong to the certificate"),
+        (inline("hello"), inline(&key), "cert", "must be PEM"),
+        (inline(&cert), inline("hello"), "key", "the key is not PEM"),
+        (inline(&expired.0), inline(&expired.1), "cert", "expired at 2026-01-01"),
+        (inline(&cert), json!({ "secret": "k" }), "key", "there is no Secret \"k\""),
+    ] {
+        let mut mesh = provided(cert, key);
+        let found = check(&mesh);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, format!("mtls.backends[0].conf.{field}"));
+        assert!(found[0].1.contains(says), "{found:?}");
+        let Spec::Mesh(spec) = &mut mesh.spec else { unreachable!() };
+        std::sync::Arc::make_mut(spec).mtls.as_mut().unwrap().skip_validation = true;
+        assert_eq!(check(&mesh), []);
+    }
 }
 
 #[test]
@@ -218,8 +272,6 @@ fn a_provided_authority_that_cannot_sign_is_refused_with_the_reason() {
     check(json!({ "secret": "c" }), inline(&key), "conf.cert.secret: there is no Secret \"c\"");
     check(inline(&cert), json!({}), "conf.key says nowhere to read it from");
     check(inline(&cert), json!({ "inline": "%%%" }), "conf.key.inline must be base64");
-    check(json!({ "file": "/does/not/exist" }), inline(&key), "conf.cert.file: cannot read");
-    check(json!({ "file": "/dev/zero" }), inline(&key), "not an ordinary file");
     check(inline("hello"), inline(&key), "it holds none");
     check(inline(&key), inline(&cert), "are the two swapped?");
     let broken = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";

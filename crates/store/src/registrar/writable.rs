@@ -8,7 +8,6 @@ const ON_GLOBAL: &str = "On global control plane you can not modify dataplane re
      You can still use 'kumactl' or the HTTP API to modify them on the zone control plane.\n";
 const ON_ZONE: &str = "On zone control plane you can only modify zone resources with 'kumactl apply' or via the HTTP API. \
      You can still use 'kumactl' or the HTTP API to modify the rest of the resource on the global control plane.\n";
-const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 
 pub fn check(setup: &Setup, kind: Kind) -> Result<(), String> {
     let descriptor = kind.descriptor();
@@ -17,11 +16,7 @@ pub fn check(setup: &Setup, kind: Kind) -> Result<(), String> {
         Mode::Zone { federated: true, .. } => descriptor.sync.provided_by_zone,
         Mode::Zone { federated: false, .. } => true,
     };
-    if setup.read_only {
-        Err(API_READ_ONLY.to_owned())
-    } else if descriptor.read_only {
-        Err(format!("{kind} is written by the control plane only and cannot be changed by hand.\n"))
-    } else if !provided {
+    if descriptor.read_only || !provided {
         Err(if setup.mode == Mode::Global { ON_GLOBAL } else { ON_ZONE }.to_owned())
     } else {
         Ok(())

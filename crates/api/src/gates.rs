@@ -1,0 +1,92 @@
+//! What clients share: how many long lists are made and how many watches are open at a time.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::Error;
+
+/// Open watches, of all clients.
+pub const WATCHES: usize = 256;
+/// Open watches of the clients at one address.
+pub const WATCHES_PER_PEER: usize = 64;
+
+/// Lets so many in at a time.
+#[derive(Debug)]
+pub struct Gates {
+    /// However many lists are asked for, so many are made at a time: proxies need the processors, too.
+    turns: Arc<Semaphore>,
+    watches: Arc<Mutex<Watches>>,
+}
+
+#[derive(Debug, Default)]
+struct Watches {
+    open: usize,
+    by_peer: HashMap<Option<IpAddr>, usize>,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Gates { turns: Arc::new(Semaphore::new(processors)), watches: Arc::default() }
+    }
+}
+
+impl Gates {
+    /// Waits until there is a processor for something that takes a while. `None` when the process ends.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().acquire_owned().await.ok()
+    }
+
+    /// One more watch of a client, unless that is too many.
+    pub fn watch(
+        &self,
+        peer: Option<IpAddr>,
+        limit: usize,
+        limit_per_peer: usize,
+    ) -> Result<Watching, Error> {
+        let mut watches = lock(&self.watches);
+        let of_peer = watches.by_peer.get(&peer).copied().unwrap_or_default();
+        if of_peer >= limit_per_peer {
+            let text =
+                format!("{of_peer} watches are open from this address, which is the limit: end one of them");
+            return Err(Error::Unavailable(text));
+        }
+        if watches.open >= limit {
+            let text =
+                format!("{limit} watches are open, which is the limit of this control plane: list instead");
+            return Err(Error::Unavailable(text));
+        }
+        watches.open += 1;
+        *watches.by_peer.entry(peer).or_default() += 1;
+        Ok(Watching { watches: self.watches.clone(), peer })
+    }
+}
+
+/// A watch that is counted until this is dropped.
+#[derive(Debug)]
+pub struct Watching {
+    watches: Arc<Mutex<Watches>>,
+    peer: Option<IpAddr>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut watches = lock(&self.watches);
+        watches.open -= 1;
+        if let Some(of_peer) = watches.by_peer.get_mut(&self.peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                watches.by_peer.remove(&self.peer);
+            }
+        }
+    }
+}
+
+fn lock(watches: &Mutex<Watches>) -> MutexGuard<'_, Watches> {
+    watches.lock().unwrap_or_else(PoisonError::into_inner)
+}
