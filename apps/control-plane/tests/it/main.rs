@@ -2,6 +2,7 @@
 //! The control plane's configuration, and the control plane itself from the first start to a restart.
 
 mod boot;
+mod bootstrap;
 mod client;
 mod command;
 mod config;
