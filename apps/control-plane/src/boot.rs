@@ -114,7 +114,8 @@ pub async fn start(config: Config) -> Result<Running> {
         Some((listener, push)) => {
             let tls = certificates::dp_server(&config, now)?;
             let shown = certificates::shown(&tls, now)?;
-            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown);
+            certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
+            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown)?;
             Some(serve_proxies(listener, &config, context, tls.to_config()?))
         }
         None => None,
@@ -153,10 +154,9 @@ fn dp_context(
     instance_id: String,
     shutdown: &Shutdown,
     certificate: dp_server::Certificate,
-) -> dp_server::Context {
-    let params = &config.bootstrap_server.params;
+) -> Result<dp_server::Context> {
     let store = registrar.store().clone();
-    dp_server::Context {
+    Ok(dp_server::Context {
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::reading(Files::within(config.data_source_dir())),
@@ -167,16 +167,14 @@ fn dp_context(
         ),
         certificate,
         tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
-        port: listener.addr().port(),
-        admin_port: params.admin_port,
-        readiness_port: params.readiness_port,
+        bootstrap: dp_server::bootstrap::Params::of(config, listener.addr().port())?,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
         departures: dp_server::departures::Departures::new(GRACE),
         second_try_after: SECOND_TRY_AFTER,
         instance_id,
         admission: ports::admission(&config.dp_server.limits, listener, shutdown),
         shutdown: shutdown.clone(),
-    }
+    })
 }
 
 /// Starts what proxies connect to, and the loops that work for them.

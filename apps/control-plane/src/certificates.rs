@@ -24,7 +24,7 @@ pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
         [(&https.tls_cert_file, &https.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
     let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
         Some((certificate, key)) => given(certificate, key, now)?,
-        None => generated(&config.work_dir(), now)?,
+        None => generated(config, now)?,
     };
     Ok(ServerTls {
         certificate_pem: pair.certificate,
@@ -38,7 +38,7 @@ pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
 pub fn dp_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
     let general = &config.general;
     let pair = match (general.tls_cert_file.as_str(), general.tls_key_file.as_str()) {
-        ("", _) => generated(&config.work_dir(), now)?,
+        ("", _) => generated(config, now)?,
         (certificate, key) => given(certificate, key, now)?,
     };
     Ok(ServerTls {
@@ -55,6 +55,19 @@ pub fn shown(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> 
     Ok(dp_server::Certificate { facts: pair.check(now)?, pem: pair.certificate })
 }
 
+/// Proxies that are sent to another host must find it in the certificate.
+pub fn check_xds_host(host: &str, certificate: &dp_server::Certificate) -> Result<()> {
+    if host.is_empty() || certificate.check_host(host).is_ok() {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "bootstrapServer.params.xdsHost (KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST): {host:?} is not in the certificate that \
+         proxies see, which is for {}; change the host, or set general.tlsCertFile and general.tlsKeyFile to a \
+         certificate for it",
+        certificate.known_names().join(", ")
+    )
+}
+
 fn given(certificate: &str, key: &str, now: Timestamp) -> Result<Pair> {
     let pair = Pair { certificate: read(Path::new(certificate))?, key: read(Path::new(key))? };
     pair.check(now).with_context(|| format!("{certificate} and {key} cannot be used"))?;
@@ -62,7 +75,8 @@ fn given(certificate: &str, key: &str, now: Timestamp) -> Result<Pair> {
 }
 
 /// The pair in the work directory; made at the first start and reused ever after.
-fn generated(work_dir: &Path, now: Timestamp) -> Result<Pair> {
+fn generated(config: &Config, now: Timestamp) -> Result<Pair> {
+    let work_dir = &config.work_dir();
     let (certificate, key) = (work_dir.join("kuma-cp.crt"), work_dir.join("kuma-cp.key"));
     // The certificate is written last, so without it there was no complete pair.
     if certificate.exists() {
@@ -73,7 +87,7 @@ fn generated(work_dir: &Path, now: Timestamp) -> Result<Pair> {
         return Ok(pair);
     }
     create_dir(work_dir, "KUMA_GENERAL_WORK_DIR")?;
-    let (names, addresses) = own_names();
+    let (names, addresses) = own_names(&config.bootstrap_server.params.xds_host);
     let pair = self_signed(Usage::Server, &names, &addresses, now)?;
     write(&key, &pair.key, 0o600)?;
     write(&certificate, &pair.certificate, 0o644)?;
@@ -81,15 +95,18 @@ fn generated(work_dir: &Path, now: Timestamp) -> Result<Pair> {
     Ok(pair)
 }
 
-/// Everything this machine may be called by.
-fn own_names() -> (Vec<String>, Vec<IpAddr>) {
+/// Everything this machine may be called by: what it calls itself, and the host that proxies are sent to.
+fn own_names(xds_host: &str) -> (Vec<String>, Vec<IpAddr>) {
     let mut names = vec!["localhost".to_owned()];
-    let host = hostname();
-    // A host name that is no DNS name cannot be asked for, so it need not be in the certificate.
-    if host != "localhost" && resources::naming::dns::is_rfc1123_subdomain(&host.to_lowercase()) {
-        names.push(host);
-    }
     let mut addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    addresses.extend(xds_host.parse::<IpAddr>());
+    for host in [hostname(), xds_host.to_owned()] {
+        // A host name that is no DNS name cannot be asked for, so it need not be in the certificate.
+        let is_name = resources::naming::dns::is_rfc1123_subdomain(&host.to_lowercase());
+        if is_name && host.parse::<IpAddr>().is_err() && !names.contains(&host) {
+            names.push(host);
+        }
+    }
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     for address in interfaces.filter_map(|interface| interface.address) {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));

@@ -2,8 +2,9 @@
 //!
 //! Keys and variables are Kuma's. Each setting is declared once, below; [`source`] reads them,
 //! [`print`] writes the defaults file and the reference page from the same declaration, and
-//! [`known`] lists what Kuma has and this control plane does not support yet.
+//! [`known`] lists what Kuma has and has no effect in this control plane.
 
+mod bootstrap_server;
 mod check;
 mod document;
 mod dp_server;
@@ -25,7 +26,10 @@ use runtime::{
     tls::MinVersion,
 };
 
-pub use self::dp_server::{DpLimits, DpServer};
+pub use self::{
+    bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
+    dp_server::{DpLimits, DpServer, HealthDiscovery},
+};
 use self::{
     section::section,
     setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType},
@@ -55,6 +59,7 @@ section! {
         section api_server: ApiServer, "apiServer";
         section dp_server: DpServer, "dpServer";
         section bootstrap_server: BootstrapServer, "bootstrapServer";
+        section proxy: Proxies, "proxy";
         section xds_server: XdsServer, "xdsServer";
         section mesh_service: MeshServices, "meshService";
         section multizone: Multizone, "multizone";
@@ -240,23 +245,6 @@ section! {
         enabled: bool = true, "enabled", "KUMA_API_SERVER_GUI_ENABLED";
         /// Where browsers find it.
         root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_GUI_ROOT_URL";
-    }
-}
-
-section! {
-    /// What a proxy's first configuration says.
-    pub struct BootstrapServer {
-        section params: BootstrapParams, "params";
-    }
-}
-
-section! {
-    /// Ports of proxies that do not choose their own.
-    pub struct BootstrapParams {
-        /// Where the control plane reaches Envoy's admin interface.
-        admin_port: u16 = 9901, "adminPort", "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_PORT";
-        /// Where the agent says whether its proxy is ready.
-        readiness_port: u16 = 9902, "readinessPort", "KUMA_BOOTSTRAP_SERVER_PARAMS_READINESS_PORT";
     }
 }
 

@@ -41,9 +41,7 @@ pub struct Context {
     pub insights: Arc<insights::Writer>,
     pub certificate: Certificate,
     pub tokens_required: bool,
-    pub port: u16,
-    pub admin_port: u16,
-    pub readiness_port: u16,
+    pub bootstrap: bootstrap::Params,
     pub deregistration_delay: Duration,
     pub departures: departures::Departures,
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
@@ -62,10 +60,6 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    pub fn pem(&self) -> String {
-        self.pem.clone()
-    }
-
     /// Whether a proxy that dials `host` will accept this certificate; if not, what to do about it.
     pub fn check_host(&self, host: &str) -> Result<(), String> {
         let holds = match host.parse::<IpAddr>() {
@@ -75,19 +69,21 @@ impl Certificate {
         if holds {
             return Ok(());
         }
-        let known: Vec<String> = self
-            .facts
-            .dns_names
-            .iter()
-            .cloned()
-            .chain(self.facts.addresses.iter().map(IpAddr::to_string))
-            .collect();
+        let known = self.known_names();
         Err(format!(
             "A data plane proxy is trying to connect to the control plane using {host:?} address, but the certificate \
              in the control plane has the following SANs {known:?}. Either change the --cp-address in kuma-dp to one of \
              those or execute the following steps: 1) generate a new certificate with the address you are trying to use, \
              2) set it with KUMA_GENERAL_TLS_CERT_FILE and KUMA_GENERAL_TLS_KEY_FILE, 3) restart the control plane."
         ))
+    }
+}
+
+impl Certificate {
+    /// Every name and address the certificate is for.
+    pub fn known_names(&self) -> Vec<String> {
+        let addresses = self.facts.addresses.iter().map(IpAddr::to_string);
+        self.facts.dns_names.iter().cloned().chain(addresses).collect()
     }
 }
 

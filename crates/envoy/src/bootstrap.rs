@@ -1,7 +1,13 @@
 //! The first configuration of an Envoy: who it is and where its control plane is.
 //!
-//! Everything else arrives over discovery. The document is JSON, which is YAML too, and has the shape
-//! that Kuma's agent expects: it is written to a file as it is.
+//! Everything else arrives over discovery. The document is JSON, which is YAML too. Its fields have the names of
+//! protobuf's JSON and defaults are left out, so that it can be compared with what Kuma answers.
+
+mod clusters;
+mod gateway;
+mod services;
+
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +19,7 @@ pub enum Variant {
 }
 
 /// What a bootstrap depends on.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Bootstrap {
     /// `<mesh>.<name>`
     pub node_id: String,
@@ -23,13 +29,17 @@ pub struct Bootstrap {
     pub metadata: Map<String, Value>,
     pub control_plane: ControlPlane,
     pub variant: Variant,
-    /// Sent with every request; nobody connects without one unless the control plane allows it.
-    pub token: Option<String>,
-    pub admin: Admin,
+    pub token: Token,
+    /// `None`: Envoy has no admin interface.
+    pub admin: Option<Admin>,
     /// A socket the agent listens at for access logs.
     pub access_log_socket: String,
     /// Names of clusters that only Envoy and its control plane see.
     pub names: ClusterNames,
+    /// Whether Envoy asks which health checks to make.
+    pub health_discovery: bool,
+    /// Present when the proxy is a builtin gateway.
+    pub gateway: Option<Gateway>,
 }
 
 /// Where the control plane is and how it proves to be it.
@@ -38,14 +48,42 @@ pub struct ControlPlane {
     pub host: String,
     pub port: u16,
     pub ca_pem: String,
-    pub connect_timeout_seconds: u32,
+    pub connect_timeout: Duration,
+    /// The host name has addresses of IPv4 only.
+    pub ipv4_only: bool,
+    /// The largest message Envoy takes; known to its second gRPC client only.
+    pub max_message_bytes: u32,
 }
 
-/// Where Envoy's own admin interface listens.
+/// How the proxy proves who it is. It holds a secret, so it cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    None,
+    Inline(String),
+    /// A file that Envoy reads again for every stream.
+    File(String),
+}
+
+/// Envoy's own admin interface.
 #[derive(Debug, Clone)]
-pub enum Admin {
+pub struct Admin {
+    pub address: AdminAddress,
+    pub access_log_path: String,
+}
+
+/// Where the admin interface listens.
+#[derive(Debug, Clone)]
+pub enum AdminAddress {
     Socket(String),
     Port(String, u16),
+}
+
+/// Limits of a proxy that anyone may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gateway {
+    pub max_connections: u64,
+    /// 0 means that the heap has no limit.
+    pub max_heap_bytes: u64,
 }
 
 /// The names of the two clusters a bootstrap defines.
@@ -66,144 +104,87 @@ const VALIDATION: &str = "cp_validation_ctx";
 
 impl Bootstrap {
     pub fn to_json(&self) -> Value {
-        json!({
+        let mut bootstrap = json!({
             "node": {"id": self.node_id, "cluster": self.node_cluster, "metadata": self.metadata},
-            "admin": self.admin(),
-            "layered_runtime": {"layers": [{
-                "name": "kuma",
-                "static_layer": {
-                    "re2.max_program_size.error_level": 4_294_967_295_u32,
-                    "re2.max_program_size.warn_level": 1000
-                }
-            }]},
-            "stats_config": {"stats_tags": [
-                {"tag_name": "name", "regex": "^grpc\\.((.+)\\.)"},
-                {"tag_name": "status", "regex": "^grpc.*streams_closed(_([0-9]+))"},
-                {"tag_name": "kafka_name", "regex": "^kafka(\\.(\\S*[0-9]))\\."},
-                {"tag_name": "kafka_type", "regex": "^kafka\\..*\\.(.*?(?=_duration|$))"},
-                {"tag_name": "worker", "regex": "(worker_([0-9]+)\\.)"},
-                {"tag_name": "listener", "regex": "((.+?)\\.)rbac\\."}
+            "layeredRuntime": {"layers": self.runtime_layers()},
+            "statsConfig": {"statsTags": [
+                {"tagName": "name", "regex": "^grpc\\.((.+)\\.)"},
+                {"tagName": "status", "regex": "^grpc.*streams_closed(_([0-9]+))"},
+                {"tagName": "kafka_name", "regex": "^kafka(\\.(\\S*[0-9]))\\."},
+                {"tagName": "kafka_type", "regex": "^kafka\\..*\\.(.*?(?=_duration|$))"},
+                {"tagName": "worker", "regex": "(worker_([0-9]+)\\.)"},
+                {"tagName": "listener", "regex": "((.+?)\\.)rbac\\."}
             ]},
-            "dynamic_resources": {
-                "ads_config": self.discovery(),
-                "cds_config": {"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"},
-                "lds_config": {"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"}
+            "dynamicResources": {
+                "adsConfig": self.discovery(),
+                "cdsConfig": {"ads": {}, "initialFetchTimeout": "0s", "resourceApiVersion": "V3"},
+                "ldsConfig": {"ads": {}, "initialFetchTimeout": "0s", "resourceApiVersion": "V3"}
             },
-            "static_resources": {
+            "staticResources": {
                 "secrets": [{
                     "name": VALIDATION,
-                    "validation_context": {
-                        "trusted_ca": {"inline_string": self.control_plane.ca_pem},
-                        "match_typed_subject_alt_names": self.expected_names()
+                    "validationContext": {
+                        "trustedCa": self.authority(),
+                        "matchTypedSubjectAltNames": self.expected_names()
                     }
                 }],
-                "clusters": [self.control_plane_cluster(), self.access_log_cluster()]
+                "clusters": self.clusters()
             },
-            "default_regex_engine": {
+            "defaultRegexEngine": {
                 "name": "envoy.regex_engines.google_re2",
-                "typed_config": {
+                "typedConfig": {
                     "@type": "type.googleapis.com/envoy.extensions.regex_engines.v3.GoogleRE2"
                 }
             }
-        })
+        });
+        if let Some(admin) = &self.admin {
+            bootstrap["admin"] = admin.to_json();
+        }
+        if self.health_discovery {
+            bootstrap["hdsConfig"] = self.health_discovery();
+        }
+        if let Some(gateway) = &self.gateway {
+            bootstrap["overloadManager"] = gateway.overload_manager();
+        }
+        bootstrap
     }
 
-    fn admin(&self) -> Value {
-        let address = match &self.admin {
-            Admin::Socket(path) => json!({"pipe": {"path": path, "mode": 0o600}}),
-            Admin::Port(host, port) => socket_address(host, *port),
+    fn runtime_layers(&self) -> Vec<Value> {
+        let mut layers = vec![json!({
+            "name": "kuma",
+            "staticLayer": {
+                "re2.max_program_size.error_level": 4_294_967_295_u32,
+                "re2.max_program_size.warn_level": 1000
+            }
+        })];
+        layers.extend(self.gateway.as_ref().map(Gateway::runtime_layer));
+        layers
+    }
+
+    /// The control plane's certificate must be for the host the proxy dials, be that a name or an address.
+    fn expected_names(&self) -> Value {
+        ["DNS", "IP_ADDRESS"]
+            .map(|kind| json!({"sanType": kind, "matcher": {"exact": self.control_plane.host}}))
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Admin {
+    fn to_json(&self) -> Value {
+        let address = match &self.address {
+            AdminAddress::Socket(path) => json!({"pipe": {"path": path, "mode": 0o600}}),
+            AdminAddress::Port(host, port) => clusters::socket_address(host, *port),
         };
         json!({
-            "access_log": [{
+            "accessLog": [{
                 "name": "envoy.access_loggers.file",
-                "typed_config": {
+                "typedConfig": {
                     "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
-                    "path": "/dev/null"
+                    "path": self.access_log_path
                 }
             }],
             "address": address
         })
     }
-
-    fn discovery(&self) -> Value {
-        let metadata: Vec<Value> =
-            self.token.iter().map(|token| json!({"key": "authorization", "value": token})).collect();
-        json!({
-            "api_type": match self.variant {
-                Variant::Delta => "DELTA_GRPC",
-                Variant::StateOfTheWorld => "GRPC",
-            },
-            "transport_api_version": "V3",
-            "set_node_on_first_message_only": true,
-            "grpc_services": [{
-                "envoy_grpc": {"cluster_name": self.names.control_plane},
-                "timeout": "0s",
-                "initial_metadata": metadata
-            }]
-        })
-    }
-
-    /// The control plane's certificate must be for the host the proxy dials.
-    fn expected_names(&self) -> Value {
-        let host = &self.control_plane.host;
-        let kind = if host.parse::<std::net::IpAddr>().is_ok() { "IP_ADDRESS" } else { "DNS" };
-        json!([{"san_type": kind, "matcher": {"exact": host}}])
-    }
-
-    fn control_plane_cluster(&self) -> Value {
-        let ControlPlane { host, port, connect_timeout_seconds, .. } = &self.control_plane;
-        let is_address = host.parse::<std::net::IpAddr>().is_ok();
-        let mut tls = json!({
-            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            "common_tls_context": {
-                "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
-                "validation_context_sds_secret_config": {"name": VALIDATION}
-            }
-        });
-        if !is_address {
-            tls["sni"] = host.as_str().into();
-        }
-        json!({
-            "name": self.names.control_plane,
-            "connect_timeout": format!("{connect_timeout_seconds}s"),
-            "type": if is_address { "STATIC" } else { "STRICT_DNS" },
-            "dns_lookup_family": "V4_PREFERRED",
-            "lb_policy": "ROUND_ROBIN",
-            "typed_extension_protocol_options": http2(),
-            "transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": tls},
-            "upstream_connection_options": {
-                "tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 10, "keepalive_interval": 10}
-            },
-            "load_assignment": assignment(self.names.control_plane, socket_address(host, *port))
-        })
-    }
-
-    fn access_log_cluster(&self) -> Value {
-        let name = self.names.access_log;
-        json!({
-            "name": name,
-            "connect_timeout": "5s",
-            "type": "STATIC",
-            "lb_policy": "ROUND_ROBIN",
-            "typed_extension_protocol_options": http2(),
-            "load_assignment": assignment(name, json!({"pipe": {"path": self.access_log_socket}}))
-        })
-    }
-}
-
-fn socket_address(host: &str, port: u16) -> Value {
-    json!({"socket_address": {"address": host, "port_value": port}})
-}
-
-fn assignment(cluster: &str, address: Value) -> Value {
-    json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]})
-}
-
-fn http2() -> Value {
-    json!({
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-            "explicit_http_config": {"http2_protocol_options": {}}
-        }
-    })
 }

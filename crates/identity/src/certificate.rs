@@ -97,6 +97,16 @@ impl Pair {
     }
 }
 
+/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are believed.
+pub fn may_be_authority(pem: &str) -> Result<bool, Error> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| Error::Certificate(format!("the certificate is not PEM: {error}")))?;
+    let (_, certificate) = X509Certificate::from_der(&der)
+        .map_err(|error| Error::Certificate(format!("the certificate is not X.509: {error}")))?;
+    let constraints = certificate.basic_constraints().ok().flatten();
+    Ok(constraints.is_none_or(|constraints| constraints.value.ca))
+}
+
 fn facts(certificate: &X509Certificate<'_>) -> Result<Facts, Error> {
     let instant =
         |seconds: i64| Timestamp::from_second(seconds).map_err(|error| Error::Certificate(error.to_string()));

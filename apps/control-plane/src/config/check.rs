@@ -1,9 +1,11 @@
 //! What settings mean together.
 
-use resources::naming::dns;
+use std::net::IpAddr;
+
+use resources::{duration::GoDuration, naming::dns};
 
 use super::{
-    Config, DpLimits,
+    BootstrapParams, Config, DpLimits, HealthDiscovery,
     setting::{AuthnType, Environment, Mode, PostgresTls, StoreType},
 };
 
@@ -41,6 +43,41 @@ pub(super) fn check(config: &mut Config, problems: &mut Vec<String>, warnings: &
     refuse(!api.base_path.starts_with('/'), "apiServer.basePath: must start with \"/\"");
     zone(config, &mut refuse);
     limits(&config.dp_server.limits, &mut refuse);
+    bootstrap(&config.bootstrap_server.params, &mut refuse);
+    health_discovery(&config.dp_server.hds, &mut refuse);
+}
+
+/// What would make a bootstrap that Envoy refuses.
+fn bootstrap(params: &BootstrapParams, refuse: &mut impl FnMut(bool, &str)) {
+    let key = "bootstrapServer.params";
+    let address = &params.admin_address;
+    let problem = format!("{key}.adminAddress: {address:?}: must be an IP address");
+    refuse(address.parse::<IpAddr>().is_err(), &problem);
+    let problem = format!("{key}.adminAccessLogPath: must not be empty; /dev/null logs nothing");
+    refuse(params.admin_access_log_path.is_empty(), &problem);
+    let problem = format!("{key}.xdsConnectTimeout: must be more than 0s");
+    refuse(params.xds_connect_timeout == GoDuration::from_secs(0), &problem);
+    let problem = format!("{key}.xdsGrpcMaxReceiveMessageBytes: must be at least 1");
+    refuse(params.xds_grpc_max_receive_message_bytes == 0, &problem);
+}
+
+/// What would make checks that Envoy refuses.
+fn health_discovery(hds: &HealthDiscovery, refuse: &mut impl FnMut(bool, &str)) {
+    let check = &hds.check;
+    for (duration, key) in [
+        (hds.interval, "interval"),
+        (check.timeout, "checkDefaults.timeout"),
+        (check.interval, "checkDefaults.interval"),
+        (check.no_traffic_interval, "checkDefaults.noTrafficInterval"),
+    ] {
+        let problem = format!("dpServer.hds.{key}: must be more than 0s");
+        refuse(duration == GoDuration::from_secs(0), &problem);
+    }
+    for (threshold, key) in
+        [(check.healthy_threshold, "healthyThreshold"), (check.unhealthy_threshold, "unhealthyThreshold")]
+    {
+        refuse(threshold == 0, &format!("dpServer.hds.checkDefaults.{key}: must be at least 1"));
+    }
 }
 
 /// A limit of 0 would turn every proxy away.

@@ -13,6 +13,7 @@ section! {
         read_header_timeout: GoDuration = GoDuration::from_secs(5), "readHeaderTimeout",
             "KUMA_DP_SERVER_READ_HEADER_TIMEOUT";
         section authn: DpAuthn, "authn";
+        section hds: HealthDiscovery, "hds";
         section limits: DpLimits, "limits";
     }
 }
@@ -20,6 +21,10 @@ section! {
 section! {
     /// How proxies prove who they are.
     pub struct DpAuthn {
+        /// Lets Envoy read the token from the agent's file for every stream, so that a new one is used without a
+        /// restart. Envoy then uses another gRPC client.
+        enable_reloadable_tokens: bool = false, "enableReloadableTokens",
+            "KUMA_DP_SERVER_AUTHN_ENABLE_RELOADABLE_TOKENS";
         section dp_proxy: DpProxy, "dpProxy";
         section zone_proxy: ZoneProxy, "zoneProxy";
     }
@@ -54,6 +59,38 @@ section! {
     pub struct ZoneTokens {
         /// Whether this control plane issues zone tokens.
         enable_issuer: bool = true, "enableIssuer", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_ENABLE_ISSUER";
+    }
+}
+
+section! {
+    /// Health discovery: Envoy checks the applications of inbounds that have a `serviceProbe`, and other proxies call
+    /// only those that answer.
+    pub struct HealthDiscovery {
+        /// Whether it is served and bootstraps ask for it.
+        enabled: bool = true, "enabled", "KUMA_DP_SERVER_HDS_ENABLED";
+        /// How often Envoy reports.
+        interval: GoDuration = GoDuration::from_secs(5), "interval", "KUMA_DP_SERVER_HDS_INTERVAL";
+        /// Accepted for Kuma's sake: what to check is sent as soon as it changes.
+        refresh_interval: GoDuration = GoDuration::from_secs(10), "refreshInterval",
+            "KUMA_DP_SERVER_HDS_REFRESH_INTERVAL";
+        section check: HealthCheckDefaults, "checkDefaults";
+    }
+}
+
+section! {
+    /// Checks whose `serviceProbe` does not say otherwise.
+    pub struct HealthCheckDefaults {
+        /// How long a check may take.
+        timeout: GoDuration = GoDuration::from_secs(2), "timeout", "KUMA_DP_SERVER_HDS_CHECK_TIMEOUT";
+        /// The time between two checks.
+        interval: GoDuration = GoDuration::from_secs(1), "interval", "KUMA_DP_SERVER_HDS_CHECK_INTERVAL";
+        /// The time between two checks of an application that is not called.
+        no_traffic_interval: GoDuration = GoDuration::from_secs(1), "noTrafficInterval",
+            "KUMA_DP_SERVER_HDS_CHECK_NO_TRAFFIC_INTERVAL";
+        /// Checks that must succeed in a row before an application counts as healthy.
+        healthy_threshold: u32 = 1, "healthyThreshold", "KUMA_DP_SERVER_HDS_CHECK_HEALTHY_THRESHOLD";
+        /// Checks that must fail in a row before an application counts as unhealthy.
+        unhealthy_threshold: u32 = 1, "unhealthyThreshold", "KUMA_DP_SERVER_HDS_CHECK_UNHEALTHY_THRESHOLD";
     }
 }
 

@@ -1,187 +1,151 @@
-//! What Kuma can be configured with and this control plane does not support yet.
+//! What Kuma can be configured with and has no effect in this control plane.
 //!
-//! A configuration written for Kuma must start here too: such a key or variable is worth one warning,
-//! never an error. An entry is a whole branch: `tracing` covers everything below it.
+//! A configuration written for Kuma must start here too. A setting that has Kuma's default is nothing to talk
+//! about; those that have another value are named together, in one warning.
 
-/// Branches of the file.
-pub const KEYS: &[&str] = &[
-    "access.type",
-    "apiServer.auth.allowFromLocalhost",
-    "apiServer.authn.tokens.validator",
-    "apiServer.gui.basePath",
-    "apiServer.https.requireClientCert",
-    "apiServer.https.tlsCaFile",
-    "apiServer.https.tlsCipherSuites",
-    "apiServer.https.tlsMaxVersion",
-    "apiServer.https.tlsMinVersion",
-    "bootstrapServer.apiVersion",
-    "bootstrapServer.params.adminAccessLogPath",
-    "bootstrapServer.params.adminAddress",
-    "bootstrapServer.params.corefileTemplatePath",
-    "bootstrapServer.params.envoyAdminUnixSocket",
-    "bootstrapServer.params.xdsConnectTimeout",
-    "bootstrapServer.params.xdsHost",
-    "bootstrapServer.params.xdsPort",
-    "coreResources",
-    "defaults.createMeshRoutingResources",
-    "defaults.enableLocalhostInboundClusters",
-    "defaults.skipTenantResources",
-    "diagnostics.debugEndpoints",
-    "diagnostics.tlsCertFile",
-    "diagnostics.tlsCipherSuites",
-    "diagnostics.tlsEnabled",
-    "diagnostics.tlsKeyFile",
-    "diagnostics.tlsMaxVersion",
-    "diagnostics.tlsMinVersion",
-    "dnsServer",
-    "dpServer.auth",
-    "dpServer.authn.dpProxy.dpToken.validator",
-    "dpServer.authn.enableReloadableTokens",
-    "dpServer.authn.zoneProxy.type",
-    "dpServer.authn.zoneProxy.zoneToken.validator",
-    "dpServer.hds",
-    "dpServer.tlsCertFile",
-    "dpServer.tlsCipherSuites",
-    "dpServer.tlsKeyFile",
-    "dpServer.tlsMaxVersion",
-    "dpServer.tlsMinVersion",
-    "eventBus",
-    "experimental",
-    "general.dnsCacheTTL",
-    "general.resilientComponentBaseBackoff",
-    "general.resilientComponentMaxBackoff",
-    "general.tlsCipherSuites",
-    "general.tlsMaxVersion",
-    "interCp",
-    "ipam",
-    "meshService.generationInterval",
-    "meshService.labelPropagation",
-    "metrics",
-    "monitoringAssignmentServer",
-    "multizone.global",
-    "multizone.zone.ingressUpdateInterval",
-    "multizone.zone.kds",
-    "policies",
-    "proxy",
-    "reports",
-    "runtime",
-    "store.cache",
-    "store.kubernetes",
-    "store.postgres.driverName",
-    "store.postgres.healthCheckInterval",
-    "store.postgres.maxConnectionLifetime",
-    "store.postgres.maxConnectionLifetimeJitter",
-    "store.postgres.maxIdleConnections",
-    "store.postgres.maxListQueryElements",
-    "store.postgres.maxReconnectInterval",
-    "store.postgres.minOpenConnections",
-    "store.postgres.minReconnectInterval",
-    "store.postgres.readReplica",
-    "store.postgres.tls.disableSSLSNI",
-    "store.upsert",
-    "tracing",
-    "xdsServer.dataplaneConfigurationRefreshInterval",
-    "xdsServer.nackBackoff",
-];
+mod table;
 
-/// Variables, and beginnings of variables (those that end with `_`).
-pub const VARIABLES: &[&str] = &[
-    "KUMA_ACCESS_TYPE",
-    "KUMA_API_SERVER_AUTHN_TOKENS_VALIDATOR_",
-    "KUMA_API_SERVER_AUTH_ALLOW_FROM_LOCALHOST",
-    "KUMA_API_SERVER_GUI_BASE_PATH",
-    "KUMA_API_SERVER_HTTPS_REQUIRE_CLIENT_CERT",
-    "KUMA_API_SERVER_HTTPS_TLS_CA_FILE",
-    "KUMA_API_SERVER_HTTPS_TLS_CIPHER_SUITES",
-    "KUMA_API_SERVER_HTTPS_TLS_MAX_VERSION",
-    "KUMA_API_SERVER_HTTPS_TLS_MIN_VERSION",
-    "KUMA_BOOTSTRAP_SERVER_API_VERSION",
-    "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ACCESS_LOG_PATH",
-    "KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_ADDRESS",
-    "KUMA_BOOTSTRAP_SERVER_PARAMS_COREFILE_TEMPLATE_PATH",
-    "KUMA_BOOTSTRAP_SERVER_PARAMS_ENVOY_ADMIN_UNIX_SOCKET",
-    "KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_",
+use resources::duration::GoDuration;
+use serde_json::Value;
+
+pub use self::table::{ROWS, Row};
+use super::section::join;
+
+/// Branches of the file that are for Kubernetes alone. Kuma ignores them elsewhere, too.
+const OTHER_ENVIRONMENTS: &[&str] = &["runtime.kubernetes", "store.kubernetes"];
+
+/// Beginnings of variables that Kuma's control plane has.
+const PREFIXES: &[&str] = &[
     "KUMA_CORE_RESOURCES_",
-    "KUMA_DEFAULTS_CREATE_MESH_ROUTING_RESOURCES",
-    "KUMA_DEFAULTS_ENABLE_LOCALHOST_INBOUND_CLUSTERS",
-    "KUMA_DEFAULTS_SKIP_TENANT_RESOURCES",
-    "KUMA_DIAGNOSTICS_DEBUG_ENDPOINTS",
     "KUMA_DIAGNOSTICS_TLS_",
     "KUMA_DNS_SERVER_",
     "KUMA_DNS_SERVICE_",
-    "KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_VALIDATOR_",
-    "KUMA_DP_SERVER_AUTHN_ENABLE_RELOADABLE_TOKENS",
-    "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_TYPE",
-    "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_VALIDATOR_",
-    "KUMA_DP_SERVER_AUTH_TYPE",
-    "KUMA_DP_SERVER_AUTH_USE_TOKEN_PATH",
-    "KUMA_DP_SERVER_HDS_",
     "KUMA_DP_SERVER_TLS_",
     "KUMA_EVENT_BUS_",
     "KUMA_EXPERIMENTAL_",
-    "KUMA_GENERAL_DNS_CACHE_TTL",
-    "KUMA_GENERAL_RESILIENT_COMPONENT_",
-    "KUMA_GENERAL_TLS_CIPHER_SUITES",
-    "KUMA_GENERAL_TLS_MAX_VERSION",
     "KUMA_INTER_CP_",
     "KUMA_IPAM_",
-    "KUMA_MESH_SERVICE_GENERATION_INTERVAL",
     "KUMA_MESH_SERVICE_LABEL_PROPAGATION_",
+    "KUMA_MESH_TRAFFIC_PERMISSION_",
     "KUMA_METRICS_",
     "KUMA_MONITORING_ASSIGNMENT_SERVER_",
     "KUMA_MULTIZONE_GLOBAL_",
-    "KUMA_MULTIZONE_ZONE_INGRESS_UPDATE_INTERVAL",
     "KUMA_MULTIZONE_ZONE_KDS_",
-    "KUMA_PLUGIN_POLICIES_",
     "KUMA_POLICIES_",
-    "KUMA_PROXY_",
     "KUMA_REPORTS_",
-    "KUMA_RUNTIME_",
-    "KUMA_STORE_CACHE_",
-    "KUMA_STORE_KUBERNETES_",
-    "KUMA_STORE_POSTGRES_DRIVER_NAME",
-    "KUMA_STORE_POSTGRES_HEALTH_CHECK_INTERVAL",
-    "KUMA_STORE_POSTGRES_MAX_CONNECTION_LIFETIME",
-    "KUMA_STORE_POSTGRES_MAX_CONNECTION_LIFETIME_JITTER",
-    "KUMA_STORE_POSTGRES_MAX_IDLE_CONNECTIONS",
-    "KUMA_STORE_POSTGRES_MAX_LIST_QUERY_ELEMENTS",
-    "KUMA_STORE_POSTGRES_MAX_RECONNECT_INTERVAL",
-    "KUMA_STORE_POSTGRES_MIN_OPEN_CONNECTIONS",
-    "KUMA_STORE_POSTGRES_MIN_RECONNECT_INTERVAL",
+    "KUMA_RUNTIME_UNIVERSAL_",
     "KUMA_STORE_POSTGRES_READ_REPLICA_",
-    "KUMA_STORE_POSTGRES_TLS_DISABLE_SSLSNI",
-    "KUMA_STORE_POSTGRES_TLS_ROOT_CERT_PATH",
     "KUMA_STORE_UPSERT_",
     "KUMA_TRACING_",
-    "KUMA_XDS_SERVER_DATAPLANE_CONFIGURATION_REFRESH_INTERVAL",
-    "KUMA_XDS_SERVER_NACK_BACKOFF",
 ];
 
-/// Variables of Kuma's other programs, which may share the environment: nothing to say about them.
+/// Variables that are not for this program in this environment, and may be there all the same.
 const OTHER_PROGRAMS: &[&str] = &[
     "KUMA_CNI_",
     "KUMA_CONTROL_PLANE_",
     "KUMA_DATAPLANE_",
     "KUMA_DNS_",
+    "KUMA_INJECTOR_",
     "KUMA_READINESS_PORT",
+    "KUMA_RUNTIME_KUBERNETES_",
+    "KUMA_STORE_KUBERNETES_",
     "KUMA_TRANSPARENT_PROXY_",
 ];
 
-/// Whether Kuma knows this key of the file.
+/// Other names of variables, and the setting they stand for.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_GROUPS", "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_GROUPS"),
+    ("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_USERS", "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS"),
+    ("KUMA_API_SERVER_HTTPS_CLIENT_CERTS_CA_FILE", "KUMA_API_SERVER_HTTPS_TLS_CA_FILE"),
+    ("KUMA_DNS_SERVICE_SERVICE_VIP_PORT", "KUMA_DNS_SERVER_SERVICE_VIP_PORT"),
+    ("KUMA_STORE_POSTGRES_TLS_ROOT_CERT_PATH", "KUMA_STORE_POSTGRES_TLS_CA_PATH"),
+];
+
+/// Whether the key has no effect here and is a setting of Kuma's, or a section of such settings.
 pub fn is_key(path: &str) -> bool {
-    KEYS.iter()
-        .any(|known| path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    is_for_another_environment(path)
+        || ROWS.iter().any(|(key, ..)| {
+            key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
 }
 
 /// Whether Kuma's control plane knows this variable.
 pub fn is_variable(name: &str) -> bool {
-    matches(VARIABLES, name)
+    ROWS.iter().any(|(_, env, _)| *env == name) || starts_with_one_of(PREFIXES, name)
 }
 
 pub(super) fn is_of_other_program(name: &str) -> bool {
-    matches(OTHER_PROGRAMS, name)
+    starts_with_one_of(OTHER_PROGRAMS, name)
 }
 
-fn matches(known: &[&str], name: &str) -> bool {
+pub(super) fn is_for_another_environment(path: &str) -> bool {
+    OTHER_ENVIRONMENTS
+        .iter()
+        .any(|known| path.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
+/// The variable's usual name.
+pub(super) fn usual_name(variable: &str) -> &str {
+    SYNONYMS.iter().find(|(other, _)| *other == variable).map_or(variable, |(_, usual)| usual)
+}
+
+/// The keys at and below `path` whose value is not Kuma's default.
+pub(super) fn changed(path: &str, value: &Value) -> Vec<String> {
+    if is_for_another_environment(path) {
+        return Vec::new();
+    }
+    let row = ROWS.iter().find(|(key, ..)| *key == path);
+    match (row, value) {
+        (Some((.., default)), value) => {
+            let same = is_default(default, value);
+            if same { Vec::new() } else { vec![path.to_owned()] }
+        }
+        (None, Value::Object(fields)) => {
+            fields.iter().flat_map(|(key, value)| changed(&join(path, key), value)).collect()
+        }
+        (None, value) if is_nothing(value) => Vec::new(),
+        (None, _) => vec![path.to_owned()],
+    }
+}
+
+/// Whether a variable has a value other than Kuma's default.
+pub(super) fn is_changed(variable: &str, text: &str) -> bool {
+    let Some((.., default)) = ROWS.iter().find(|(_, env, _)| *env == variable) else {
+        return !is_nothing(&text.into());
+    };
+    let value = match serde_json::from_str::<Value>(default) {
+        Ok(Value::Array(_)) => text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(),
+        _ => Value::from(text),
+    };
+    !text.is_empty() && !is_default(default, &value)
+}
+
+fn is_default(default: &str, value: &Value) -> bool {
+    if let Ok(Value::Array(default)) = serde_json::from_str(default) {
+        // What a newer Kuma adds to the list of what is switched on changes nothing of the rest.
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        return items.is_empty() || !default.is_empty() && default.iter().all(|item| items.contains(item));
+    }
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let duration = |text: &str| text.parse::<GoDuration>().ok();
+    text == default || duration(&text).is_some_and(|value| duration(default) == Some(value))
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => matches!(text.as_str(), "" | "0" | "0s" | "false"),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Bool(true) => false,
+    }
+}
+
+fn starts_with_one_of(known: &[&str], name: &str) -> bool {
     known.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { name == *known })
 }

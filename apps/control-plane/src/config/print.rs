@@ -77,9 +77,10 @@ pub fn reference_markdown() -> String {
         }
     }
     page.push_str(UNSUPPORTED);
-    page.push_str(&bullets(known::KEYS, ""));
-    page.push_str("\nAnd these variables (those that end with `_` stand for all that begin so):\n\n");
-    page.push_str(&bullets(known::VARIABLES, ""));
+    for (key, variable, default) in known::ROWS {
+        let default = if default.is_empty() { "\"\"" } else { default };
+        page.push_str(&format!("| `{key}` | `{variable}` | `{default}` |\n"));
+    }
     page
 }
 
@@ -89,18 +90,22 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the declaration of the settings: `cargo xtask gen`. -->
 
 `kuma-cp run -c FILE` reads a YAML file; environment variables win over it. Keys and variables are Kuma's.
-A key nobody knows or a value that makes no sense refuses the start; a key or variable that Kuma has and
-this control plane does not support yet is worth a warning. [kuma-cp.defaults.yaml](kuma-cp.defaults.yaml)
+A misspelled key or a value that makes no sense refuses the start. Settings that Kuma has and this control plane does
+not support yet are named in one warning, unless they have Kuma's default. [kuma-cp.defaults.yaml](kuma-cp.defaults.yaml)
 is the same as a file, and `kuma-cp config defaults` prints it.
 ";
 
 const TABLE: &str = "\n| key | environment variable | default | meaning |\n|---|---|---|---|\n";
 
 const UNSUPPORTED: &str = "
-## Not supported yet
+## Without effect
 
-These keys of Kuma, and everything below them, are accepted with a warning and have no effect:
+These settings of Kuma are accepted and have no effect. One with another value than Kuma's default is named in the
+warning; so is a key beside these that is like none of them, which may be of another version of Kuma. Everything
+below `runtime.kubernetes` and `store.kubernetes` is ignored, as in Kuma on Universal.
 
+| key | environment variable | default in Kuma |
+|---|---|---|
 ";
 
 fn row(leaf: &Leaf<'_>) -> String {
@@ -116,8 +121,4 @@ fn row(leaf: &Leaf<'_>) -> String {
 
 fn text(doc: &str) -> String {
     doc.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned()
-}
-
-fn bullets(items: &[&str], prefix: &str) -> String {
-    items.iter().map(|item| format!("- `{prefix}{item}`\n")).collect()
 }

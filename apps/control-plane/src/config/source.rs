@@ -66,7 +66,9 @@ pub fn parse(
     for (name, value) in variables {
         reader.variable(&name, &value);
     }
-    let Reader { mut problems, mut warnings, .. } = reader;
+    let mut warnings = reader.without_effect();
+    let Reader { mut problems, warnings: others, .. } = reader;
+    warnings.extend(others);
     check::check(&mut config, &mut problems, &mut warnings);
     if problems.is_empty() { Ok(Loaded { config, warnings }) } else { Err(Problems(problems)) }
 }
@@ -76,6 +78,8 @@ struct Reader<'a> {
     sections: BTreeSet<String>,
     problems: Vec<String>,
     warnings: Vec<String>,
+    /// Keys and variables that Kuma has, with a value of their own.
+    ineffective: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -87,6 +91,7 @@ impl<'a> Reader<'a> {
             sections: BTreeSet::new(),
             problems: Vec::new(),
             warnings: Vec::new(),
+            ineffective: Vec::new(),
         };
         for entry in entries {
             match entry {
@@ -122,38 +127,58 @@ impl<'a> Reader<'a> {
                 }
             }
         } else if known::is_key(path) {
-            self.warnings.push(format!("{path} is not supported yet and has no effect"));
-        } else if let Node::Mapping(pairs) = pair.node
-            && known::KEYS.iter().any(|known| known.starts_with(&format!("{path}.")))
-        {
-            self.mapping(path, pairs);
-        } else {
+            self.ineffective.extend(known::changed(path, &pair.node.into_value()));
+        } else if !path.contains('.') || self.similar(path).is_some() {
             let hint = self.hint(path);
             self.problems.push(format!("{place}: {path}: there is no such key{hint}"));
+        } else {
+            // Beside Kuma's keys, and like none of them: a key of another version.
+            self.ineffective.extend(known::changed(path, &pair.node.into_value()));
         }
     }
 
-    fn hint(&self, path: &str) -> String {
+    /// One warning for everything that has no effect.
+    fn without_effect(&self) -> Vec<String> {
+        if self.ineffective.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "not supported yet, and without effect: {}; the others are, and Kuma's defaults need no mention",
+            self.ineffective.join(", ")
+        )]
+    }
+
+    /// The key that was probably meant, of the same depth.
+    fn similar(&self, path: &str) -> Option<&str> {
+        let depth = path.matches('.').count();
         let supported = self.leaves.iter().map(|leaf| leaf.path.as_str());
-        let known =
-            supported.chain(self.sections.iter().map(String::as_str)).chain(known::KEYS.iter().copied());
-        match nearest(path, known) {
+        let supported = supported.chain(self.sections.iter().map(String::as_str));
+        let known = known::ROWS.iter().map(|(key, ..)| above(key, depth));
+        nearest(path, supported.chain(known))
+    }
+
+    fn hint(&self, path: &str) -> String {
+        match self.similar(path) {
             Some(key) => format!("; did you mean {key}?"),
             None => "; `kuma-cp config defaults` prints every key".to_owned(),
         }
     }
 
     fn variable(&mut self, name: &str, value: &str) {
+        let given = name;
+        let name = known::usual_name(name);
         if let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.env == name) {
             // An empty variable is how many tools spell "not set"; only a text can be empty.
             let text = leaf.value.to_json().is_string();
             let set = if value.is_empty() && !text { Ok(()) } else { leaf.value.set_text(value) };
             if let Err(problem) = set {
                 let shown = if leaf.value.secret() { "*****".to_owned() } else { format!("{value:?}") };
-                self.problems.push(format!("{name} ({}): {shown}: {problem}", leaf.path));
+                self.problems.push(format!("{given} ({}): {shown}: {problem}", leaf.path));
             }
         } else if known::is_variable(name) {
-            self.warnings.push(format!("{name} is not supported yet and has no effect"));
+            if known::is_changed(name, value) {
+                self.ineffective.push(given.to_owned());
+            }
         } else if !known::is_of_other_program(name) {
             let hint = nearest(name, self.leaves.iter().map(|leaf| leaf.env));
             let hint = hint.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
@@ -161,4 +186,9 @@ impl<'a> Reader<'a> {
                 .push(format!("{name} is not a variable of the control plane and has no effect{hint}"));
         }
     }
+}
+
+/// The part of a key that has at most `depth` dots.
+fn above(key: &str, depth: usize) -> &str {
+    key.match_indices('.').nth(depth).map_or(key, |(end, _)| &key[..end])
 }

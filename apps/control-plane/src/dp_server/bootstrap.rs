@@ -3,6 +3,10 @@
 //! Nothing is promised here: the token is checked when Envoy connects. But whatever would make that
 //! connection fail for certain is said now, to a person who can still read it.
 
+mod document;
+mod params;
+mod request;
+
 use std::sync::Arc;
 
 use axum::{
@@ -12,61 +16,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use envoy::bootstrap::{Admin, Bootstrap, ClusterNames, ControlPlane, Variant};
 use http::{HeaderMap, StatusCode, header};
 use resources::{
     Draft, Key, Kind,
-    format::{self, universal, yaml},
+    format::{self, yaml},
     kinds::dataplane::Dataplane,
-    labels,
 };
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::{Context, features};
-
-/// What an agent tells about itself; fields nobody needs yet are left out. It holds a token, so it cannot
-/// be printed.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Request {
-    mesh: String,
-    name: String,
-    proxy_type: String,
-    dataplane_token: String,
-    dataplane_token_path: String,
-    dataplane_resource: String,
-    version: Value,
-    ca_cert: String,
-    dynamic_metadata: Map<String, Value>,
-    /// 0 says that nobody reports readiness; left out, it is where this control plane's settings say.
-    readiness_port: Option<u16>,
-    operating_system: String,
-    features: Vec<String>,
-    workdir: String,
-    ipv6_enabled: bool,
-}
-
-impl Default for Request {
-    fn default() -> Self {
-        Request {
-            mesh: universal::DEFAULT_MESH.to_owned(),
-            name: String::new(),
-            proxy_type: String::new(),
-            dataplane_token: String::new(),
-            dataplane_token_path: String::new(),
-            dataplane_resource: String::new(),
-            version: Value::Null,
-            ca_cert: String::new(),
-            dynamic_metadata: Map::new(),
-            readiness_port: None,
-            operating_system: String::new(),
-            features: Vec::new(),
-            workdir: String::new(),
-            ipv6_enabled: true,
-        }
-    }
-}
+pub use self::params::Params;
+use self::request::Request;
+use super::Context;
 
 /// Why there is no bootstrap: a status and a text for the person who started the agent.
 #[derive(Debug)]
@@ -90,10 +50,12 @@ pub async fn answer(
     let request: Request = serde_json::from_slice(&body).map_err(|error| {
         Refusal(StatusCode::BAD_REQUEST, format!("the request for a bootstrap is not valid JSON: {error}"))
     })?;
-    let host = dialled_host(&headers)?;
-    context.certificate.check_host(&host).map_err(|text| Refusal(StatusCode::BAD_REQUEST, text))?;
+    let host = control_plane_host(&context, &headers)?;
     let dataplane = find_dataplane(&context, &request)?;
-    let document = bootstrap(&context, &request, &dataplane, host);
+    let authority = authority(&context, &request)?;
+    let ipv4_only = context.bootstrap.ipv4_only(&host).await;
+    let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
+    let document = document::bootstrap(&context.bootstrap, &request, &dataplane, control_plane);
     let text = yaml::to_string(&document.to_json());
     if !headers
         .get_all(header::ACCEPT)
@@ -102,23 +64,51 @@ pub async fn answer(
     {
         return Ok(([(header::CONTENT_TYPE, "text/x-yaml")], text).into_response());
     }
+    let corefile = context.bootstrap.corefile_template.as_ref().map(|text| BASE64_STANDARD.encode(text));
     Ok(Json(json!({
         "bootstrap": BASE64_STANDARD.encode(text),
         "kumaSidecarConfiguration": {
-            "networking": {"corefileTemplate": null, "address": address_of(&dataplane)},
+            "networking": {"corefileTemplate": corefile, "address": address_of(&dataplane)},
             "metrics": {"aggregate": []}
         }
     }))
     .into_response())
 }
 
-/// The host the agent used for us, without its port.
-fn dialled_host(headers: &HeaderMap) -> Result<String, Refusal> {
+/// Where Envoy will connect: the host of the settings, which was checked at the start, or the one that the agent used.
+fn control_plane_host(context: &Context, headers: &HeaderMap) -> Result<String, Refusal> {
+    if !context.bootstrap.xds_host.is_empty() {
+        return Ok(context.bootstrap.xds_host.clone());
+    }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let authority: http::uri::Authority = host.parse().map_err(|_| {
         Refusal(StatusCode::BAD_REQUEST, format!("the request's host {host:?} cannot be read"))
     })?;
-    Ok(authority.host().trim_matches(['[', ']']).to_owned())
+    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    context.certificate.check_host(&host).map_err(|text| Refusal(StatusCode::BAD_REQUEST, text))?;
+    Ok(host)
+}
+
+/// Whom Envoy trusts to vouch for the control plane: whom the agent trusts, or else the certificate itself.
+fn authority(context: &Context, request: &Request) -> Result<String, Refusal> {
+    let own = &context.certificate.pem;
+    // A certificate that was pinned vouches for itself.
+    if request.ca_cert.is_empty() || request.ca_cert.trim() == own.trim() {
+        return Ok(own.clone());
+    }
+    match identity::certificate::may_be_authority(&request.ca_cert) {
+        Ok(true) => Ok(request.ca_cert.clone()),
+        Ok(false) => Err(Refusal(
+            StatusCode::BAD_REQUEST,
+            "A data plane proxy is trying to verify the control plane using the certificate which is not a \
+             certificate authority (basic constraint 'CA' is set to 'false'). Give kuma-dp the certificate of the CA \
+             that signed the control plane's certificate with --ca-cert-file or KUMA_CONTROL_PLANE_CA_CERT_FILE"
+                .to_owned(),
+        )),
+        Err(error) => {
+            Err(Refusal(StatusCode::BAD_REQUEST, format!("caCert of the request cannot be used: {error}")))
+        }
+    }
 }
 
 /// The Dataplane the agent brings along, or the stored one of that name.
@@ -185,79 +175,7 @@ pub fn read_dataplane(text: &str) -> Result<Draft, String> {
     }
 }
 
-fn bootstrap(context: &Context, request: &Request, dataplane: &Draft, host: String) -> Bootstrap {
-    let unified = features::unified_naming(request.features.iter().map(String::as_str));
-    let delta = request.features.iter().any(|feature| feature == features::DELTA);
-    let workdir = request.workdir.trim_end_matches('/');
-    Bootstrap {
-        node_id: format!("{}.{}", request.mesh, request.name),
-        node_cluster: service_of(dataplane),
-        metadata: metadata(context, request, dataplane),
-        control_plane: ControlPlane {
-            host,
-            port: context.port,
-            ca_pem: if request.ca_cert.is_empty() {
-                context.certificate.pem()
-            } else {
-                request.ca_cert.clone()
-            },
-            connect_timeout_seconds: 1,
-        },
-        variant: if delta { Variant::Delta } else { Variant::StateOfTheWorld },
-        token: Some(request.dataplane_token.clone()).filter(|token| !token.is_empty()),
-        admin: admin(workdir),
-        access_log_socket: access_log_socket(workdir, request),
-        names: if unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
-    }
-}
-
-/// The longest path a Unix socket may have, less the ending that is added to a shortened one.
-const SOCKET_PATH: usize = 98;
-
-fn access_log_socket(workdir: &str, request: &Request) -> String {
-    let path = format!("{workdir}/kuma-al-{}-{}", request.name, request.mesh);
-    let cut: String = path.chars().take(SOCKET_PATH).collect();
-    format!("{cut}.sock")
-}
-
-fn admin(workdir: &str) -> Admin {
-    Admin::Socket(format!("{workdir}/{ADMIN_SOCKET}"))
-}
-
-pub const ADMIN_SOCKET: &str = "kuma-envoy-admin.sock";
-
-fn metadata(context: &Context, request: &Request, dataplane: &Draft) -> Map<String, Value> {
-    let own_port = dataplane.spec.get::<Dataplane>().and_then(|dp| dp.networking.as_ref()?.admin.as_ref());
-    let admin_port = own_port.map_or(u32::from(context.admin_port), |admin| admin.port);
-    let mut out = Map::new();
-    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
-    put("dataplane.proxyType", "dataplane".into());
-    if !request.dataplane_resource.is_empty() {
-        put("dataplane.resource", universal::render_draft(dataplane).to_string().into());
-    }
-    put("dataplane.admin.port", admin_port.to_string().into());
-    let workdir = request.workdir.trim_end_matches('/');
-    put("dataplane.admin.socketPath", format!("{workdir}/{ADMIN_SOCKET}").into());
-    let readiness = request.readiness_port.unwrap_or(context.readiness_port);
-    put("dataplane.readinessReporter.port", readiness.to_string().into());
-    put("features", request.features.clone().into());
-    put("version", request.version.clone());
-    put("dynamicMetadata", request.dynamic_metadata.clone().into());
-    put("workdir", request.workdir.clone().into());
-    put("ipv6Enabled", request.ipv6_enabled.into());
-    put("operatingSystem", request.operating_system.clone().into());
-    out
-}
-
 fn address_of(dataplane: &Draft) -> String {
     let networking = dataplane.spec.get::<Dataplane>().and_then(|dp| dp.networking.as_ref());
     networking.map(|networking| networking.address.clone()).unwrap_or_default()
-}
-
-/// The service the proxy stands in front of, as Envoy's own statistics will call it.
-fn service_of(dataplane: &Draft) -> String {
-    let Some(dp) = dataplane.spec.get::<Dataplane>() else { return String::new() };
-    let of_gateway = dp.gateway().and_then(|gateway| gateway.tags.get(labels::SERVICE));
-    let of_inbound = || dp.inbounds().iter().find_map(|inbound| inbound.tags.get(labels::SERVICE));
-    of_gateway.or_else(of_inbound).cloned().unwrap_or_else(|| dataplane.key.name.to_string())
 }

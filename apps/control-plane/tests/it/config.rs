@@ -111,6 +111,8 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             | "meshService.deletionGracePeriod",
             _,
         ) => text("77ms"),
+        ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
+        (path, Value::String(_)) if path.starts_with("dpServer.hds.") => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
         (_, Value::Number(number)) => {
             let next = number.as_u64().unwrap() + 1;
@@ -245,21 +247,111 @@ fn settings_that_do_not_go_together_are_refused() {
     refused(postgres, &[], &["store.postgres.tls.caPath"]);
 }
 
+/// A document with one key.
+fn document(path: &str, value: Value) -> Value {
+    path.rsplit('.').fold(value, |inner, key| json!({ key: inner }))
+}
+
+/// Puts `more` into `into`, section by section.
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more,
+    }
+}
+
+/// The default of a setting that has no effect, as a file says it.
+fn default_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| if text.is_empty() { Value::Null } else { json!(text) })
+}
+
 #[test]
-fn what_kuma_has_and_we_do_not_is_one_warning_each() {
-    let yaml = "xdsServer:\n  nackBackoff: 5s\nstore:\n  cache:\n    enabled: true\nmultizone:\n  global:\n    kds:\n      grpcPort: 5685\n";
-    let loaded =
-        read(yaml, &[("KUMA_XDS_SERVER_NACK_BACKOFF", "5s"), ("KUMA_REPORTS_ENABLED", "false")]).unwrap();
-    let named: Vec<&str> = loaded.warnings.iter().map(|w| w.split(' ').next().unwrap()).collect();
-    let expect = [
-        "xdsServer.nackBackoff",
-        "store.cache",
-        "multizone.global",
-        "KUMA_REPORTS_ENABLED",
-        "KUMA_XDS_SERVER_NACK_BACKOFF",
-    ];
-    assert_eq!(named, expect);
-    assert_eq!(loaded.config, Config::default());
+fn kumas_own_defaults_are_accepted_without_a_word() {
+    let mut file = json!({});
+    for (path, _, default) in known::ROWS {
+        merge(&mut file, document(path, default_of(default)));
+    }
+    for (path, value) in [
+        ("environment", json!("universal")),
+        ("mode", json!("zone")),
+        ("store.type", json!("memory")),
+        ("store.postgres.tls.caPath", json!(null)),
+        ("store.postgres.maxOpenConnections", json!(50)),
+        ("store.kubernetes.systemNamespace", json!("kuma-system")),
+        ("apiServer.corsAllowedDomains", json!([".*"])),
+        ("general.tlsCertFile", json!(null)),
+        ("general.workDir", json!("")),
+        ("multizone.zone.globalAddress", json!(null)),
+        ("xdsServer.dataplaneStatusFlushInterval", json!("10s")),
+        ("meshService.deletionGracePeriod", json!("1h")),
+        ("runtime.kubernetes.injector.sidecarContainer.uid", json!(5678)),
+        ("runtime.kubernetes.admissionServer.address", json!(null)),
+        ("runtime.universal.dataplaneCleanupAge", json!("72h0m0s")),
+        ("dpServer.authn.dpProxy.type", json!("")),
+        ("proxy.gateway.globalDownstreamMaxConnections", json!(50_000)),
+    ] {
+        merge(&mut file, document(path, value));
+    }
+    let loaded = read(&file.to_string(), &[]).unwrap();
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    assert_eq!(loaded.config.store.kind, StoreType::Memory);
+}
+
+#[test]
+fn what_has_no_effect_is_named_in_one_warning_by_key_and_by_variable() {
+    let mut file = json!({});
+    let mut environment = Vec::new();
+    for (path, variable, default) in known::ROWS {
+        merge(&mut file, document(path, json!("other")));
+        environment.push(((*variable).to_owned(), "other".to_owned()));
+        let defaults = default.trim_matches(['[', ']']).replace('"', "");
+        assert_eq!(read("", &[(variable, &defaults)]).unwrap().warnings, Vec::<String>::new(), "{variable}");
+    }
+    for (what, loaded) in
+        [("file", parse(&file.to_string(), []).unwrap()), ("environment", parse("", environment).unwrap())]
+    {
+        let [warning] = &loaded.warnings[..] else { panic!("{what}: {:?}", loaded.warnings) };
+        for (path, variable, default) in known::ROWS {
+            // A list cannot be a word.
+            let name = if what == "file" { path } else { variable };
+            let is_list = default.starts_with('[');
+            assert!(is_list && what == "file" || warning.contains(name), "{name} is not in {warning}");
+        }
+        assert_eq!(loaded.config, Config::default());
+    }
+}
+
+#[test]
+fn keys_of_another_version_and_other_names_of_variables_are_accepted() {
+    let yaml = "apiServer:\n  teapot: short\n  kettle: false\nexperimental:\n  teaTime: {at: 5s}\n";
+    let loaded = read(yaml, &[("KUMA_EXPERIMENTAL_CAKE", "true")]).unwrap();
+    let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    for name in ["apiServer.teapot", "experimental.teaTime.at", "KUMA_EXPERIMENTAL_CAKE"] {
+        assert!(warning.contains(name), "{warning}");
+    }
+    assert!(!warning.contains("kettle"), "{warning}");
+    let loaded = read("", &[("KUMA_ACCESS_STATIC_GET_CONFIG_DUMP_USERS", "operator")]).unwrap();
+    assert_eq!(at(&loaded.config, "access.static.viewConfigDump.users"), json!(["operator"]));
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn what_would_make_a_bootstrap_or_a_check_that_envoy_refuses_is_refused() {
+    for (path, value) in [
+        ("bootstrapServer.params.adminAddress", json!("localhost")),
+        ("bootstrapServer.params.adminAccessLogPath", json!("")),
+        ("bootstrapServer.params.xdsConnectTimeout", json!("0s")),
+        ("bootstrapServer.params.xdsGrpcMaxReceiveMessageBytes", json!(0)),
+        ("dpServer.hds.interval", json!("0s")),
+        ("dpServer.hds.checkDefaults.timeout", json!("0s")),
+        ("dpServer.hds.checkDefaults.healthyThreshold", json!(0)),
+    ] {
+        refused(&document(path, value).to_string(), &[], &[path]);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod absence;
 mod access;
 mod boot;
+mod bootstrap;
 mod client;
 mod command;
 mod config;

@@ -15,9 +15,11 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
+    config::Config,
     dp_server::{
         self, Certificate, Context,
         admission::{Admission, Limits},
+        bootstrap::Params,
         credentials::Credentials,
         departures::Departures,
         proxy::Proxy,
@@ -97,6 +99,14 @@ impl Server {
         server.with(|context| context.admission = admission)
     }
 
+    /// A server with other settings of bootstraps.
+    pub async fn configured(change: impl FnOnce(&mut Config)) -> Server {
+        let server = Server::new(false, Duration::ZERO).await;
+        let mut config = Config::default();
+        change(&mut config);
+        server.with(|context| context.bootstrap = Params::of(&config, 5678).unwrap())
+    }
+
     /// A server that sees its store through something else.
     pub async fn on(
         tokens_required: bool,
@@ -116,9 +126,7 @@ impl Server {
             insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
             certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
             tokens_required,
-            port: 5678,
-            admin_port: 9901,
-            readiness_port: 9902,
+            bootstrap: Params::of(&Config::default(), 5678).unwrap(),
             deregistration_delay,
             departures: Departures::new(Duration::from_secs(3600)),
             second_try_after: Duration::from_secs(3600),
@@ -148,7 +156,7 @@ impl Server {
     }
 
     /// The bootstrap an agent gets, read back.
-    async fn bootstrap(&self, request: Value) -> Value {
+    pub async fn bootstrap(&self, request: Value) -> Value {
         let (status, _, text) = self.post("/bootstrap", &[("host", "localhost:5678")], request).await;
         assert_eq!(status, StatusCode::OK, "{text}");
         yaml::documents(&text).unwrap().remove(0).value
@@ -204,7 +212,7 @@ fn bringing_its_dataplane() -> Proxy {
 }
 
 /// What an agent asks that brings its Dataplane along.
-fn asking(change: impl FnOnce(&mut Value)) -> Value {
+pub fn asking(change: impl FnOnce(&mut Value)) -> Value {
     let mut request = json!({
         "mesh": "default",
         "name": "web",
@@ -219,7 +227,7 @@ fn asking(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 /// Checks how a request for a bootstrap is refused, and that the answer holds every text.
-async fn refused(server: &Server, host: &str, request: Value, expect: u16, texts: &[&str]) {
+pub async fn refused(server: &Server, host: &str, request: Value, expect: u16, texts: &[&str]) {
     let (status, _, text) = server.post("/bootstrap", &[("host", &format!("{host}:5678"))], request).await;
     assert_eq!(status.as_u16(), expect, "{text}");
     for part in texts {
@@ -285,9 +293,9 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
 #[tokio::test]
 async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
     let server = Server::new(true, Duration::ZERO).await;
-    for (told, expect) in [(json!(0), "0"), (json!(null), "9902")] {
+    for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
         let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
-        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], json!(expect));
+        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);
     }
 }
 
@@ -295,7 +303,7 @@ async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
 async fn names_follow_the_unified_naming_of_the_agent() {
     let server = Server::new(false, Duration::ZERO).await;
     let clusters = |bootstrap: &Value| -> Vec<String> {
-        let all = bootstrap["static_resources"]["clusters"].as_array();
+        let all = bootstrap["staticResources"]["clusters"].as_array();
         all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()
     };
     let legacy = clusters(&server.bootstrap(asking(|_| ())).await);
@@ -315,7 +323,7 @@ async fn an_agent_that_reads_json_gets_the_bootstrap_inside_of_it() {
         r["dataplaneResource"] = json!("");
         r["dataplaneToken"] = json!("");
     });
-    let host = ("host", "cp.example.com:5678");
+    let host = ("host", "127.0.0.1:5678");
     let (status, kind, plain) = server.post("/bootstrap", &[host], stored.clone()).await;
     assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/x-yaml"));
     let (status, kind, answer) =

@@ -15,7 +15,7 @@ use std::{
 
 use envoy::{
     Encoder,
-    bootstrap::{Admin, Bootstrap, ClusterNames, ControlPlane, Variant},
+    bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Token, Variant},
     json,
 };
 use plan::ProxyPlan;
@@ -107,18 +107,25 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, folder: &Path) -> Value {
             host: "127.0.0.1".to_owned(),
             port: 1,
             ca_pem: certificate.clone(),
-            connect_timeout_seconds: 1,
+            connect_timeout: std::time::Duration::from_secs(1),
+            ipv4_only: false,
+            max_message_bytes: 4 << 20,
         },
         variant: Variant::Delta,
-        token: None,
-        admin: Admin::Socket(at("admin.sock")),
+        token: Token::None,
+        admin: Some(Admin {
+            address: AdminAddress::Socket(at("admin.sock")),
+            access_log_path: "/dev/null".to_owned(),
+        }),
         access_log_socket: at("access-log.sock"),
         names,
+        health_discovery: false,
+        gateway: None,
     }
     .to_json();
-    let dynamic = bootstrap["dynamic_resources"].as_object_mut().unwrap();
-    dynamic.retain(|field, _| field == "ads_config");
-    let resources = &mut bootstrap["static_resources"];
+    let dynamic = bootstrap["dynamicResources"].as_object_mut().unwrap();
+    dynamic.retain(|field, _| field == "adsConfig");
+    let resources = &mut bootstrap["staticResources"];
     resources["listeners"] = shown(&target, Type::Listener).into();
     resources["clusters"].as_array_mut().unwrap().extend(shown(&target, Type::Cluster));
     beside(&mut bootstrap, &files(&target, folder));

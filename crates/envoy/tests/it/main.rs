@@ -1,6 +1,7 @@
 //! What Envoy is told, as seen from outside: the parts asked for, as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod bootstrap;
 mod bytes;
 mod clusters;
 mod enforcement;
