@@ -39,13 +39,26 @@ const ON_GRPC: &str =
 const ON_STATUS_CODES: &str = "retriable-status-codes";
 /// What Envoy asks for and a policy may leave out.
 const BASE_INTERVAL: Duration = Duration::from_millis(25);
+/// How often Envoy asks its load balancer again for an endpoint that was not tried yet. Kuma leaves that to the
+/// policy, so that several calls at once may meet a dead endpoint with every retry they have.
+const OTHER_ENDPOINTS: i64 = 5;
 /// What predicates of hosts look at.
 const TAGS: &str = "envoy.lb";
 
 pub(crate) fn policy(retry: &Retry) -> route::RetryPolicy {
     match retry {
-        Retry::Http(http) => of_http(http),
-        Retry::Grpc(grpc) => of_grpc(grpc),
+        Retry::Http(http) if http.host_selection.is_some() => of_http(http),
+        Retry::Http(http) => elsewhere(of_http(http)),
+        Retry::Grpc(grpc) => elsewhere(of_grpc(grpc)),
+    }
+}
+
+/// The same, trying another endpoint each time, as long as there is one.
+fn elsewhere(policy: route::RetryPolicy) -> route::RetryPolicy {
+    route::RetryPolicy {
+        retry_host_predicate: vec![another_host()],
+        host_selection_retry_max_attempts: OTHER_ENDPOINTS,
+        ..policy
     }
 }
 
@@ -154,24 +167,30 @@ struct OmittedHosts {
 
 /// `None` for what is about priorities.
 fn hosts(predicate: &Predicate) -> Option<RetryHostPredicate> {
-    let (name, config) = match predicate.predicate {
-        PredicateType::OmitPreviousHosts => {
-            ("envoy.retry_host_predicates.previous_hosts", any(&PreviousHostsPredicate {}))
-        }
+    match predicate.predicate {
+        PredicateType::OmitPreviousHosts => Some(another_host()),
         PredicateType::OmitHostsWithTags => {
             let none = BTreeMap::new();
             let tags = predicate.tags.as_ref().unwrap_or(&none);
             let omitted = OmittedHosts { metadata_match: Some(Metadata::of_tags(&[TAGS], tags.iter())) };
             let value = omitted.encode_to_vec();
             let config = Any { type_url: OmitHostMetadataConfig::type_url(), value };
-            ("envoy.retry_host_predicates.omit_host_metadata", config)
+            Some(host_predicate("envoy.retry_host_predicates.omit_host_metadata", config))
         }
-        PredicateType::OmitPreviousPriorities | PredicateType::Other(_) => return None,
-    };
-    Some(RetryHostPredicate {
+        PredicateType::OmitPreviousPriorities | PredicateType::Other(_) => None,
+    }
+}
+
+/// Not one that was tried already.
+fn another_host() -> RetryHostPredicate {
+    host_predicate("envoy.retry_host_predicates.previous_hosts", any(&PreviousHostsPredicate {}))
+}
+
+fn host_predicate(name: &str, config: Any) -> RetryHostPredicate {
+    RetryHostPredicate {
         name: name.to_owned(),
         config_type: Some(retry_host_predicate::ConfigType::TypedConfig(config)),
-    })
+    }
 }
 
 fn priorities(predicate: &Predicate) -> Option<RetryPriority> {
