@@ -30,6 +30,10 @@ use self::confine::Allowed;
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The file in the work directory with a token that was given without one: a control plane may want
+/// Envoy to read the token from a file.
+pub const TOKEN: &str = "dataplane-token";
+
 /// The control plane's answer.
 #[derive(Debug)]
 pub struct Told {
@@ -92,9 +96,9 @@ pub fn request(
     if let Some(token) = proxy.token()? {
         request["dataplaneToken"] = token.into();
     }
-    if let Some(file) = proxy.token_file() {
-        let absolute = std::path::absolute(file).context("cannot tell where the token file is")?;
-        request["dataplaneTokenPath"] = absolute.display().to_string().into();
+    let kept = proxy.inline_token().map(|_| work_dir.join(TOKEN));
+    if let Some(file) = proxy.token_file()?.or(kept) {
+        request["dataplaneTokenPath"] = file.display().to_string().into();
     }
     Ok(request)
 }
@@ -111,8 +115,7 @@ pub fn read(text: &str) -> anyhow::Result<Value> {
 /// The files that a bootstrap configuration may name: those in the work directory, and those the
 /// control plane was told of.
 pub fn allowed_files<'a>(settings: &Settings, work_dir: &'a Path) -> Result<Allowed<'a>> {
-    let token = settings.proxy.token_file().map(std::path::absolute).transpose();
-    let token = token.context("cannot tell where the token file is")?;
+    let token = settings.proxy.token_file()?;
     let envoy = &settings.envoy;
     let metrics = [&envoy.metrics_cert_path, &envoy.metrics_key_path].into_iter().flatten().cloned();
     let readable = metrics.chain(token).chain(system_bundle().map(PathBuf::from)).collect();

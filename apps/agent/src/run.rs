@@ -22,7 +22,7 @@ use crate::{
     metrics_socket, probes, proxy,
     readiness::Health,
     settings::{Settings, unknown_variables},
-    supervise::{Signals, Supervisor},
+    supervise::{Announcement, Signals, Supervisor},
     work_dir::WorkDir,
 };
 
@@ -39,7 +39,10 @@ pub async fn run(settings: Settings) -> Result<()> {
     }
     let envoy = Envoy::find(settings.envoy.binary().map(PathBuf::as_path))?;
     let work_dir = WorkDir::open(settings.envoy.work_dir())?;
-    let mut signals = Signals::listen()?;
+    if let Some(token) = settings.proxy.inline_token() {
+        work_dir.write(bootstrap::TOKEN, token)?;
+    }
+    let (mut signals, announcement) = (Signals::listen()?, Announcement::listen()?);
     let shutdown = Shutdown::default();
     let health = Health::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
     if settings.proxy.readiness_port != 0 {
@@ -71,7 +74,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
-    let ended = Supervisor { recipe, admin, health, signals, farewell }.run().await;
+    let ended = Supervisor { recipe, admin, health, signals, announcement, farewell }.run().await;
     shutdown.finish(FAREWELL).await;
     ended
 }
@@ -100,7 +103,9 @@ fn warn_about(settings: &Settings) {
         tracing::warn!(flags, "this agent does not do this yet; these settings are ignored");
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for variable in unknown_variables(&Settings::augment_args(Command::new("run")), names) {
-        tracing::warn!(variable, "there is no such setting; the variable is ignored");
+    let variables = unknown_variables(&Settings::augment_args(Command::new("run")), names);
+    if !variables.is_empty() {
+        let variables = variables.join(" ");
+        tracing::warn!(variables, "there are no such settings; these variables are ignored");
     }
 }

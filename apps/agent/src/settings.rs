@@ -270,18 +270,26 @@ impl Proxy {
         Ok(Some((text, shown)))
     }
 
-    pub fn token_file(&self) -> Option<&PathBuf> {
-        self.dataplane_token_file.as_ref().filter(|file| !file.as_os_str().is_empty())
+    /// The token, if it was given itself instead of in a file.
+    pub fn inline_token(&self) -> Option<&str> {
+        given(&self.dataplane_token).map(str::trim)
+    }
+
+    /// Where the token is kept, absolute; one that was given itself has no place.
+    pub fn token_file(&self) -> Result<Option<PathBuf>> {
+        let file = self.dataplane_token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
+        let absolute = file.filter(|_| self.inline_token().is_none()).map(std::path::absolute).transpose();
+        Ok(absolute.context("cannot tell where the token file is")?)
     }
 
     /// The token; a file is read each time, because whoever rotates tokens writes files.
     pub fn token(&self) -> Result<Option<String>> {
-        if let Some(token) = given(&self.dataplane_token) {
-            return Ok(Some(token.trim().to_owned()));
+        if let Some(token) = self.inline_token() {
+            return Ok(Some(token.to_owned()));
         }
-        let Some(file) = self.token_file() else { return Ok(None) };
+        let Some(file) = self.token_file()? else { return Ok(None) };
         let shown = file.display();
-        let token = std::fs::read_to_string(file).map_err(|error| {
+        let token = std::fs::read_to_string(&file).map_err(|error| {
             Failure::invalid(format!(
                 "cannot read the token {shown}: {error}; `kumactl generate dataplane-token` makes one"
             ))

@@ -66,6 +66,17 @@ impl Signals {
     }
 }
 
+/// SIGUSR2, with which Kubernetes announces the end of a pod before it comes: drain, and go on.
+#[derive(Debug)]
+pub struct Announcement(Signal);
+
+impl Announcement {
+    pub fn listen() -> Result<Announcement> {
+        let heard = signal(SignalKind::user_defined2());
+        Ok(Announcement(heard.context("cannot install signal handlers")?))
+    }
+}
+
 /// Why watching one Envoy came to an end.
 enum Outcome {
     Asked,
@@ -79,6 +90,7 @@ pub struct Supervisor {
     pub admin: Admin,
     pub health: Health,
     pub signals: Signals,
+    pub announcement: Announcement,
     pub farewell: Farewell,
 }
 
@@ -144,6 +156,11 @@ impl Supervisor {
                     tracing::info!(signal = name, "shutting down");
                     return Ok(Outcome::Asked);
                 }
+                Some(()) = self.announcement.0.recv() => {
+                    tracing::info!(signal = "SIGUSR2", "draining; a signal to end is expected");
+                    self.health.terminate();
+                    self.begin_drain().await;
+                }
                 Some(reason) = refusals.recv() => {
                     refused += 1;
                     if !*was_ready && refused >= REFUSALS {
@@ -167,13 +184,20 @@ impl Supervisor {
         }
     }
 
+    /// First nobody calls any more, then nobody is let in; says whether Envoy agrees.
+    async fn begin_drain(&self) -> bool {
+        self.farewell.say().await;
+        let drained = self.admin.drain().await;
+        if let Err(error) = &drained {
+            tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
+        }
+        drained.is_ok()
+    }
+
     /// Waits until nobody is connected, for as long as connections may take; a second signal ends it.
     async fn drain(&mut self, process: &mut Process) {
         let drain_time = self.recipe.drain_time;
-        // First nobody calls any more, then nobody is let in.
-        self.farewell.say().await;
-        if let Err(error) = self.admin.drain().await {
-            tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
+        if !self.begin_drain().await {
             return;
         }
         tracing::info!(?drain_time, "draining: waiting for open connections to end");

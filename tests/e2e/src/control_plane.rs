@@ -103,6 +103,14 @@ impl ControlPlane {
         self.wait_until_ready()
     }
 
+    /// Starts another one in its place after it has ended: with the same ports, but these files and settings.
+    pub fn start_again_in(&mut self, work_dir: &Path, settings: &[(String, String)]) -> anyhow::Result<()> {
+        self.work_dir = work_dir.to_owned();
+        let home = ("KUMA_GENERAL_WORK_DIR".to_owned(), work_dir.display().to_string());
+        self.setup.environment.extend(settings.iter().cloned().chain([home]));
+        self.start_again()
+    }
+
     /// Ends it the hard way, as a power cut would.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("killing kuma-cp")?;

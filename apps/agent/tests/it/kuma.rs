@@ -1,11 +1,18 @@
 //! What scripts and charts written for Kuma's agent expect of this one.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
     http::{HeaderMap, StatusCode},
     routing::{get, post},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use runtime::{
     Shutdown,
@@ -56,6 +63,36 @@ fn a_log_that_cannot_be_written_is_an_error_of_usage() {
     let (control_plane, home) = (ControlPlane::away(), Home::new());
     let agent = home.run(&control_plane, &["--log-output-path", "/nowhere/kuma-dp.log"]);
     agent.ends_with(2, &["/nowhere/kuma-dp.log, where --log-output-path points"]);
+}
+
+#[test]
+fn an_agent_whose_log_nobody_reads_looks_after_envoy_all_the_same() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command =
+        home.run_command(&control_plane, &["--dataplane-file", &dataplane, "--log-level", "debug"]);
+    let mut child = command.stderr(writer.try_clone().unwrap()).stdout(writer).spawn().unwrap();
+    let agent = i32::try_from(child.id()).unwrap();
+    let envoy = || -> Option<i32> {
+        let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    };
+    let wait_for = |what: &str, holds: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(90);
+        while !holds() {
+            assert!(Instant::now() < deadline, "waited for {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let is_ready = || http(home.readiness_port, "/ready").is_some_and(|(code, _)| code == 200);
+    wait_for("readiness", &is_ready);
+    let first = envoy().unwrap();
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    wait_for("another Envoy", &|| envoy().is_some_and(|pid| pid != first) && is_ready());
+    kill(Pid::from_raw(agent), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 /// An application with probes of every kind; serves until the runtime is dropped.

@@ -37,8 +37,12 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
         serde_json::from_str(request["dataplaneResource"].as_str().unwrap()).unwrap();
     assert_eq!(resource["networking"]["inbound"][0]["tags"]["kuma.io/service"], "web");
 
-    let mode = std::fs::metadata(home.path("work/bootstrap.json")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let token = home.path("work/dataplane-token");
+    assert_eq!(request["dataplaneTokenPath"], token.canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(std::fs::read_to_string(&token).unwrap(), "secret-token");
+    for file in [home.path("work/bootstrap.json"), token] {
+        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
     let said = agent.said();
     assert!(said.contains(" INFO envoy: ") && said.contains("component=\"main\""), "{said}");
     assert!(!said.contains("secret-token"), "{said}");
@@ -119,6 +123,21 @@ fn a_second_signal_skips_the_drain() {
         said.contains("stopping without draining")
     });
     agent.ends_with(0, &[]);
+}
+
+#[test]
+fn an_announced_end_drains_and_stops_nothing_yet() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let mut agent = home.run(&control_plane, &[]);
+    agent.wait_for_ready(&home);
+    agent.signal(Signal::SIGUSR2);
+    agent.wait_until("the drain", |_| {
+        http(home.readiness_port, "/ready").is_some_and(|(code, _)| code == 503)
+    });
+    agent.wait_until("the log", |said| said.contains("SIGUSR2"));
+    assert!(agent.is_running() && is_alive(agent.envoys()[0]));
+    agent.signal(Signal::SIGTERM);
+    agent.ends_with(0, &["Envoy stopped"]);
 }
 
 #[test]

@@ -50,14 +50,17 @@ impl<W: io::Write> io::Write for Line<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        match printable(line) {
-            Cow::Borrowed(_) => self.0.write_all(event)?,
-            Cow::Owned(shown) => self.0.write_all(format!("{shown}\n").as_bytes())?,
-        }
+        // A reader that left or a full disk costs the line. An error here would make the subscriber complain
+        // on standard error, which ends the thread when nobody reads that either.
+        let _ = match printable(line) {
+            Cow::Borrowed(_) => self.0.write_all(event),
+            Cow::Owned(shown) => self.0.write_all(format!("{shown}\n").as_bytes()),
+        };
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        let _ = self.0.flush();
+        Ok(())
     }
 }

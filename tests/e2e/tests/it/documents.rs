@@ -11,6 +11,7 @@ use std::{
 };
 
 use e2e::{ControlPlane, Profile, Setup, program};
+use tempfile::TempDir;
 
 struct Example {
     line: usize,
@@ -18,7 +19,7 @@ struct Example {
     expected: Vec<String>,
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
@@ -80,38 +81,64 @@ fn line_matches(expected: &str, printed: &str) -> bool {
     open || rest.is_empty()
 }
 
+/// Where the commands of a document are run: at the root of the project, with a home of their own.
+pub struct Shell {
+    home: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+impl Shell {
+    pub fn new(variables: &[(&str, &str)]) -> Shell {
+        let programs = program("kumactl", Profile::Same).unwrap();
+        let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let own = [("PATH", path.as_str())];
+        let all = own.iter().chain(variables);
+        let variables = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Shell { home: tempfile::tempdir().unwrap(), variables }
+    }
+
+    fn output(&self, command: &str) -> std::process::Output {
+        Command::new("sh")
+            .args(["-c", &format!("{{ {command}; }} 2>&1")])
+            .current_dir(root())
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .env("HOME", self.home.path())
+            .output()
+            .unwrap()
+    }
+
+    pub fn succeeds(&self, command: &str) -> bool {
+        self.output(command).status.success()
+    }
+
+    /// Runs the examples of a text and compares what they print.
+    pub fn run_examples(&self, name: &str, text: &str) {
+        let examples = examples(text);
+        assert!(!examples.is_empty(), "{name} has no examples");
+        for example in examples {
+            let output = self.output(&example.command);
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            let lines: Vec<&str> = printed.lines().collect();
+            assert!(
+                matches(&example.expected, &lines) && output.status.success() != example.fails(),
+                "{name}:{}: $ {}\nexpected:\n{}\nprinted, with {}:\n{printed}",
+                example.line,
+                example.command,
+                example.expected.join("\n"),
+                output.status
+            );
+        }
+    }
+}
+
 fn check_document(path: &Path) {
-    let (work_dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let work_dir = tempfile::tempdir().unwrap();
     let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
+    let shell = Shell::new(&[]);
     let address = control_plane.address();
     let add = ["config", "control-planes", "add", "--name", "document", "--address", &address];
-    assert!(e2e::kumactl(home.path(), &add).unwrap().status.success());
-    let programs = program("kumactl", Profile::Same).unwrap();
-    let path_variable =
-        format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
-
-    let examples = examples(&fs::read_to_string(path).unwrap());
-    assert!(!examples.is_empty(), "{} has no examples", path.display());
-    for example in examples {
-        let output = Command::new("sh")
-            .args(["-c", &format!("{{ {}; }} 2>&1", example.command)])
-            .current_dir(root())
-            .env("PATH", &path_variable)
-            .env("HOME", home.path())
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let lines: Vec<&str> = printed.lines().collect();
-        assert!(
-            matches(&example.expected, &lines) && output.status.success() != example.fails(),
-            "{}:{}: $ {}\nexpected:\n{}\nprinted, with {}:\n{printed}",
-            path.display(),
-            example.line,
-            example.command,
-            example.expected.join("\n"),
-            output.status
-        );
-    }
+    assert!(e2e::kumactl(shell.home.path(), &add).unwrap().status.success());
+    shell.run_examples(&path.display().to_string(), &fs::read_to_string(path).unwrap());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod kumactl;
 mod mesh;
 mod metrics;
 mod migration;
+mod moving;
 mod names;
 mod naming;
 mod operator;
