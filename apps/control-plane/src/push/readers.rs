@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_class_may_read_several_meshes_and_is_woken_by_what_it_reads_of_each() {
-        let (watcher, classes) = (Arc::new(Watcher::new(1, traits())), Classes::default());
+        let (watcher, classes) = (Arc::new(Watcher::new(1, traits(), None)), Classes::default());
         let dataplane = dataplane();
         let class = Class::of(&traits(), &dataplane, Calls::of(&dataplane), Applying::default());
         let member = classes.join(class, &watcher);
