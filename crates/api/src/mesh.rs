@@ -66,6 +66,10 @@ pub async fn prepare(
     found.into_result().map_err(|violations| Error::Invalid { title: PROCESS.into(), violations })
 }
 
+pub fn may_change_authorities(call: &Call) -> bool {
+    check_administrator(&call.context, &call.user).is_ok()
+}
+
 /// A mesh with authorities takes them along when it is deleted.
 pub fn check_deletion(call: &Call, snapshot: &Snapshot) -> Result<(), Error> {
     match stored(snapshot, call.param("name")) {

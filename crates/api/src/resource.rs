@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use resources::{
-    Form, Kind, Resource, Scope, Violations,
+    Kind, Resource, Scope, Violations,
     format::{self, Parsed, kubernetes, universal},
 };
 use serde::Serialize;
@@ -97,10 +97,18 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     call.mesh(&snapshot)?;
     call.check_access(kind)?;
     let key = call.key(kind);
-    if kind == Kind::Mesh {
-        mesh::check_deletion(&call, &snapshot)?;
-    }
-    let deleted = call.context.registrar.delete(&key).await;
+    let registrar = &call.context.registrar;
+    let deleted = match kind {
+        // What was judged is what is deleted, or it is a conflict.
+        Kind::Mesh if !mesh::may_change_authorities(&call) => {
+            mesh::check_deletion(&call, &snapshot)?;
+            match registrar.admit_delete(&key, &snapshot) {
+                Ok(pending) => registrar.commit(pending).await.map(drop),
+                Err(refusal) => Err(refusal),
+            }
+        }
+        _ => registrar.delete(&key).await,
+    };
     deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
     Ok(json::ok(&json!({})))
 }
@@ -124,10 +132,6 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let Value::Object(fields) = value else {
         return Err(malformed("expected a JSON object with `type`, `name` and the resource's fields".into()));
     };
-    let shape = shape(kind, &fields);
-    if !shape.is_empty() {
-        return Err(Error::Invalid { title: PROCESS.into(), violations: shape });
-    }
     let mismatches = mismatches(call, kind, &fields);
     let parsed = universal::parse_as(kind, fields).map_err(|error| match error {
         format::Error::Shape { error, .. } => malformed(error.to_string()),
@@ -141,41 +145,6 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let found = parsed.draft.validate();
     let violations = if found.is_empty() { mismatches } else { found };
     Err(Error::Invalid { title: PROCESS.into(), violations })
-}
-
-/// Whether the body of a policy is one at all, in the words of Kuma's schemas. Nothing else is looked at
-/// where it is not.
-fn shape(kind: Kind, fields: &Map<String, Value>) -> Violations {
-    let mut found = Violations::default();
-    if kind.descriptor().policy.is_none() || kind.descriptor().form != Form::Spec {
-        return found;
-    }
-    match fields.get("type") {
-        None => found.add("", ".type in body is required"),
-        Some(given) if given != kind.name() => {
-            found.add("", format!("type in body should be one of [{kind}]"));
-        }
-        Some(_) => {}
-    }
-    match fields.get("spec") {
-        None => found.add("", ".spec in body is required"),
-        Some(Value::Object(_)) => {}
-        Some(other) => {
-            found.add("", format!("spec in body must be of type object: \"{}\"", json_type(other)));
-        }
-    }
-    found
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Where the body contradicts the path.

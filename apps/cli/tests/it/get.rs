@@ -198,6 +198,17 @@ fn all_pages_are_read_unless_one_is_asked_for() {
 }
 
 #[test]
+fn pages_go_on_after_the_last_item_where_the_control_plane_says_so() {
+    let server = Server::start();
+    let page = |name: &str, next: Value| json!({"total": 2, "items": [mesh(name)], "next": next});
+    let next = "http://elsewhere/meshes?after=%2Fa&offset=1&size=1000";
+    server.on("GET", "/meshes?size=1000", 200, page("a", next.into()));
+    server.on("GET", "/meshes?size=1000&after=%2Fa&offset=1", 200, page("b", Value::Null));
+    let program = Program::of(&server);
+    assert_eq!(program.run(&["get", "meshes", "-o", "name"]).ok().out, "mesh/a\nmesh/b\n");
+}
+
+#[test]
 fn watching_tells_each_change_once_and_survives_failures() {
     let server = Server::start();
     let path = "/meshes?size=1000";

@@ -82,6 +82,11 @@ fn the_version_is_told_with_and_without_a_control_plane() {
     assert_eq!(told.lines(), [concat!("Client: kuma-rs ", env!("CARGO_PKG_VERSION")), "Server: Kuma 2.14.3"]);
     assert!(program.run(&["version", "-a"]).ok().out.contains("  hostname: cp\n"));
     assert_eq!(program.run(&["version", "-o", "json"]).ok().json()["server"]["version"], "2.14.3");
+    let ours = json!({"product": "Kuma", "version": "2.14.3", "implementation": "kuma-rs", "implementationVersion": "9.9.9"});
+    server.on("GET", "/", 200, ours);
+    // The first answer is given once more.
+    program.run(&["version"]).ok();
+    assert_eq!(program.run(&["version"]).ok().lines()[1], "Server: kuma-rs 9.9.9, speaks Kuma 2.14.3");
     drop(server);
     let told = program.run(&["version"]).ok().says("the version of the control plane is unknown");
     assert_eq!(told.lines().len(), 1);

@@ -41,7 +41,14 @@ impl Owner {
         }
         let ends = self.0.clone();
         let asked = tokio::task::spawn_blocking(move || kernel::owner(ends.client, ends.server)).await;
-        let found = asked.ok().and_then(Result::ok).flatten();
+        let found = match asked {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                tracing::info!(%error, "the kernel does not tell whose a local connection is (AF_NETLINK)");
+                None
+            }
+            Err(_) => None,
+        };
         *self.0.found.get_or_init(|| found)
     }
 }
@@ -132,6 +139,7 @@ mod kernel {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::{
         io::Write,
