@@ -181,7 +181,7 @@ impl Part for ReadinessCluster<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let mut made = plain(self.name, self.stats, SYSTEM_CONNECT, DiscoveryType::Static);
-        made.load_assignment = Some(at(self.name, ip_address(Ipv4Addr::LOCALHOST.into(), self.port)));
+        made.load_assignment = Some(at(self.name, ip_address(self.address, self.port)));
         made.encode_to_vec()
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::{envoy::config::endpoint::v3 as endpoint, google::protobuf::UInt32Value};
+use envoy_types::pb::{
+    envoy::config::{core::v3 as core, endpoint::v3 as endpoint},
+    google::protobuf::UInt32Value,
+};
 use prost::Message;
 use topology::Endpoint;
 use xds::Type;
@@ -12,6 +15,8 @@ use crate::{
     proto::{Metadata, address, u32_value},
 };
 
+/// Where tools read the labels of an endpoint's Dataplane.
+const LABELS: &str = "io.kuma.labels";
 /// What subsets of load balancing and choices of transport sockets look at.
 const TAG_NAMESPACES: [&str; 2] = ["envoy.lb", "envoy.transport_socket_match"];
 
@@ -26,6 +31,8 @@ struct ClusterLoadAssignment {
 
 #[derive(Clone, PartialEq, Message)]
 struct LocalityLbEndpoints {
+    #[prost(message, optional, tag = "1")]
+    locality: Option<core::Locality>,
     #[prost(message, repeated, tag = "2")]
     lb_endpoints: Vec<LbEndpoint>,
     #[prost(uint32, tag = "5")]
@@ -51,29 +58,39 @@ impl Part for EndpointsOf<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut by_priority: BTreeMap<u32, Vec<LbEndpoint>> = BTreeMap::new();
+        let mut by_priority: BTreeMap<u32, BTreeMap<Option<&str>, Vec<LbEndpoint>>> = BTreeMap::new();
         for endpoint in &self.endpoints.0 {
-            by_priority.entry(endpoint.priority).or_default().push(lb_endpoint(endpoint));
+            let by_zone = by_priority.entry(endpoint.priority).or_default();
+            by_zone.entry(endpoint.zone()).or_default().push(lb_endpoint(endpoint));
         }
         // Envoy refuses priorities with gaps.
-        let endpoints = by_priority
-            .into_values()
-            .zip(0..)
-            .map(|(lb_endpoints, priority)| LocalityLbEndpoints { lb_endpoints, priority })
-            .collect();
+        let groups = by_priority.into_values().zip(0..).flat_map(|(by_zone, priority)| {
+            by_zone.into_iter().map(move |(zone, lb_endpoints)| LocalityLbEndpoints {
+                locality: zone.map(|zone| core::Locality { zone: zone.to_owned(), ..Default::default() }),
+                lb_endpoints,
+                priority,
+            })
+        });
+        let endpoints = groups.collect();
         ClusterLoadAssignment { cluster_name: self.cluster.to_owned(), endpoints }.encode_to_vec()
     }
 }
 
 fn lb_endpoint(of: &Endpoint) -> LbEndpoint {
     let tags = of.tags.iter().filter(|(name, _)| *name != resources::labels::SERVICE);
-    let metadata = tags.clone().next().is_some().then(|| Metadata::of_tags(&TAG_NAMESPACES, tags));
+    let mut metadata = Metadata::default();
+    if tags.clone().next().is_some() {
+        metadata = Metadata::of_tags(&TAG_NAMESPACES, tags);
+    }
+    if let Some(labels) = of.labels() {
+        metadata.filter_metadata.extend(Metadata::of_tags(&[LABELS], labels.iter()).filter_metadata);
+    }
     LbEndpoint {
         endpoint: Some(endpoint::Endpoint {
             address: Some(address(&of.address, of.port)),
             ..Default::default()
         }),
-        metadata,
+        metadata: (!metadata.filter_metadata.is_empty()).then_some(metadata),
         load_balancing_weight: Some(u32_value(of.weight.max(1))),
     }
 }

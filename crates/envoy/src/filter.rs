@@ -55,10 +55,13 @@ impl HttpFilter {
             http_filter("envoy.filters.http.grpc_stats", &config)
         });
         let router = http_filter("envoy.filters.http.router", &Router::default());
-        let v6 = INTERNAL_V6.iter().filter(|_| self.ipv6);
-        let internal = INTERNAL_V4.iter().chain(v6).map(|&(prefix, length)| core::CidrRange {
-            address_prefix: prefix.to_owned(),
-            prefix_len: Some(u32_value(length)),
+        // The proxy's own interface is for its own machine.
+        let (v4, v6) = match self.direction {
+            Side::Admin => (&INTERNAL_V4[3..], &INTERNAL_V6[1..]),
+            Side::Inbound | Side::Outbound => (&INTERNAL_V4[..], &INTERNAL_V6[..]),
+        };
+        let internal = v4.iter().chain(v6.iter().filter(|_| self.ipv6)).map(|&(prefix, length)| {
+            core::CidrRange { address_prefix: prefix.to_owned(), prefix_len: Some(u32_value(length)) }
         });
         let mut manager = hcm::HttpConnectionManager {
             stat_prefix: self.stats,

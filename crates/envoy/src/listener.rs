@@ -246,10 +246,10 @@ impl Part for AdminListener<'_> {
     fn encode(&self) -> Vec<u8> {
         let Admin { names, address, port, reuse_port, tls: material, .. } = self.0;
         let readiness = if self.0.readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
-        let ready = route::prefix("/ready", readiness, None);
-        let mut chains = vec![self.chain(ready.clone())];
+        let ready = route::rewritten_prefix("/ready", readiness);
+        let mut chains = vec![self.chain(vec![ready.clone()])];
         if let Some(material) = material {
-            let mut secured = self.chain(route::prefix("/", &names.cluster, None));
+            let mut secured = self.chain(vec![ready, route::rewritten_prefix("/", &names.cluster)]);
             secured.filter_chain_match = Some(listener::FilterChainMatch {
                 transport_protocol: "tls".to_owned(),
                 ..Default::default()
@@ -270,14 +270,14 @@ impl Part for AdminListener<'_> {
 }
 
 impl AdminListener<'_> {
-    fn chain(&self, route: Route) -> listener::FilterChain {
+    fn chain(&self, routes: Vec<Route>) -> listener::FilterChain {
         let names = &self.0.names;
         let handled = HttpFilter {
             stats: names.filter_stats.clone(),
-            routes: route::configuration(&names.listener, &names.listener, vec![route]),
+            routes: route::configuration(&names.listener, &names.listener, routes),
             filters: Chain::empty(),
             grpc: false,
-            ipv6: false,
+            ipv6: self.0.ipv6,
             request_headers: Duration::ZERO,
             direction: Side::Admin,
         };

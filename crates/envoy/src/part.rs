@@ -3,7 +3,11 @@
 //! A part holds exactly what its resource is made of, so its hash tells whether that resource was
 //! encoded before.
 
-use std::{hash::Hash, net::IpAddr, time::Duration};
+use std::{
+    hash::Hash,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use plan::{
     Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
@@ -122,6 +126,7 @@ pub(crate) struct AdminCluster<'a> {
 pub(crate) struct ReadinessCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
+    pub address: IpAddr,
     pub port: u16,
 }
 
@@ -143,6 +148,10 @@ impl<'a> ReadinessCluster<'a> {
         ReadinessCluster {
             name: &admin.names.readiness_cluster,
             stats: admin.names.readiness_cluster_stats.as_deref(),
+            address: match admin.target {
+                AdminTarget::Port(ip, _) => ip,
+                AdminTarget::Pipe(_) => Ipv4Addr::LOCALHOST.into(),
+            },
             port: admin.readiness_port,
         }
     }

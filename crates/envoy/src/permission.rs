@@ -40,6 +40,9 @@ use crate::proto::any;
 /// What a refusal is called when no rule matched.
 const NO_RULE: &str = "default";
 
+/// What Kuma calls a decision.
+const ACTION: &str = "envoy.filters.rbac.action";
+
 /// The network filter.
 pub(crate) fn network(mesh: &str, permissions: &Permissions, stats: &str) -> network::Rbac {
     network::Rbac {
@@ -95,7 +98,7 @@ fn matcher(mesh: &str, permissions: &Permissions, shadow: bool) -> Matcher {
 
 fn decide(name: &str, action: rbac::rbac::Action) -> OnMatch {
     let action = rbac::Action { name: name.to_owned(), action: action.into() };
-    OnMatch { on_match: Some(on_match::OnMatch::Action(extension("action", &action))), ..Default::default() }
+    OnMatch { on_match: Some(on_match::OnMatch::Action(extension(ACTION, &action))), ..Default::default() }
 }
 
 /// `None` when everybody matches.

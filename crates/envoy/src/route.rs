@@ -62,6 +62,15 @@ pub(crate) fn prefix(prefix: &str, cluster: &str, timeouts: Option<RequestTimeou
     }
 }
 
+/// Requests whose path starts like this go to that cluster, and keep the beginning of their path.
+pub(crate) fn rewritten_prefix(path: &str, cluster: &str) -> route::Route {
+    let mut made = prefix(path, cluster, None);
+    if let Some(route::route::Action::Route(action)) = &mut made.action {
+        action.prefix_rewrite = path.to_owned();
+    }
+    made
+}
+
 /// All requests to one cluster; those of certain clients with times of their own, as long as clients can
 /// be told apart.
 pub(crate) fn of_clients(

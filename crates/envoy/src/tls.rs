@@ -7,13 +7,16 @@ use envoy_types::pb::envoy::{
 };
 use plan::{AdminTls, ExternalAuthorities, ExternalTls, San, SecretNames, TlsVersion};
 use prost::{Message, Name};
-use resources::naming::SpiffePrefix;
+use resources::naming::{SpiffeId, SpiffePrefix};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
 
 use crate::proto::{any, bool_value, from_ads, inline};
 
 /// How proxies of the mesh tell each other that they speak its mutual TLS.
 pub(crate) const ALPN: &str = "kuma";
+
+/// The name in the certificate that the control plane shows to proxies.
+const CONTROL_PLANE: &str = "kuma-cp";
 
 /// What an inbound demands of its clients: a certificate of the same mesh.
 pub(crate) fn of_mesh_server(mesh: &str, secrets: &SecretNames) -> TransportSocket {
@@ -34,8 +37,10 @@ pub(crate) fn of_mesh_client(
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
     let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
     if servers.is_empty() {
-        // An empty list would let anybody in whom the authority ever signed.
-        servers.push(of_same_mesh(mesh));
+        // An empty list would let anybody in whom the authority ever signed. A proxy without tags has the
+        // identity of the mesh itself.
+        let itself = SpiffeId::of_trust_domain(mesh).to_string();
+        servers.extend([of_same_mesh(mesh), san(SanType::Uri, MatchPattern::Exact(itself))]);
     }
     let mut common = of_mesh(secrets, servers);
     common.alpn_protocols = vec![ALPN.to_owned()];
@@ -95,6 +100,10 @@ pub(crate) fn of_admin(with: &AdminTls) -> TransportSocket {
             validation_context_type: Some(ValidationContextType::ValidationContext(
                 tls::CertificateValidationContext {
                     trusted_ca: Some(inline(&with.authority)),
+                    match_typed_subject_alt_names: vec![san(
+                        SanType::Dns,
+                        MatchPattern::Exact(CONTROL_PLANE.to_owned()),
+                    )],
                     ..Default::default()
                 },
             )),

@@ -1,6 +1,6 @@
 //! The certificates proxies show each other.
 //!
-//! A certificate names the services of a proxy as SPIFFE ids and its other tags as `kuma://` URIs, as
+//! A certificate names the services of a proxy as SPIFFE ids and all its tags as `kuma://` URIs, as
 //! Kuma's do. Certificates are signed for windows of time that depend on the proxy and on nothing
 //! else ([`rotation`]), so that every control plane hands out the same one; see
 //! [`ca`](crate::ca) for who signs and [`Issuer`] for what happens when signing fails.
@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose};
 use resources::{
-    Key, Resource, labels,
+    Key, Resource,
     naming::spiffe::{self, SpiffeId},
 };
 
@@ -61,22 +61,15 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// What the certificate of a Dataplane says: a SPIFFE id for each of its services, then a URI for each other
-/// tag, each part sorted and without repetitions.
+/// What the certificate of a Dataplane says: a SPIFFE id for each of its services, then a URI for each tag, each
+/// part sorted and without repetitions. A Dataplane that is no service is of the mesh and nothing else.
 pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
-    let services = SpiffeId::of_dataplane(dataplane);
-    if services.is_empty() {
-        return Err(Error::Names(format!(
-            "no inbound has the tag {}, and the Dataplane has no label {}; add one of them",
-            labels::SERVICE,
-            labels::WORKLOAD
-        )));
+    let mut names: Vec<String> = SpiffeId::of_dataplane(dataplane).iter().map(SpiffeId::to_string).collect();
+    if names.is_empty() {
+        names.push(SpiffeId::of_trust_domain(dataplane.mesh()).to_string());
     }
-    let mut names: Vec<String> = services.iter().map(SpiffeId::to_string).collect();
     for (tag, values) in spiffe::tags_in_certificate(dataplane) {
-        if tag != labels::SERVICE {
-            names.extend(values.into_iter().map(|value| spiffe::tag_uri(tag, value)));
-        }
+        names.extend(values.into_iter().map(|value| spiffe::tag_uri(tag, value)));
     }
     // What cannot be written into a certificate is the proxy's fault and not the authority's.
     names.iter().try_for_each(|name| signer::uri(name).map(drop)).map_err(Error::Names)?;

@@ -76,6 +76,8 @@ pub struct Class {
     pub unified_naming: bool,
     pub reuse_port: bool,
     pub ipv6: bool,
+    /// Virtual addresses are bound, so nothing needs to be redirected.
+    pub bind_outbounds: bool,
     pub system_ca_path: Option<String>,
     pub namespace: Option<String>,
     pub calls: Calls,
@@ -93,6 +95,7 @@ impl Class {
             unified_naming: traits.unified_naming,
             reuse_port: traits.reuse_port,
             ipv6: traits.ipv6,
+            bind_outbounds: traits.bind_outbounds,
             system_ca_path: traits.system_ca_path.clone(),
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
@@ -101,11 +104,16 @@ impl Class {
         }
     }
 
+    /// Whether listeners take connections at their own address; those that are redirected to do not.
+    pub(crate) fn binds(&self) -> bool {
+        self.bind_outbounds || self.calls.redirect().is_none()
+    }
+
     fn key(&self) -> impl Eq + Hash + '_ {
-        let Class { mesh, unified_naming, reuse_port, ipv6, system_ca_path, namespace, calls, taken, .. } =
-            self;
+        let Class { mesh, unified_naming, reuse_port, ipv6, bind_outbounds, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
-        let traits = (mesh, unified_naming, reuse_port, ipv6, system_ca_path, namespace);
+        let traits = (mesh, unified_naming, reuse_port, ipv6, bind_outbounds, system_ca_path, namespace);
         (traits, calls, taken, policies)
     }
 }

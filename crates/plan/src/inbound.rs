@@ -1,13 +1,13 @@
 //! Where the proxy accepts traffic for its application.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use resources::{
     Kind,
-    kinds::{
-        dataplane::{self, InboundState},
-        protocol::Protocol as Named,
-    },
+    kinds::{dataplane, protocol::Protocol as Named},
     labels,
     naming::{SectionName, SelfName},
 };
@@ -20,14 +20,15 @@ use crate::{
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
 
+/// From here to here nothing is redirected, so the source does not matter.
+const OWN_LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// All of them, whatever their state: that only decides whether others call them.
 pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Inbound> {
     let mut planned: Vec<Inbound> = Vec::new();
     let mut taken = BTreeSet::new();
     let mut listeners = BTreeSet::new();
     for spec in &context.networking.inbound {
-        if spec.state == InboundState::Ignored {
-            continue;
-        }
         let whose = format!("inbound {}", spec.section_name());
         let Some(inbound) = one(context, spec, &whose, problems) else { continue };
         if !taken.insert((inbound.address, inbound.port)) {
@@ -75,7 +76,7 @@ fn one(
     };
     let protocol = protocol_of(spec, whose, problems);
     let service = spec.tags.get(labels::SERVICE).map(String::as_str);
-    let redirected = context.networking.transparent_proxying.is_some();
+    let redirected = context.redirect().is_some();
     let tags = if spec.tags.is_empty() {
         BTreeMap::from([(UNIFIED_NAME.to_owned(), SelfName::Inbound(section.clone()).to_string())])
     } else {
@@ -100,7 +101,7 @@ fn one(
         bind: !redirected,
         reuse_port: context.traits.reuse_port,
         ipv6: context.traits.ipv6,
-        from_loopback_source: redirected && !service_address.is_loopback(),
+        from_loopback_source: redirected && !OWN_LOOPBACK.contains(&service_address),
         tags,
         permissions: context.effective.permissions(spec),
         timeouts,

@@ -35,7 +35,7 @@ use std::{
 use resources::{
     Key, Kind, Resource, Spec,
     kinds::{
-        dataplane::{Dataplane, Networking},
+        dataplane::{Dataplane, Networking, TransparentProxying},
         mesh::Mesh,
         mesh_circuit_breaker,
     },
@@ -98,6 +98,8 @@ pub struct ProxyTraits {
     pub reuse_port: bool,
     /// Redirected traffic is only for the ports of inbounds, once clients must prove who they are.
     pub strict_inbound_ports: bool,
+    /// Virtual addresses are bound by listeners, so nothing is redirected.
+    pub bind_outbounds: bool,
     pub ipv6: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
@@ -273,6 +275,8 @@ pub struct Admin {
     /// 0 when the proxy has no readiness reporter; Envoy's own answer is offered then.
     pub readiness_port: u16,
     pub reuse_port: bool,
+    /// Whether addresses of IPv6 count as internal too.
+    pub ipv6: bool,
     /// Filled in by the caller, who holds the keys; without it only readiness is offered.
     pub tls: Option<Arc<AdminTls>>,
 }
@@ -301,6 +305,13 @@ struct OwnContext<'a> {
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
+}
+
+impl OwnContext<'_> {
+    /// How traffic is redirected to the proxy, if it is.
+    fn redirect(&self) -> Option<&TransparentProxying> {
+        self.networking.transparent_proxying.as_ref().filter(|_| !self.traits.bind_outbounds)
+    }
 }
 
 /// What planning a class's outbounds looks at, gathered once.

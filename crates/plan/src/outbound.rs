@@ -1,7 +1,8 @@
 //! What the proxy offers its application to call.
 //!
-//! Without transparent proxying that is what the Dataplane lists. With it, every destination that has a
-//! virtual address is offered there, unless the Dataplane says which ones it needs.
+//! Without transparent proxying that is what the Dataplane lists. With it, or when the proxy binds virtual
+//! addresses itself, every destination that has one is offered there, unless the Dataplane says which ones it
+//! needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +41,10 @@ pub(crate) fn plan(
             listed.insert(destination);
         }
     }
-    if let Some(redirect) = context.class.calls.redirect() {
+    let anything = TransparentProxying::default();
+    let unlisted =
+        context.class.calls.redirect().or_else(|| context.class.bind_outbounds.then_some(&anything));
+    if let Some(redirect) = unlisted {
         let reachable = Reachable::of(context, redirect, &listed, planned.problems);
         for destination in reachable.destinations(context) {
             planned.redirected(destination);
@@ -143,13 +147,13 @@ impl Planned<'_, '_, '_> {
             address,
             port,
             also_at: Vec::new(),
-            bind: context.class.calls.redirect().is_none(),
+            bind: context.class.binds(),
             reuse_port: context.class.reuse_port,
             ipv6: context.class.ipv6,
             protocol: destination.protocol,
             routing,
             tags: shown_tags(&destination.id, tags),
-            idle: timeouts.connection.idle,
+            idle: context.timeouts.resting(&destination.id),
             request_headers: timeouts.request_headers,
             connect_attempts: context.retries.connections(&destination.id),
         });

@@ -16,7 +16,7 @@ const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
 
 pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Passthrough> {
-    let Some(redirect) = &context.networking.transparent_proxying else { return Vec::new() };
+    let Some(redirect) = context.redirect() else { return Vec::new() };
     let or = |port: u32, default: u32| if port == 0 { default } else { port };
     let directions = [
         (Direction::Outbound, or(redirect.redirect_port_outbound, REDIRECT_OUTBOUND)),
@@ -82,6 +82,7 @@ pub(crate) fn admin(
         target: traits.admin_target.clone(),
         readiness_port: traits.readiness_port,
         reuse_port: traits.reuse_port,
+        ipv6: traits.ipv6,
         tls: None,
     })
 }

@@ -12,7 +12,7 @@ use resources::{
 };
 use topology::{DestinationId, Protocol};
 
-use crate::{Effective, effective::Found};
+use crate::Effective;
 
 pub use clients::ClientTimeouts;
 
@@ -42,6 +42,10 @@ pub struct ConnectionTimeouts {
 pub struct RequestTimeouts {
     pub request: Duration,
     pub stream_idle: Duration,
+}
+
+impl RequestTimeouts {
+    const ENDLESS: RequestTimeouts = RequestTimeouts { request: Duration::ZERO, stream_idle: Duration::ZERO };
 }
 
 impl Default for Timeouts {
@@ -116,15 +120,28 @@ impl<'a> OutboundTimeouts<'a> {
     }
 
     pub fn destination(&self, destination: &DestinationId) -> Timeouts {
-        found(self.effective.conf::<MeshTimeout>(destination))
+        let found = self.effective.conf::<MeshTimeout>(destination).ok().flatten();
+        match (found, destination) {
+            (Some(found), _) => Timeouts::of(&found.conf),
+            (None, DestinationId::Port(_)) => Timeouts::default(),
+            // Calls by tags are older than the policy: only it makes them end.
+            (None, DestinationId::Tags(_)) => {
+                Timeouts { request: RequestTimeouts::ENDLESS, ..Timeouts::default() }
+            }
+        }
+    }
+
+    /// How long a connection to a destination may rest whose requests are not looked at.
+    pub fn resting(&self, destination: &DestinationId) -> Duration {
+        match (self.effective.conf::<MeshTimeout>(destination), destination) {
+            (Ok(None), DestinationId::Tags(_)) => Duration::ZERO,
+            _ => self.destination(destination).connection.idle,
+        }
     }
 
     /// The timeouts of requests that take a route to a destination.
     pub fn route(&self, route: &Kri, destination: &Kri) -> RequestTimeouts {
-        found(self.effective.conf_of_route::<MeshTimeout>(route, destination)).request
+        let found = self.effective.conf_of_route::<MeshTimeout>(route, destination).ok().flatten();
+        found.map(|found| Timeouts::of(&found.conf)).unwrap_or_default().request
     }
-}
-
-fn found(found: Result<Option<Found<Conf>>, String>) -> Timeouts {
-    found.ok().flatten().map(|found| Timeouts::of(&found.conf)).unwrap_or_default()
 }

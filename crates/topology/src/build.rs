@@ -24,7 +24,7 @@ use resources::{
 };
 
 use crate::{
-    ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Mtls, MtlsMode, Protocol,
+    ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Instance, Mtls, MtlsMode, Protocol,
     matching::{self, Selector},
 };
 
@@ -47,7 +47,11 @@ pub(crate) struct Built {
 }
 
 /// The ports of a MeshService. `members` are the Dataplanes its selector selects.
-pub(crate) fn service(resource: &Resource, members: &[&Resource], around: Surroundings<'_>) -> Vec<Built> {
+pub(crate) fn service(
+    resource: &Resource,
+    members: &[&Arc<Resource>],
+    around: Surroundings<'_>,
+) -> Vec<Built> {
     let Some(spec) = resource.spec.get::<MeshService>() else { return Vec::new() };
     let none = MeshServiceStatus::default();
     let status = match &resource.status {
@@ -159,6 +163,7 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
         tags: BTreeMap::new(),
         weight: 1,
         priority: endpoint.priority.unwrap_or(0),
+        instance: None,
     });
     vec![Built {
         destination: Destination {
@@ -181,7 +186,7 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
 /// have a certificate.
 pub(crate) fn tagged(
     wanted: &Arc<Tags>,
-    members: &[&Resource],
+    members: &[&Arc<Resource>],
     certified: &OrdSet<Arc<str>>,
     around: Surroundings<'_>,
 ) -> Built {
@@ -193,8 +198,11 @@ pub(crate) fn tagged(
         (sni::from_tags(&of_sni), vec![SpiffeId::of_service(around.mesh, service).to_string()])
     });
     let inbounds = || {
-        let of_member = |member| matching::inbounds(member).iter().map(move |inbound| (member, inbound));
-        members.iter().copied().flat_map(of_member).filter(|(_, i)| tags::matches(wanted, &i.tags))
+        let all = members
+            .iter()
+            .copied()
+            .flat_map(|member| matching::inbounds(member).iter().map(move |inbound| (member, inbound)));
+        all.filter(|(_, inbound)| tags::matches(wanted, &inbound.tags))
     };
     // Readiness must not decide the protocol: a restart of the last instance would change every client.
     let protocols =
@@ -238,7 +246,7 @@ fn server_name(resource: &Resource, port: &Port) -> String {
 
 /// Whom a client must find at the other end. A service whose identities nobody has written down yet is
 /// expected to be what its Dataplanes are.
-fn spiffe_ids(spec: &MeshService, members: &[&Resource], mesh: &str) -> Vec<String> {
+fn spiffe_ids(spec: &MeshService, members: &[&Arc<Resource>], mesh: &str) -> Vec<String> {
     let written = spec.identities.iter().filter_map(|identity| match identity.type_ {
         IdentityType::ServiceTag => Some(SpiffeId::of_service(mesh, &identity.value).to_string()),
         IdentityType::SpiffeId => Some(identity.value.clone()),
@@ -252,16 +260,16 @@ fn spiffe_ids(spec: &MeshService, members: &[&Resource], mesh: &str) -> Vec<Stri
     ids.into_iter().collect()
 }
 
-fn endpoints_of_port(selector: &Selector, port: &Port, members: &[&Resource]) -> Endpoints {
+fn endpoints_of_port(selector: &Selector, port: &Port, members: &[&Arc<Resource>]) -> Endpoints {
     let Some(target) = &port.target_port else { return Endpoints::default() };
-    let of_member = |member: &&Resource| {
+    let of_member = |member: &&Arc<Resource>| {
         let serving = selector.serving(member, target);
         serving.into_iter().filter_map(|inbound| endpoint(member, inbound)).collect::<Vec<_>>()
     };
     sorted(members.iter().flat_map(of_member).collect())
 }
 
-fn endpoint(member: &Resource, inbound: &Inbound) -> Option<Endpoint> {
+fn endpoint(member: &Arc<Resource>, inbound: &Inbound) -> Option<Endpoint> {
     let networking = member.spec.get::<Dataplane>()?.networking.as_ref()?;
     let advertised = &networking.advertised_address;
     let address = if advertised.is_empty() { inbound.address_in(networking) } else { advertised };
@@ -271,6 +279,7 @@ fn endpoint(member: &Resource, inbound: &Inbound) -> Option<Endpoint> {
         tags: inbound.tags.clone(),
         weight: 1,
         priority: 0,
+        instance: Some(Instance::of(member)),
     })
 }
 
@@ -278,7 +287,8 @@ fn endpoint(member: &Resource, inbound: &Inbound) -> Option<Endpoint> {
 fn sorted(mut endpoints: Vec<Endpoint>) -> Endpoints {
     endpoints.sort_by(|a, b| {
         let order = |e: &Endpoint| (e.port, e.priority);
-        a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b))).then_with(|| a.tags.cmp(&b.tags))
+        let place = a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b)));
+        place.then_with(|| a.tags.cmp(&b.tags)).then_with(|| a.labels().cmp(&b.labels()))
     });
     endpoints.dedup_by(|a, b| a.address == b.address && a.port == b.port);
     Endpoints(endpoints)

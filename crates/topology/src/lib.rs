@@ -22,6 +22,6 @@ pub mod snapshot;
 pub mod state;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
-pub use endpoint::{Endpoint, Endpoints};
+pub use endpoint::{Endpoint, Endpoints, Instance};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};

@@ -5,5 +5,22 @@ pub use resources::naming::unified_naming;
 /// Asks for changes only, not for everything each time.
 pub const DELTA: &str = "feature-delta-grpc";
 pub const REUSE_PORT: &str = "feature-reuse-port";
+/// Binds virtual addresses instead of having traffic redirected.
+pub const BIND_OUTBOUNDS: &str = "feature-bind-outbounds";
 /// Wants no redirected traffic but for its inbounds.
 pub const STRICT_INBOUND_PORTS: &str = "feature-strict-inbound-ports";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dp_server::proxy::traits;
+
+    #[test]
+    fn a_proxy_that_binds_virtual_addresses_says_so() {
+        let of = |features: &[&str]| traits("default", "web", &json!({ "features": features }));
+        assert!(of(&[REUSE_PORT, BIND_OUTBOUNDS]).bind_outbounds);
+        assert!(!of(&[REUSE_PORT]).bind_outbounds);
+    }
+}

@@ -115,6 +115,7 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         unified_naming: features::unified_naming(features.iter().copied()),
         reuse_port: features.contains(&features::REUSE_PORT),
         strict_inbound_ports: features.contains(&features::STRICT_INBOUND_PORTS),
+        bind_outbounds: features.contains(&features::BIND_OUTBOUNDS),
         ipv6: metadata.get("ipv6Enabled").and_then(Value::as_bool).unwrap_or(true),
         admin_port: port("dataplane.admin.port").unwrap_or_default(),
         admin_target,

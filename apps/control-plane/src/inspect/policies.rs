@@ -13,7 +13,7 @@ use plan::effective::{Effective, KINDS, ports};
 use policy::{Merged, ResourceRule, ResourceRules};
 use resources::{
     Kind, Resource,
-    kinds::dataplane::{Dataplane, Inbound, InboundState},
+    kinds::dataplane::{Dataplane, Inbound},
     naming::Kri,
     policy::Shown,
 };
@@ -82,9 +82,7 @@ impl Policies<'_> {
             .kri("")
             .is_some_and(|own| (own.short, &own.mesh, &own.name) == (kri.short, &kri.mesh, &kri.name));
         let mut inbounds = self.dataplane.spec.get::<Dataplane>().into_iter().flat_map(Dataplane::inbounds);
-        let named = |inbound: &&Inbound| {
-            inbound.state != InboundState::Ignored && inbound.section_name() == kri.section
-        };
+        let named = |inbound: &&Inbound| inbound.section_name() == kri.section;
         inbounds.find(named).filter(|_| of_this_proxy).ok_or_else(|| {
             let key = &self.dataplane.key;
             InspectError::NotFound(format!("{key} has no inbound {kri}: its _layout lists those it has"))

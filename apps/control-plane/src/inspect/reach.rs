@@ -246,10 +246,6 @@ enum Asks {
     Nothing,
     /// Nothing of clients without TLS, and these clients come without.
     NothingPlain,
-    /// TLS, and then it has no certificate to show.
-    Impossible {
-        permissive: bool,
-    },
     Permission {
         permissions: Permissions,
         sni: Option<String>,
@@ -264,9 +260,6 @@ impl Asks {
             return Asks::NothingPlain;
         }
         let permissive = mtls.mode == MtlsMode::Permissive;
-        if SpiffeId::of_dataplane(server.dataplane).is_empty() {
-            return Asks::Impossible { permissive };
-        }
         let policies = mesh.policies_of(Kind::MeshTrafficPermission);
         Asks::Permission {
             permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
@@ -288,9 +281,8 @@ fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server
                           without TLS and nobody is asked";
             (Effect::Allow, None, reason.to_owned())
         }
-        _ if spiffe_id.is_empty() => (Effect::Deny, None, without_certificate("client")),
-        Asks::Impossible { permissive } => {
-            (Effect::Deny, None, without_certificate("server") + besides(*permissive))
+        Asks::Permission { permissive, .. } if spiffe_id.is_empty() => {
+            (Effect::Deny, None, without_identity() + besides(*permissive))
         }
         Asks::Permission { permissions, sni, permissive } => {
             certificate.sni.clone_from(sni);
@@ -318,11 +310,11 @@ fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server
     }
 }
 
-fn without_certificate(whose: &str) -> String {
+fn without_identity() -> String {
     let (tag, label) = (labels::SERVICE, labels::WORKLOAD);
     format!(
-        "denied: the {whose} has no certificate, because none of its inbounds has the tag {tag} and it has no \
-         label {label}"
+        "denied: the client's certificate names no service, because none of its inbounds has the tag {tag} and it \
+         has no label {label}"
     )
 }
 

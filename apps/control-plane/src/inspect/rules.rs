@@ -17,7 +17,7 @@ use policy::ClientMatch;
 use resources::{
     Kind, Resource,
     kinds::{
-        dataplane::{Dataplane, Inbound, InboundState},
+        dataplane::{Dataplane, Inbound},
         mesh::{Mesh, MeshServicesMode},
         mesh_http_route::ToEntry,
     },
@@ -103,7 +103,7 @@ impl Rules<'_> {
     /// The inbounds that are there, by port.
     fn inbounds(&self) -> Vec<&Inbound> {
         let all = self.dataplane.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
-        let mut inbounds: Vec<_> = all.iter().filter(|i| i.state != InboundState::Ignored).collect();
+        let mut inbounds: Vec<_> = all.iter().collect();
         inbounds.sort_by_key(|inbound| inbound.port);
         inbounds
     }

@@ -69,14 +69,19 @@ fn certificates_clients_and_permissions_agree_about_who_a_proxy_is() {
     is(&dataplane(&[], gateway), &["spiffe://default/edge"]);
     let untagged = json!({ "inbound": [inbound(80, json!({ "version": "v1" }))] });
     is(&dataplane(&workload, untagged.clone()), &["spiffe://default/batch"]);
-    is(&dataplane(&[], untagged), &[]);
+    let of_the_mesh = dataplane(&[], untagged);
+    assert_eq!(certified(&of_the_mesh), BTreeSet::from(["spiffe://default".to_owned()]));
+    assert!(expected(&of_the_mesh).is_empty() && known(&of_the_mesh).is_empty(), "it is no service");
 }
 
 #[test]
 fn permissions_by_tags_match_a_workload_only_by_what_its_certificate_says() {
     let untagged = json!({ "inbound": [{ "port": 80, "tags": { "version": "v1" } }] });
     let batch = dataplane(&[("kuma.io/workload", "batch")], untagged);
-    assert_eq!(identity::workload::names(&batch).unwrap(), ["spiffe://default/batch"]);
+    assert_eq!(
+        identity::workload::names(&batch).unwrap(),
+        ["spiffe://default/batch", "kuma://kuma.io/service/batch"]
+    );
     let tags = Client::of_dataplane(&batch).tags;
     assert_eq!(json!(tags), json!({ "kuma.io/service": ["batch"] }), "the version is not in the certificate");
 }

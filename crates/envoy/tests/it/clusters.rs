@@ -114,6 +114,27 @@ fn destinations_in_the_mesh_are_discovered_and_proven() {
 }
 
 #[test]
+fn servers_without_a_service_prove_that_they_are_of_the_mesh() {
+    let bare = "type: MeshService\nmesh: default\nname: bare\nspec:\n\
+        \x20 selector: { dataplaneRef: { name: bare } }\n  ports: [{ port: 80, targetPort: 8080 }]\n---\n\
+        type: Dataplane\nmesh: default\nname: bare\nnetworking: { address: 127.0.0.4, inbound: [{ port: 8080 }] }";
+    let web = web("outbound: [{ port: 10001, backendRef: { kind: MeshService, name: bare, port: 80 } }]");
+    let target = target(&[SECURED, bare, &web], &unified("web"));
+    let context =
+        "/transportSocket/typedConfig/commonTlsContext/combinedValidationContext/defaultValidationContext";
+    check(
+        &shown(&target, Type::Cluster, "kri_msvc_default___bare_80"),
+        &[(
+            context,
+            json!({"matchTypedSubjectAltNames": [
+                {"sanType": "URI", "matcher": {"prefix": "spiffe://default/"}},
+                {"sanType": "URI", "matcher": {"exact": "spiffe://default"}},
+            ]}),
+        )],
+    );
+}
+
+#[test]
 fn without_mutual_tls_connections_are_plain() {
     let target = target(&[PLAIN, BACKEND, &web(CALLS)], &unified("web"));
     let cluster = shown(&target, Type::Cluster, "kri_msvc_default_east__backend_http");
@@ -136,6 +157,50 @@ fn endpoints_carry_their_tags_weight_and_priority() {
                     "loadBalancingWeight": 1,
                 }]}]),
             ),
+        ],
+    );
+}
+
+#[test]
+fn endpoints_are_told_apart_by_zone_and_carry_the_labels_of_their_dataplane() {
+    let other = |name: &str, address: &str, labels: &str, zone: &str| {
+        format!(
+            "type: Dataplane\nmesh: default\nname: {name}\nlabels: {labels}\nnetworking: {{ address: {address}, inbound: \
+             [{{ port: 8080, tags: {{ kuma.io/service: backend{zone} }} }}] }}"
+        )
+    };
+    let west = other("west", "127.0.0.4", "{ kuma.io/zone: west, team: shop }", "");
+    // A tag says more than a label.
+    let east = other("east", "127.0.0.5", "{ kuma.io/zone: west }", ", kuma.io/zone: east");
+    let target = target(&[PLAIN, BACKEND, &west, &east, &web(CALLS)], &unified("web"));
+    let shown = shown(&target, Type::Endpoint, "kri_msvc_default_east__backend_http");
+    let zones: Vec<_> = shown["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| {
+            let address = "/lbEndpoints/0/endpoint/address/socketAddress/address";
+            (
+                group["locality"]["zone"].clone(),
+                group.pointer(address).unwrap().clone(),
+                group["priority"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        zones,
+        [
+            (Value::Null, json!("127.0.0.3"), Value::Null),
+            (json!("east"), json!("127.0.0.5"), Value::Null),
+            (json!("west"), json!("127.0.0.4"), Value::Null),
+        ]
+    );
+    let metadata = "/endpoints/2/lbEndpoints/0/metadata/filterMetadata";
+    check(
+        &shown,
+        &[
+            (metadata, json!({"io.kuma.labels": {"kuma.io/zone": "west", "team": "shop"}})),
+            ("/endpoints/1/lbEndpoints/0/metadata/filterMetadata/envoy.lb", json!({"kuma.io/zone": "east"})),
         ],
     );
 }

@@ -227,27 +227,33 @@ fn the_admin_interface_answers_whoever_proves_to_be_the_control_plane() {
     let mut plan = plan(&[PLAIN, &web("inbound: [{ port: 80 }]")], &traits("web"));
     let text = |value: &str| value.to_owned();
     let tls = AdminTls { certificate: text("CERT"), key: text("KEY"), authority: "CA".into() };
-    let readiness = |index: usize| {
-        format!("/filterChains/{index}/filters/0/typedConfig/routeConfig/virtualHosts/0/routes/0")
+    let routes = |index: usize| {
+        format!("/filterChains/{index}/filters/0/typedConfig/routeConfig/virtualHosts/0/routes")
     };
-    let ready = json!({"match": {"prefix": "/ready"}, "route": {"cluster": "kuma:readiness"}});
+    let to = |path: &str, cluster: &str| json!({"match": {"prefix": path}, "route": {"cluster": cluster, "prefixRewrite": path}});
+    let ready = to("/ready", "kuma:readiness");
     let without = shown(&Encoder::default().lower(&plan), Type::Listener, "kuma:envoy:admin");
-    check(&without, &[(&readiness(0), ready.clone()), ("/filterChains/1", Value::Null)]);
+    check(&without, &[(&routes(0), json!([ready])), ("/filterChains/1", Value::Null)]);
     plan.admin.as_mut().unwrap().tls = Some(Arc::new(tls));
     check(
         &shown(&Encoder::default().lower(&plan), Type::Listener, "kuma:envoy:admin"),
         &[
             ("/address/socketAddress", json!({"address": "127.0.0.2", "portValue": 9901})),
             ("/listenerFilters/0/name", json!("envoy.filters.listener.tls_inspector")),
-            (&readiness(0), ready),
-            (&readiness(1), json!({"match": {"prefix": "/"}, "route": {"cluster": "kuma:envoy:admin"}})),
+            (&routes(0), json!([ready])),
+            (&routes(1), json!([ready, to("/", "kuma:envoy:admin")])),
+            (
+                "/filterChains/1/filters/0/typedConfig/internalAddressConfig/cidrRanges",
+                json!([{"addressPrefix": "127.0.0.1", "prefixLen": 32}, {"addressPrefix": "::1", "prefixLen": 128}]),
+            ),
             ("/filterChains/1/filterChainMatch", json!({"transportProtocol": "tls"})),
             ("/filterChains/1/transportSocket/typedConfig/requireClientCertificate", json!(true)),
             (
                 "/filterChains/1/transportSocket/typedConfig/commonTlsContext",
                 json!({
                     "tlsCertificates": [{"certificateChain": {"inlineString": "CERT"}, "privateKey": {"inlineString": "KEY"}}],
-                    "validationContext": {"trustedCa": {"inlineString": "CA"}},
+                    "validationContext": {"trustedCa": {"inlineString": "CA"}, "matchTypedSubjectAltNames":
+                        [{"sanType": "DNS", "matcher": {"exact": "kuma-cp"}}]},
                 }),
             ),
         ],

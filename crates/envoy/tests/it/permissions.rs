@@ -31,7 +31,7 @@ fn action(name: &str, action: Option<&str>) -> Value {
     if let Some(action) = action {
         config["action"] = json!(action);
     }
-    json!({"action": {"name": "action", "typedConfig": config}})
+    json!({"action": {"name": "envoy.filters.rbac.action", "typedConfig": config}})
 }
 
 fn uris(pattern: &str, text: &str) -> Value {

@@ -46,27 +46,35 @@ fn sign(authority: &Authority) -> Certificate {
 }
 
 #[test]
-fn names_are_services_then_other_tags_each_once() {
+fn names_are_services_then_tags_each_once() {
     let inbound = |service: &str, version: &str| json!({ "port": 80, "tags": { "kuma.io/service": service, "version": version, "a": "1" } });
     let proxy = dataplane(
         "m",
         json!({ "inbound": [inbound("web", "v2"), inbound("api", "v1"), inbound("web", "v1")] }),
     );
-    let expect = ["spiffe://m/api", "spiffe://m/web", "kuma://a/1", "kuma://version/v1", "kuma://version/v2"];
+    let expect = [
+        "spiffe://m/api",
+        "spiffe://m/web",
+        "kuma://a/1",
+        "kuma://kuma.io/service/api",
+        "kuma://kuma.io/service/web",
+        "kuma://version/v1",
+        "kuma://version/v2",
+    ];
     assert_eq!(names(&proxy).unwrap(), expect);
     let gateway = dataplane("m", json!({ "gateway": { "tags": { "kuma.io/service": "edge" } } }));
-    assert_eq!(names(&gateway).unwrap(), ["spiffe://m/edge"]);
+    assert_eq!(names(&gateway).unwrap(), ["spiffe://m/edge", "kuma://kuma.io/service/edge"]);
 }
 
 #[test]
-fn a_proxy_without_a_name_gets_no_certificate() {
+fn a_proxy_that_is_no_service_proves_its_mesh_and_nothing_else() {
     let check = |networking: Value, expect: &str| {
         let error = names(&dataplane("m", networking)).unwrap_err();
         assert!(matches!(&error, Error::Names(reason) if reason.contains(expect)), "{error}");
     };
-    check(json!({}), "kuma.io/service");
-    check(json!({}), "kuma.io/workload");
-    check(json!({ "inbound": [{ "port": 80, "tags": { "version": "v1" } }] }), "kuma.io/service");
+    for networking in [json!({}), json!({ "inbound": [{ "port": 80, "tags": { "version": "v1" } }] })] {
+        assert_eq!(names(&dataplane("m", networking)).unwrap(), ["spiffe://m"]);
+    }
     check(
         json!({ "inbound": [{ "port": 80, "tags": { "kuma.io/service": "wäb" } }] }),
         "no certificate can hold",
@@ -80,7 +88,8 @@ fn a_certificate_says_exactly_who_the_proxy_is_and_for_how_long() {
     assert_eq!((&*signed.facts.backend, signed.facts.expires), ("ca-1", noon() + 24.hours()));
     let der = CertificateDer::from_pem_slice(signed.chain.as_bytes()).unwrap();
     let (_, leaf) = X509Certificate::from_der(&der).unwrap();
-    let expect = ["spiffe://default/web", "kuma://version/v1"].map(GeneralName::URI);
+    let expect =
+        ["spiffe://default/web", "kuma://kuma.io/service/web", "kuma://version/v1"].map(GeneralName::URI);
     assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names, expect);
     assert_eq!(leaf.validity().not_before.timestamp(), noon().as_second() - 10);
     assert_eq!(leaf.validity().not_after.timestamp(), signed.facts.expires.as_second());

@@ -54,10 +54,10 @@ fn the_protocol_is_the_field_then_the_tag_then_tcp() {
 }
 
 #[test]
-fn ignored_inbounds_are_left_out_and_unready_ones_are_not() {
+fn inbounds_are_there_whatever_their_state() {
     let web = web("inbound:\n- { port: 80, state: Ignored }\n- { port: 81, state: NotReady }");
     let ports: Vec<_> = plan(&[PLAIN, &web], &traits("web")).inbounds.iter().map(|i| i.port).collect();
-    assert_eq!(ports, [81]);
+    assert_eq!(ports, [80, 81]);
 }
 
 #[track_caller]

@@ -83,6 +83,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         unified_naming: false,
         reuse_port: true,
         strict_inbound_ports: false,
+        bind_outbounds: false,
         ipv6: true,
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),

@@ -72,6 +72,20 @@ fn without_a_policy_both_directions_get_the_same() {
 }
 
 #[test]
+fn calls_by_tags_end_only_when_a_policy_says_so() {
+    let web = web("outbound: [{ port: 10001, tags: { kuma.io/service: backend, version: v1 } }, \
+         { port: 10002, tags: { kuma.io/service: backend } }]");
+    let times = |request, stream_idle| RequestTimeouts { request, stream_idle };
+    let endless = plan(&[PLAIN, BACKEND, &web], &traits("web"));
+    assert_eq!(routes(&endless, 0), [times(Duration::ZERO, Duration::ZERO)]);
+    assert_eq!(endless.outbounds[1].idle, Duration::ZERO);
+    assert_eq!(backend(&endless, "backend"), limited(5 * SECOND, HOUR));
+    let ending = plan(&[PLAIN, BACKEND, OF_NEW_MESH, &web], &traits("web"));
+    assert_eq!(routes(&ending, 0), [times(15 * SECOND, HOUR / 2)]);
+    assert_eq!(ending.outbounds[1].idle, HOUR);
+}
+
+#[test]
 fn a_new_mesh_waits_longer_for_its_own_applications_than_for_others() {
     let plan = planned(&[OF_NEW_MESH]);
     assert_eq!(

@@ -58,6 +58,21 @@ fn destinations_are_offered_at_their_virtual_addresses_unless_the_dataplane_choo
 }
 
 #[test]
+fn virtual_addresses_are_bound_by_a_proxy_that_says_so_and_nothing_is_redirected() {
+    for transparent in ["", "transparentProxying: {}\n"] {
+        let web = web(&format!("{transparent}inbound: [{{ port: 80 }}]"));
+        let traits = ProxyTraits { bind_outbounds: true, ..traits("web") };
+        let plan = plan(&[PLAIN, BACKEND, OTHER, &web], &traits);
+        let addresses: Vec<_> =
+            plan.outbounds.iter().map(|o| (format!("{}:{}", o.address, o.port), o.bind)).collect();
+        let bound = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"].map(|a| (a.to_owned(), true));
+        assert_eq!(addresses, bound);
+        assert_eq!(plan.passthrough, []);
+        assert!(plan.inbounds[0].bind);
+    }
+}
+
+#[test]
 fn an_address_of_the_proxy_itself_is_not_offered() {
     let headless = OTHER.replace("241.0.0.2", "127.0.0.2");
     let web = web("transparentProxying: {}\ninbound: [{ port: 80 }]");
@@ -68,11 +83,12 @@ fn an_address_of_the_proxy_itself_is_not_offered() {
 #[test]
 fn redirected_inbounds_do_not_bind_and_reach_the_application_from_an_address_of_their_own() {
     let web = web(
-        "transparentProxying: {}\ninbound: [{ port: 80, address: 10.0.0.1 }, { port: 81, serviceAddress: 127.0.0.1 }]",
+        "transparentProxying: {}\ninbound: [{ port: 80, address: 10.0.0.1 }, { port: 81, serviceAddress: 127.0.0.1 }, \
+         { port: 82, serviceAddress: 127.0.0.3 }, { port: 83, serviceAddress: '::1' }]",
     );
     let plan = plan(&[PLAIN, &web], &traits("web"));
     let of: Vec<_> = plan.inbounds.iter().map(|i| (i.bind, i.from_loopback_source)).collect();
-    assert_eq!(of, [(false, true), (false, false)]);
+    assert_eq!(of, [(false, true), (false, false), (false, true), (false, false)]);
 }
 
 #[track_caller]

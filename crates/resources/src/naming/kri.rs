@@ -27,12 +27,10 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshOpenTelemetryBackend", "motb"),
     ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
-    ("MeshCircuitBreaker", "mcb"),
     ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
-    ("MeshRetry", "mr"),
     ("MeshTLS", "mtls"),
     ("MeshTrace", "mtr"),
 ];

@@ -1,6 +1,6 @@
 //! Identities in certificates: SPIFFE ids, and the tags beside them.
 //!
-//! A mesh with mutual TLS names each service of a proxy `spiffe://<mesh>/<service>` and every other tag
+//! A mesh with mutual TLS names each service of a proxy `spiffe://<mesh>/<service>` and every tag
 //! `kuma://<tag>/<value>`; a MeshIdentity names a workload `spiffe://<trust domain>/<path>`. What the
 //! certificate of a Dataplane says is decided here alone: issuing, the servers that clients accept and the
 //! clients that permissions mean all ask [`tags_in_certificate`].
@@ -21,7 +21,7 @@ const SCHEME: &str = "spiffe://";
 pub struct SpiffeId(Arc<str>);
 
 impl SpiffeId {
-    /// The identity of a trust domain itself, which its authority has.
+    /// The identity of a trust domain itself, which its authority has, and a Dataplane that is no service.
     pub fn of_trust_domain(trust_domain: &str) -> SpiffeId {
         SpiffeId(format!("{SCHEME}{trust_domain}").into())
     }
@@ -31,7 +31,7 @@ impl SpiffeId {
         SpiffeId(format!("{SCHEME}{mesh}/{service}").into())
     }
 
-    /// The identities in the certificate that the mesh gives to a Dataplane; none if it gets no certificate.
+    /// The services in the certificate that the mesh gives to a Dataplane; none if it only says the mesh.
     pub fn of_dataplane(dataplane: &Resource) -> BTreeSet<SpiffeId> {
         let services = tags_in_certificate(dataplane).remove(labels::SERVICE).unwrap_or_default();
         services.into_iter().map(|service| SpiffeId::of_service(dataplane.mesh(), service)).collect()
@@ -66,14 +66,14 @@ impl SpiffePrefix {
     }
 }
 
-/// How a certificate names a tag other than the service; a service has a [`SpiffeId`].
+/// How a certificate names a tag; a service has a [`SpiffeId`] besides.
 pub fn tag_uri(tag: &str, value: &str) -> String {
     format!("kuma://{tag}/{value}")
 }
 
 /// What the certificate that the mesh gives to a Dataplane says: the tags of its inbounds, or of its
-/// gateway. A Dataplane without a service is its workload and nothing else, and one that has neither gets
-/// no certificate, so the result is empty or has `kuma.io/service`.
+/// gateway. A Dataplane without a service is its workload and nothing else, and one that has neither proves
+/// only that it is of the mesh, so the result is empty or has `kuma.io/service`.
 pub fn tags_in_certificate(dataplane: &Resource) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut certified: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let Some(spec) = dataplane.spec.get::<Dataplane>() else { return certified };

@@ -299,7 +299,7 @@ impl MeshState {
     fn build(&self, subject: &Subject) -> Option<Vec<Built>> {
         let around = Surroundings { mesh: &self.name, zone: &self.zone, mtls: self.mtls.as_ref() };
         let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
-        let members: Vec<&Resource> = members.map(|dataplane| &**dataplane).collect();
+        let members: Vec<&Arc<Resource>> = members.collect();
         match subject {
             Subject::Service(_) => {
                 Some(build::service(self.services.get(&self.key_of(subject)?)?, &members, around))

@@ -151,7 +151,7 @@ async fn what_a_proxy_does_not_have_has_no_policies() {
     let inspected = world([
         dataplane(json!([
             { "port": 8080, "name": "main-port", "tags": { "kuma.io/service": "foo" } },
-            { "port": 8081, "name": "left-out", "state": "Ignored", "tags": { "kuma.io/service": "foo" } },
+            { "port": 8081, "name": "not-called", "state": "Ignored", "tags": { "kuma.io/service": "foo" } },
         ])),
         test_server(),
         policy(Kind::MeshTimeout, "all", everywhere(json!({ "connectionTimeout": "2s" }))),
@@ -166,7 +166,7 @@ async fn what_a_proxy_does_not_have_has_no_policies() {
         ("kri_dp_default___dp-1_main-port", 1),
         ("kri_dp_default_test-zone__dp-1_main-port", 1),
         ("kri_dp_default___dp-1_8080", 0),
-        ("kri_dp_default___dp-1_left-out", 0),
+        ("kri_dp_default___dp-1_not-called", 1),
         ("kri_dp_default___dp-1_", 0),
         ("kri_dp_default___dp-2_main-port", 0),
         ("kri_dp_other___dp-1_main-port", 0),
