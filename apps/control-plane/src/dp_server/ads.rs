@@ -34,7 +34,7 @@ use super::{
 use crate::push::{Connected, Current, SecretChanges, Work};
 
 const TOKEN: &str = "authorization";
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -182,7 +182,7 @@ async fn stream<P: Protocol>(
 }
 
 /// Exactly one token, or none.
-fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
+pub(super) fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
     let mut values = metadata.get_all(TOKEN).iter();
     let first = values.next();
     if values.next().is_some() {

@@ -51,6 +51,9 @@ pub async fn answer(
             tracing::info!(proxy = %proxy.key(), "is about to stop, and another one has taken its place");
             return Ok(StatusCode::NO_CONTENT);
         }
+        if let Some(hds) = &context.hds {
+            hds.drain(&proxy.key());
+        }
         let Some(draining) = snapshot.get(&proxy.key()).and_then(|stored| without_ready_inbounds(stored))
         else {
             return Ok(StatusCode::NO_CONTENT);

@@ -20,7 +20,7 @@ use resources::{
 use store::{Error, Write, registrar::Refusal};
 use tonic::Status;
 
-use super::{Context, proxy::Proxy};
+use super::{Context, hds, proxy::Proxy};
 use crate::insights::Connection;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
@@ -119,12 +119,25 @@ impl Registration {
             return true;
         };
         self.announced.store(true, Ordering::Relaxed);
-        let put = self.put(draft).await;
+        let put = match self.with_probed_states(draft) {
+            Ok(draft) => self.put(&draft).await,
+            Err(error) => Err(error.into()),
+        };
         if let Err(refusal) = &put {
             self.announced.store(false, Ordering::Relaxed);
             tracing::warn!(proxy = %self.proxy.key(), %refusal, "others cannot be told that the proxy is ready");
         }
         put.is_ok()
+    }
+
+    /// The Dataplane as the proxy brought it; whether applications with a probe answer, it does not know.
+    fn with_probed_states(&self, draft: &Draft) -> Result<Draft, Error> {
+        if self.context.hds.is_none() {
+            return Ok(draft.clone());
+        }
+        let stored = self.context.registrar.store().snapshot()?;
+        let stored = stored.get(&draft.key).and_then(|stored| stored.spec.get::<Dataplane>());
+        Ok(hds::keep_probed(draft.clone(), stored))
     }
 
     /// Where the proxy stands, as reported last.

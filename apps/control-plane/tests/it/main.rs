@@ -6,6 +6,7 @@ mod bootstrap;
 mod client;
 mod command;
 mod config;
+mod health;
 mod identities;
 mod insights;
 mod inspect;

@@ -15,11 +15,12 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
-    config::Config,
+    config::{Config, HealthDiscovery},
     dp_server::{
         self, Certificate, Context,
         admission::{Admission, Limits},
         bootstrap::Params,
+        hds::Hds,
         proxy::Proxy,
         registration::Registration,
     },
@@ -128,6 +129,7 @@ impl Server {
             certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
             tokens_required,
             bootstrap: Params::of(&Config::default(), 5678).unwrap(),
+            hds: Some(Hds::start(&HealthDiscovery::default(), &world.store, &world.shutdown)),
             deregistration_delay,
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
@@ -174,7 +176,7 @@ impl Server {
     }
 
     /// Whether the inbounds of `web` are ready; `None` when it is not stored.
-    fn ready(&self) -> Option<bool> {
+    pub fn ready(&self) -> Option<bool> {
         let snapshot = self.world.store.snapshot().unwrap();
         let stored = snapshot.get(&Key::new(Kind::Dataplane, "default", "web"))?;
         let inbounds = stored.spec.get::<Dataplane>().unwrap().inbounds();
