@@ -1,10 +1,11 @@
-//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `demo`, `envoy`, `bench`.
+//! Every developer command of the project: `cargo xtask test`, `tidy`, `gen`, `demo`, `envoy`, `bench`, `fuzz`.
 //!
 //! A command installs what it needs or says what is missing; Rust is all that is assumed.
 
 mod bench;
 mod demo;
 mod envoy;
+mod fuzz;
 mod prerequisites;
 mod run;
 mod test;
@@ -33,6 +34,8 @@ enum Command {
     Demo(demo::Options),
     /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
     Envoy,
+    /// Send almost valid inputs to a control plane, for longer than the tests do.
+    Fuzz(fuzz::Options),
     /// Measure, and write the results to docs/reference.
     Bench {
         what: bench::What,
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Gen => test::generate(),
         Command::Demo(options) => demo::run(&options),
         Command::Envoy => envoy::print(),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench { what, arguments } => bench::run(what, &arguments),
     };
     match done {
