@@ -5,6 +5,7 @@
 mod bench;
 mod demo;
 mod envoy;
+mod fuzz;
 mod prerequisites;
 mod run;
 mod test;
@@ -33,16 +34,12 @@ enum Command {
     Demo(demo::Options),
     /// Print the path of the Envoy that tests and the demo run; install it first if there is none.
     Envoy,
+    /// Send almost valid inputs to a control plane, for longer than the tests do.
+    Fuzz(fuzz::Options),
     /// Measure, and write the results to docs/reference.
     Bench {
         what: bench::What,
         /// For the program that measures: `bench scale --cell 100x100 --workload W1,W2`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
-    /// Send mutated inputs to a control plane for a while; tests send a few of them each time.
-    Fuzz {
-        /// For the program that sends them: `fuzz --target rest --minutes 10`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -56,8 +53,8 @@ fn main() -> ExitCode {
         Command::Gen => test::generate(),
         Command::Demo(options) => demo::run(&options),
         Command::Envoy => envoy::print(),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench { what, arguments } => bench::run(what, &arguments),
-        Command::Fuzz { arguments } => test::fuzz(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -43,14 +43,3 @@ pub fn generate() -> anyhow::Result<()> {
             .env("ENVOY_BIN", envoy),
     )
 }
-
-/// Optimised, so that a minute is worth something; overflows are still found.
-pub fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
-    run::step(
-        "fuzzing",
-        run::cargo()
-            .args(["run", "--release", "--locked", "--package", "fuzz", "--"])
-            .args(arguments)
-            .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
-    )
-}

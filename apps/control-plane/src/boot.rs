@@ -156,7 +156,9 @@ fn dp_context(
     certificate: dp_server::Certificate,
 ) -> Result<dp_server::Context> {
     let store = registrar.store().clone();
+    let health_discovery = &config.dp_server.hds;
     Ok(dp_server::Context {
+        hds: health_discovery.enabled.then(|| dp_server::hds::Hds::start(health_discovery, &store, shutdown)),
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::reading(Files::within(config.data_source_dir())),

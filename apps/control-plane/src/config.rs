@@ -28,7 +28,7 @@ use runtime::{
 
 pub use self::{
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
-    dp_server::{DpLimits, DpServer, HealthDiscovery},
+    dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
 };
 use self::{
     section::section,

@@ -1,4 +1,5 @@
-//! What proxies connect to: `/bootstrap` and `/drain` for agents, discovery for Envoy, on one port with TLS.
+//! What proxies connect to: `/bootstrap` and `/drain` for agents, discovery and health discovery for Envoy, on one
+//! port with TLS.
 
 pub mod admission;
 pub mod ads;
@@ -7,6 +8,7 @@ pub mod credentials;
 pub mod departures;
 pub mod drain;
 pub mod features;
+pub mod hds;
 pub mod introduction;
 pub mod proxy;
 pub mod registration;
@@ -42,6 +44,8 @@ pub struct Context {
     pub certificate: Certificate,
     pub tokens_required: bool,
     pub bootstrap: bootstrap::Params,
+    /// `None` when health discovery is switched off.
+    pub hds: Option<Arc<hds::Hds>>,
     pub deregistration_delay: Duration,
     pub departures: departures::Departures,
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
@@ -102,5 +106,6 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/drain", post(drain::answer).layer(DefaultBodyLimit::max(MAX_DRAIN)))
         .route(&format!("{service}/DeltaAggregatedResources"), any(ads::delta))
         .route(&format!("{service}/StreamAggregatedResources"), any(ads::state_of_the_world))
+        .route("/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck", any(hds::serve))
         .with_state(context)
 }

@@ -230,7 +230,7 @@ fn options(
 }
 
 /// The source address that transparent proxying does not redirect again.
-fn loopback_source(ipv6: bool) -> core::BindConfig {
+pub(crate) fn loopback_source(ipv6: bool) -> core::BindConfig {
     let ip = if ipv6 {
         IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6))
     } else {

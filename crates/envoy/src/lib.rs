@@ -18,6 +18,7 @@ mod cluster;
 mod encoder;
 mod endpoint;
 mod filter;
+pub mod health;
 pub mod json;
 mod listener;
 mod part;

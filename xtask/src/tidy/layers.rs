@@ -40,7 +40,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("deadpool-postgres", &["store-postgres"]),
     ("rusqlite", &["store", "e2e"]),
     ("jsonwebtoken", &["identity"]),
-    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "fuzz", "scale", "testkit"]),
+    ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "scale", "testkit"]),
 ];
 
 /// Packages nobody may pull in, with the reason.

@@ -111,10 +111,11 @@ section! {
         /// Requests at a time on one HTTP/2 connection. Clients know this limit and wait.
         max_requests_per_connection: u32 = 100, "maxRequestsPerConnection",
             "KUMA_DP_SERVER_LIMITS_MAX_REQUESTS_PER_CONNECTION";
-        /// Requests at a time on one connection above which a discovery stream is refused. Envoy has one.
+        /// Requests at a time on one connection above which a discovery stream is refused. Envoy has two.
         max_streams_per_connection: u32 = 8, "maxStreamsPerConnection",
             "KUMA_DP_SERVER_LIMITS_MAX_STREAMS_PER_CONNECTION";
-        /// Discovery streams at a time of proxies with one name. A proxy that is being replaced has two.
+        /// Discovery streams at a time of proxies with one name, health discovery included. A proxy that is being
+        /// replaced has four.
         max_streams_per_proxy: u32 = 8, "maxStreamsPerProxy", "KUMA_DP_SERVER_LIMITS_MAX_STREAMS_PER_PROXY";
         /// Discovery streams at a time that are not authenticated yet; others wait in line.
         max_unauthenticated_streams: u32 = 1024, "maxUnauthenticatedStreams",

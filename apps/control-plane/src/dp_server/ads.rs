@@ -6,6 +6,8 @@
 
 mod entry;
 
+pub(super) use entry::token;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
@@ -44,7 +46,7 @@ use super::{
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 

@@ -54,6 +54,9 @@ pub async fn answer(
             tracing::info!(proxy = %proxy.key(), "is about to stop, and another one has taken its place");
             return Ok(StatusCode::NO_CONTENT);
         }
+        if let Some(hds) = &context.hds {
+            hds.drain(&proxy.key());
+        }
         let Some(draining) = without_ready_inbounds(stored) else { return Ok(StatusCode::NO_CONTENT) };
         let expected = draining.version;
         match store.write(vec![Write::Update { resource: draining, expected }]).await {

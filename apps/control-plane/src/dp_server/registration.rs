@@ -19,7 +19,7 @@ use store::{Error, Snapshot, Write, registrar::Refusal};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{Context, credentials::Credentials, drain::without_ready_inbounds, proxy::Proxy};
+use super::{Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy};
 use crate::insights::Connection;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
@@ -90,7 +90,7 @@ impl Registration {
         let Some(draft) = &self.proxy.own_dataplane else { return Ok(()) };
         let announced = self.announced().clone();
         self.put(|stored| match &announced {
-            Some(listening) => ready(draft.clone(), listening),
+            Some(listening) => ready(self.probed(draft, stored), listening),
             None => not_yet_ready(draft.clone(), stored),
         })
         .await
@@ -150,6 +150,14 @@ impl Registration {
             tracing::warn!(proxy = %self.proxy.key(), reason, "others cannot be told that the proxy is ready");
         }
         put.is_ok()
+    }
+
+    /// The Dataplane as the proxy brought it; whether applications with a probe answer, it does not know.
+    fn probed(&self, draft: &Draft, stored: Option<&Dataplane>) -> Draft {
+        match self.context.hds {
+            Some(_) => hds::keep_probed(draft.clone(), stored),
+            None => draft.clone(),
+        }
     }
 
     fn announced(&self) -> MutexGuard<'_, Option<Listening>> {

@@ -8,6 +8,7 @@ mod bootstrap;
 mod client;
 mod command;
 mod config;
+mod health;
 mod identities;
 mod impostors;
 mod insights;

@@ -15,13 +15,14 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
-    config::Config,
+    config::{Config, HealthDiscovery},
     dp_server::{
         self, Certificate, Context,
         admission::{Admission, Limits},
         bootstrap::Params,
         credentials::Credentials,
         departures::Departures,
+        hds::Hds,
         proxy::Proxy,
         registration::{Listening, Registration},
     },
@@ -127,6 +128,7 @@ impl Server {
             certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
             tokens_required,
             bootstrap: Params::of(&Config::default(), 5678).unwrap(),
+            hds: Some(Hds::start(&HealthDiscovery::default(), &world.store, &world.shutdown)),
             deregistration_delay,
             departures: Departures::new(Duration::from_secs(3600)),
             second_try_after: Duration::from_secs(3600),
@@ -178,7 +180,7 @@ impl Server {
     }
 
     /// Whether the inbounds of `web` are ready; `None` when it is not stored.
-    fn ready(&self) -> Option<bool> {
+    pub fn ready(&self) -> Option<bool> {
         self.is_ready("web")
     }
 

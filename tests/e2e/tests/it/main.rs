@@ -7,6 +7,7 @@ mod crash;
 mod demo;
 mod documents;
 mod examples;
+mod health;
 mod insight;
 mod kumactl;
 mod mesh;

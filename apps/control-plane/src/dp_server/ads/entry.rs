@@ -73,7 +73,7 @@ pub async fn enter<P: Protocol>(
 }
 
 /// Exactly one token, or none.
-fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
+pub fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
     let mut values = metadata.get_all(TOKEN).iter();
     let first = values.next();
     if values.next().is_some() {

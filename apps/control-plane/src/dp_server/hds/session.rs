@@ -1,0 +1,223 @@
+//! One stream of health discovery, from the first message to its end.
+
+use std::{sync::Arc, time::Duration};
+
+use envoy::health::{AdminProbe, Health, Report, Request, Specifier, specifier};
+use jiff::Timestamp;
+use plan::{AdminTarget, Names};
+use resources::{Resource, Spec, kinds::dataplane::Dataplane};
+use serde_json::json;
+use store::{Error, Snapshot, Write};
+use tokio::{sync::mpsc, time::Instant};
+use tonic::{Code, Status, metadata::MetadataMap};
+
+use super::{Context, Hds, Subscription, checks};
+use crate::dp_server::{
+    admission::{Caller, Messages},
+    ads,
+    credentials::Credentials,
+    proxy::{self, Proxy},
+};
+
+/// How long a proxy may connect here before its Dataplane is stored: its discovery stream brings it along.
+const UNKNOWN: Duration = Duration::from_secs(30);
+/// How often a Dataplane is written again after somebody else changed it in between.
+const ATTEMPTS: usize = 10;
+/// How long the write of another control plane may be on its way here.
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// The time between two writes of one stream: an application that comes and goes costs no more than that.
+const PAUSE: Duration = Duration::from_secs(1);
+
+type Outgoing = mpsc::Sender<Result<Specifier, Status>>;
+
+/// Serves one stream until the proxy ends it or is refused.
+pub async fn run(
+    context: Arc<Context>,
+    hds: Arc<Hds>,
+    caller: &Caller,
+    metadata: MetadataMap,
+    mut incoming: Messages,
+    outgoing: &Outgoing,
+) -> Result<(), Status> {
+    let stranger = context.admission.stranger(caller).await?;
+    let token = ads::token(&metadata)?;
+    // The stream lives on for days; what it came with does not.
+    drop(metadata);
+    let snapshot = context.registrar.store().snapshot().map_err(unavailable)?;
+    if Credentials::verify_early(&context, &snapshot, token.as_deref())? {
+        incoming.verified();
+    }
+    drop(snapshot);
+    let first: Option<Request> = context.admission.introduction(caller, incoming.next()).await?;
+    let Some(first) = first else { return Ok(()) };
+    let mut session = Session::of(context.clone(), hds, token, first)?;
+    Box::pin(session.admitted()).await?;
+    let _named = context.admission.named(caller, session.proxy.key())?;
+    drop(stranger);
+    session.refresh(outgoing).await?;
+    let woken = session.subscription.woken.clone();
+    loop {
+        tokio::select! {
+            request = incoming.next() => match request? {
+                None => return Ok(()),
+                Some(Request { report: Some(report), .. }) => Box::pin(session.report(&report)).await?,
+                // Envoy says who it is once more when it connects again, on a new stream.
+                Some(_) => {}
+            },
+            () = woken.notified() => session.refresh(outgoing).await?,
+        }
+    }
+}
+
+struct Session {
+    context: Arc<Context>,
+    subscription: Subscription,
+    /// Known by its name alone, so that its token is compared with the stored Dataplane.
+    proxy: Proxy,
+    token: Option<String>,
+    admin: Option<AdminTarget>,
+    admin_cluster: String,
+    sent: Option<Specifier>,
+    /// When the Dataplane may be written again.
+    next_write: Instant,
+}
+
+impl Session {
+    fn of(
+        context: Arc<Context>,
+        hds: Arc<Hds>,
+        token: Option<String>,
+        first: Request,
+    ) -> Result<Session, Status> {
+        let node = first.introduction.and_then(|introduction| introduction.node);
+        let node = node.ok_or_else(|| Status::invalid_argument("the first message does not say who asks"))?;
+        let proxy = Proxy::identify(&node.id, json!({}))?;
+        let told = xds::identify::metadata(&node).to_json();
+        let traits = proxy::traits(&proxy.traits.mesh, &proxy.traits.name, &told);
+        let names = if traits.unified_naming { Names::Unified } else { Names::Legacy };
+        let has_admin = !matches!(traits.admin_target, AdminTarget::Port(_, 0));
+        Ok(Session {
+            context,
+            subscription: hds.subscribe(proxy.key()),
+            proxy,
+            token,
+            admin: has_admin.then_some(traits.admin_target),
+            admin_cluster: names.admin().cluster,
+            sent: None,
+            next_write: Instant::now(),
+        })
+    }
+
+    /// Waits until the proxy's Dataplane is stored and its token fits.
+    async fn admitted(&mut self) -> Result<(), Status> {
+        let deadline = Instant::now() + UNKNOWN;
+        loop {
+            let snapshot = self.snapshot()?;
+            match self.authenticate(&snapshot) {
+                Err(status) if status.code() == Code::NotFound => {}
+                judged => return judged,
+            }
+            if tokio::time::timeout_at(deadline, self.subscription.woken.notified()).await.is_err() {
+                return Err(Status::not_found(
+                    "dataplane not found. Create Dataplane in Kuma CP first or pass it as an argument to kuma-dp",
+                ));
+            }
+        }
+    }
+
+    /// Whether the token is good now, and for the Dataplane that is stored now.
+    fn authenticate(&self, snapshot: &Snapshot) -> Result<(), Status> {
+        let key = self.proxy.key();
+        let credentials = Credentials::verify(&self.context, snapshot, &key.mesh, self.token.as_deref())?;
+        credentials.allow_name(&key)?;
+        let stored = snapshot.get(&key).ok_or_else(|| Status::not_found(format!("there is no {key}")))?;
+        credentials.allow_stored(stored)
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Status> {
+        self.context.registrar.store().snapshot().map_err(unavailable)
+    }
+
+    /// Sends what is to be checked, if that is something else than before.
+    async fn refresh(&mut self, outgoing: &Outgoing) -> Result<(), Status> {
+        let snapshot = self.snapshot()?;
+        let Some(stored) = snapshot.get(&self.proxy.key()) else { return Ok(()) };
+        self.authenticate(&snapshot)?;
+        let Some(dataplane) = stored.spec.get::<Dataplane>() else { return Ok(()) };
+        let hds = &self.subscription.hds;
+        let admin = self.admin.as_ref().map(|target| AdminProbe {
+            cluster: &self.admin_cluster,
+            target,
+            check: hds.defaults,
+        });
+        let wanted = specifier(hds.interval, admin, &checks::probes(dataplane, hds.defaults));
+        if self.sent.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        self.sent = Some(wanted.clone());
+        outgoing.send(Ok(wanted)).await.map_err(|_| Status::cancelled("the proxy is gone"))
+    }
+
+    /// Stores what a report changes.
+    async fn report(&mut self, report: &Report) -> Result<(), Status> {
+        let health = report.health(&self.admin_cluster).map_err(|name| {
+            Status::invalid_argument(format!("a report of cluster {name:?}, which is not to be checked"))
+        })?;
+        match self.store(&health).await {
+            Ok(()) => {}
+            Err(Failure::Refused(status)) => return Err(status),
+            // The next report tries again.
+            Err(Failure::Store(error)) => {
+                tracing::warn!(proxy = %self.proxy.key(), %error, "what its checks found cannot be stored yet");
+            }
+        }
+        Ok(())
+    }
+
+    async fn store(&mut self, health: &Health) -> Result<(), Failure> {
+        let store = self.context.registrar.store().clone();
+        let mut snapshot = store.snapshot()?;
+        for _ in 0..ATTEMPTS {
+            let Some(judged) = self.judged(&snapshot, health) else { return Ok(()) };
+            tokio::time::sleep_until(self.next_write).await;
+            self.authenticate(&snapshot).map_err(Failure::Refused)?;
+            let expected = judged.version;
+            match store.write(vec![Write::Update { resource: judged, expected }]).await {
+                Ok(_) => {
+                    self.next_write = Instant::now() + PAUSE;
+                    return Ok(());
+                }
+                Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The stored Dataplane with what the report changes; `None` when that is nothing.
+    fn judged(&self, snapshot: &Snapshot, health: &Health) -> Option<Resource> {
+        let key = self.proxy.key();
+        let stored = snapshot.get(&key)?;
+        let dataplane = stored.spec.get::<Dataplane>()?;
+        let draining = self.subscription.hds.is_draining(&key);
+        let judged = checks::judge(dataplane, health, draining)?;
+        tracing::info!(proxy = %key, ?health, "its checks changed which inbounds are ready");
+        Some(Resource { spec: Spec::from(judged), modified: Timestamp::now(), ..Resource::clone(stored) })
+    }
+}
+
+/// Why a report is not stored.
+enum Failure {
+    Refused(Status),
+    Store(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+fn unavailable(error: Error) -> Status {
+    Status::unavailable(error.to_string())
+}

@@ -1,0 +1,57 @@
+//! Real Envoys find out whether the applications behind them live, and how they prove who they are meanwhile.
+
+use e2e::{
+    Setup, eventually,
+    proxy::own_address,
+    service::{Service, call, dataplane},
+};
+use serde_json::{Value, json};
+
+use crate::world::{World, answered_by, by_reference, client};
+
+/// The state of the only inbound, as stored.
+fn state(world: &World, name: &str) -> Value {
+    let answer = world.control_plane.client().get(&format!("/meshes/default/dataplanes/{name}")).unwrap();
+    answer.json()["networking"]["inbound"][0]["state"].clone()
+}
+
+#[test]
+fn an_application_is_called_while_it_listens_and_not_before_or_after() {
+    let world = World::start(Setup::default().with("KUMA_DP_SERVER_HDS_INTERVAL", "1s"));
+    let (address, workload) = (own_address(), (own_address(), 9000).into());
+    let mut probed = dataplane("backend", "backend", address, "http", workload);
+    probed["networking"]["inbound"][0]["serviceProbe"] = json!({"tcp": {}, "timeout": "1s"});
+    let backend = world.proxy(&probed);
+    let (client, own) = client(&world, "client", &[by_reference("backend")]);
+    let endpoint = format!("{address}:8080");
+    let is_called = || client.admin("/clusters").is_ok_and(|clusters| clusters.contains(&endpoint));
+
+    let reports = || backend.stat("hds_delegate.responses").unwrap_or_default();
+    eventually("reports of nothing that listens", || reports() > 2)
+        .unwrap_or_else(|error| panic!("{error}\n{}\n{}", backend.log(), world.control_plane.log()));
+    assert_eq!(state(&world, "backend"), "NotReady");
+    assert!(!is_called(), "{}", client.admin("/clusters").unwrap());
+
+    for _ in 0..2 {
+        let app = Service::start("backend", "http", workload).unwrap();
+        assert_eq!(answered_by(own, 10001), "backend");
+        assert!(is_called());
+        // The default is not written.
+        assert_eq!(state(&world, "backend"), Value::Null);
+        drop(app);
+        eventually("nobody to be called", || !is_called()).unwrap();
+        assert_eq!(call(own, 10001).unwrap().status, 503);
+        assert_eq!(state(&world, "backend"), "NotReady");
+    }
+}
+
+#[test]
+fn a_proxy_that_reads_its_token_from_its_file_is_let_in() {
+    let setup = Setup::default().with("KUMA_DP_SERVER_AUTHN_ENABLE_RELOADABLE_TOKENS", "true");
+    let world = World::start(setup);
+    let (_app, proxy, _) = world.service("backend", "backend", "http");
+    let (_client, own) = client(&world, "client", &[by_reference("backend")]);
+    assert_eq!(answered_by(own, 10001), "backend");
+    let dump = proxy.admin("/config_dump").unwrap();
+    assert!(dump.contains("file_based_metadata") && !dump.contains("ads_cluster"), "{dump}");
+}
