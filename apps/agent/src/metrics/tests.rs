@@ -20,17 +20,18 @@ fn known(clusters: &[&str]) -> KnownNames {
     )
 }
 
+/// What a reader gets who wants everything.
+fn all(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
+    merge(&View::default(), texts, known, older)
+}
+
 fn envoy(text: &str) -> Texts {
     Texts { envoy: text.to_owned(), ..Texts::default() }
 }
 
 #[track_caller]
 fn comes_out(names: &[&str], text: &str, expect: &str) {
-    assert_eq!(
-        merge(&View::default(), &envoy(text), &known(names), None),
-        format!("{expect}\n"),
-        "{names:?} {text}"
-    );
+    assert_eq!(all(&envoy(text), &known(names), None), format!("{expect}\n"), "{names:?} {text}");
 }
 
 #[test]
@@ -126,10 +127,7 @@ envoy_cluster_upstream_cx_total{envoy_cluster_name="self_a"} 4
 # TYPE envoy_cluster_external_upstream_rq counter
 envoy_cluster_external_upstream_rq{envoy_cluster_name="self_a.http2"} 5
 "#;
-    assert_eq!(
-        merge(&View::default(), &envoy(text), &known(&["self_a", "self_a.http2", "self_z.http2"]), None),
-        expect
-    );
+    assert_eq!(all(&envoy(text), &known(&["self_a", "self_a.http2", "self_z.http2"]), None), expect);
 }
 
 #[test]
@@ -147,7 +145,7 @@ envoy_cluster_upstream_rq_time_sum{envoy_cluster_name="self_backend-kumahq.com"}
 envoy_cluster_upstream_rq_time_count{envoy_cluster_name="self_backend-kumahq.com"} 1
 envoy_cluster_upstream_rq_time_count{envoy_cluster_name="x"} 0
 "#;
-    assert_eq!(merge(&View::default(), &envoy(text), &known(&[DOTTED]), None), expect);
+    assert_eq!(all(&envoy(text), &known(&[DOTTED]), None), expect);
 }
 
 #[test]
@@ -164,7 +162,7 @@ fn applications_are_told_apart_and_families_stay_together() {
     let expect = "# TYPE envoy_server_live gauge\nenvoy_server_live 1\n\
                   # TYPE own_total untyped\nown_total 5\nown_total{kuma_application=\"b\"} 6\n\
                   # TYPE up gauge\nup{kuma_application=\"a\"} 1\nup{kuma_application=\"b\"} 1\n";
-    assert_eq!(merge(&View::default(), &texts, &KnownNames::default(), None), expect);
+    assert_eq!(all(&texts, &KnownNames::default(), None), expect);
 }
 
 #[test]
@@ -203,11 +201,7 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     let check = |label: &str, value: &str, expect: Option<&str>| {
         let text = format!("m{{{label}=\"{value}\"}} 1\n");
         let copy = expect.map(|expect| format!("m{{{label}=\"{expect}\"}} 1\n")).unwrap_or_default();
-        assert_eq!(
-            merge(&View::default(), &envoy(&text), &known(&names), Some(&older)),
-            format!("{text}{copy}"),
-            "{value}"
-        );
+        assert_eq!(all(&envoy(&text), &known(&names), Some(&older)), format!("{text}{copy}"), "{value}");
     };
     check(names::CLUSTER, "self_http", Some("localhost_8080"));
     check(names::HTTP, "self_http", Some("localhost_8080"));
@@ -232,8 +226,5 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     // Nobody but its definition knows where the workload listens.
     let undefined = LegacyNames::derive(&known(&names), &listening, None);
     let inbound = r#"m{envoy_cluster_name="self_http"} 1"#;
-    assert_eq!(
-        merge(&View::default(), &envoy(inbound), &known(&names), Some(&undefined)),
-        format!("{inbound}\n")
-    );
+    assert_eq!(all(&envoy(inbound), &known(&names), Some(&undefined)), format!("{inbound}\n"));
 }
