@@ -81,6 +81,17 @@ impl Credentials {
         self.allow(&stored.key, &stored.spec, &stored.labels)
     }
 
+    /// As [`Credentials::allow_stored`], for a proxy that brings its own Dataplane of that name.
+    pub fn allow_replacing(&self, stored: &Resource) -> Result<(), Status> {
+        self.allow_stored(stored).map_err(|status| {
+            let (key, reason) = (&stored.key, status.message());
+            Status::permission_denied(format!(
+                "{key} is stored already, and it is not the proxy's to replace: {reason}. Give the proxy another name, \
+                 or delete that Dataplane"
+            ))
+        })
+    }
+
     fn allow(&self, proxy: &Key, spec: &Spec, labels: &Labels) -> Result<(), Status> {
         self.judge(|claims| {
             check_name(claims, proxy)?;

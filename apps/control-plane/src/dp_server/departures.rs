@@ -45,7 +45,10 @@ impl Departures {
     /// What ended while the grace of a proxy ran that leaves or is judged now, or just before it.
     fn lately<T>(&self, now: Instant, then: impl FnOnce(&mut VecDeque<Instant>) -> T) -> T {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        while ended.pop_front_if(|oldest| now.duration_since(*oldest) > 2 * self.grace).is_some() {}
+        let long_ago = |oldest: &Instant| now.duration_since(*oldest) > 2 * self.grace;
+        while ended.front().is_some_and(long_ago) {
+            ended.pop_front();
+        }
         then(&mut ended)
     }
 }

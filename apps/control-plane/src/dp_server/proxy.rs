@@ -62,15 +62,17 @@ impl Proxy {
     /// The second half of [`Proxy::authenticate`], for a token that was verified before.
     pub fn check(&self, credentials: &Credentials, snapshot: &Snapshot) -> Result<(), Status> {
         let stored = snapshot.get(&self.key());
-        if let Some(draft) = &self.own_dataplane {
-            credentials.allow_draft(draft)?;
-        } else if stored.is_none() {
-            return Err(Status::not_found(format!(
+        match (&self.own_dataplane, stored) {
+            (Some(draft), stored) => {
+                credentials.allow_draft(draft)?;
+                stored.map_or(Ok(()), |stored| credentials.allow_replacing(stored))
+            }
+            (None, Some(stored)) => credentials.allow_stored(stored),
+            (None, None) => Err(Status::not_found(format!(
                 "there is no {}: store it first, or let the proxy bring it along",
                 self.key()
-            )));
+            ))),
         }
-        stored.map_or(Ok(()), |stored| credentials.allow_stored(stored))
     }
 }
 

@@ -104,7 +104,7 @@ impl Registration {
         let mut attempts = 1;
         loop {
             let stored = snapshot.get(&self.proxy.key());
-            stored.map_or(Ok(()), |stored| self.credentials.allow_stored(stored))?;
+            stored.map_or(Ok(()), |stored| self.credentials.allow_replacing(stored))?;
             let draft = draft(stored.and_then(|stored| stored.spec.get()));
             let admitted = registrar.admit(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
@@ -254,7 +254,7 @@ impl Registration {
             return None;
         }
         if self.context.departures.are_most(push.connected(), Instant::now()) {
-            tracing::warn!(dataplane = %key, "stays ready: most proxies were disconnected at the same time");
+            tracing::info!(dataplane = %key, "stays ready: most proxies were disconnected at the same time");
             return None;
         }
         let record = snapshot.get(self.connection.insight());

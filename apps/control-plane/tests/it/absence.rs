@@ -266,6 +266,16 @@ async fn a_deleted_dataplane_is_brought_back_by_its_proxy() {
 }
 
 #[tokio::test]
+async fn a_deleted_mesh_takes_the_streams_of_its_proxies_along() {
+    let server = server(LONG).await;
+    let mut stream = listening(&server, &proxy("web")).await;
+    server.world.delete(Kind::Mesh, "", "default").await;
+    let Next::End(code, text) = stream.next().await else { panic!() };
+    assert_eq!(code, (Code::NotFound as i32).to_string(), "{text}");
+    assert!(text.contains("mesh \"default\" was deleted"), "{text}");
+}
+
+#[tokio::test]
 async fn of_two_proxies_with_one_dataplane_either_may_stop() {
     for first in [0, 1] {
         let server = server(2 * GRACE).await;

@@ -109,13 +109,17 @@ async fn a_token_replaces_no_dataplane_it_is_not_for() {
     let server = server(LONG).await;
     server.world.put([payments_1("payments")]).await;
     let before = stored(&server).unwrap();
-    for (what, node) in [
-        ("bringing its own", bringing(&payments_1("a"))),
-        ("bringing a copy", bringing(&payments_1("payments"))),
-        ("bringing none", Node { id: "default.payments-1".to_owned(), ..Node::default() }),
+    for (what, node, part) in [
+        (
+            "bringing its own",
+            bringing(&payments_1("a")),
+            "is stored already, and it is not the proxy's to replace",
+        ),
+        ("bringing a copy", bringing(&payments_1("payments")), "kuma.io/service"),
+        ("bringing none", Node { id: "default.payments-1".to_owned(), ..Node::default() }, "kuma.io/service"),
     ] {
         let mut impostor = stream(&server, node, &for_service("a")).await;
-        denied(&mut impostor, "kuma.io/service").await;
+        denied(&mut impostor, part).await;
         assert_eq!(stored(&server).unwrap(), before, "{what}");
     }
 }

@@ -11,7 +11,7 @@ use envoy_types::pb::{
     google::{protobuf as google, rpc},
 };
 use prost::Message;
-use xds::message::{self, DeltaRequest, DeltaResponse, Request, Response};
+use xds::message::{self, DeltaRequest, DeltaResponse, DeltaSender, Request, Response, Sender};
 
 fn through<From: Message, To: Message + Default>(message: &From) -> To {
     To::decode(&message.encode_to_vec()[..]).unwrap()
@@ -71,6 +71,21 @@ fn requests_of_envoy_are_understood() {
     assert_eq!((&*sotw.version_info, &*sotw.type_url, &*sotw.response_nonce), ("v", "type", "7"));
     assert_eq!(sotw.resource_names, ["a"]);
     assert_eq!(sotw.error_detail.unwrap().message, "bad");
+}
+
+#[test]
+fn the_sender_of_a_request_is_read_and_its_metadata_is_not() {
+    let node = Some(envoy_node());
+    let metadata = envoy_node().metadata.unwrap().encode_to_vec();
+    let type_url = "type".to_owned();
+    let delta =
+        DeltaDiscoveryRequest { node: node.clone(), type_url: type_url.clone(), ..Default::default() };
+    let sotw = DiscoveryRequest { version_info: "v".into(), node, type_url, ..Default::default() };
+    let (delta, sotw): (DeltaSender, Sender) = (through(&delta), through(&sotw));
+    for sender in [delta.node, sotw.node] {
+        let sender = sender.unwrap();
+        assert_eq!((&*sender.id, &sender.metadata[..]), ("default.web", &metadata[..]));
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::{
 const TOKEN: &str = "authorization";
 
 /// A stream whose proxy is registered.
-pub struct Entered<R> {
+pub(super) struct Entered<R> {
     pub first: R,
     pub token: Option<String>,
     pub registration: Registration,
@@ -35,7 +35,7 @@ pub struct Entered<R> {
 }
 
 /// Lets a stream in. `None` when it ends before it has said anything.
-pub async fn enter<P: Protocol>(
+pub(super) async fn enter<P: Protocol>(
     context: &Arc<Context>,
     caller: &Caller,
     metadata: MetadataMap,
@@ -63,7 +63,11 @@ pub async fn enter<P: Protocol>(
         let nobody = Node::default();
         let node = P::node(&first).unwrap_or(&nobody);
         introduction::check_read(node)?;
-        Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?
+        let proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
+        // The message was read twice, and the token was verified for what it said first.
+        Some(proxy).filter(|proxy| proxy.key() == key).ok_or_else(|| {
+            Status::invalid_argument(format!("the node is both {key} and another one; send one node"))
+        })?
     };
     let _place = context.admission.registering(caller).await?;
     proxy.check(&credentials, &*snapshot(context)?)?;

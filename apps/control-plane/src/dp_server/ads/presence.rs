@@ -1,0 +1,105 @@
+//! What others know of a connected proxy: the inbounds it listens at, and its Dataplane even when that was deleted.
+
+use std::collections::BTreeSet;
+
+use resources::{
+    Key, Kind,
+    kinds::dataplane::{Dataplane, Inbound},
+    naming::Kri,
+};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use xds::Type;
+
+use super::{Protocol, Session, snapshot};
+use crate::dp_server::{registration::Listening, secrets::PAUSE};
+
+impl<P: Protocol> Session<'_, P> {
+    /// Tries again to let others know of the proxy.
+    pub(super) async fn make_known(&mut self) -> Result<(), Status> {
+        if self.restore_at.is_some_and(|at| at <= Instant::now()) {
+            self.restore().await?;
+        }
+        self.unannounced = None;
+        if let Some(listening) = self.unannounced(&self.machine.status()) {
+            self.announce(listening).await;
+        }
+        Ok(())
+    }
+
+    /// Lets others call the proxy at the inbounds it listens at.
+    pub(super) async fn announce(&mut self, listening: Listening) {
+        let announced = self.registration.announce(listening).await;
+        self.unannounced = (!announced).then(|| Instant::now() + PAUSE);
+    }
+
+    /// What is to be announced: `None` until the proxy has its listeners, and the secrets they need.
+    pub(super) fn unannounced(&self, statuses: &[xds::Status]) -> Option<Listening> {
+        let current = self.current.as_ref()?;
+        let of = |kind: Type| statuses.iter().find(|status| status.kind == kind);
+        let settled = |kind: Type| {
+            matches!(of(kind).map(xds::Status::state), Some(xds::State::InSync | xds::State::Rejected))
+        };
+        if !settled(Type::Listener) || current.secrets.is_some() && !settled(Type::Secret) {
+            return None;
+        }
+        // With an older version of a listener the proxy goes on listening.
+        let refused = of(Type::Listener).into_iter().flat_map(|status| &status.rejected);
+        let lacking: Vec<&str> =
+            refused.filter(|refused| !refused.has_another).map(|refused| &*refused.name).collect();
+        let all_but = if lacking.is_empty() { BTreeSet::new() } else { self.inbounds_at(&lacking) };
+        Some(Listening { all_but }).filter(|listening| !self.registration.is_announced(listening))
+    }
+
+    /// The inbounds that these listeners are for, by section. One that is refused for no reason in particular may be
+    /// any.
+    fn inbounds_at(&self, listeners: &[&str]) -> BTreeSet<String> {
+        let dataplane = self.current.as_ref().map(|current| &current.dataplane);
+        if listeners.contains(&xds::EVERYTHING) {
+            let inbounds = dataplane.and_then(|dataplane| dataplane.spec.get::<Dataplane>());
+            let inbounds = inbounds.map(Dataplane::inbounds).unwrap_or_default();
+            return inbounds.iter().map(Inbound::section_name).collect();
+        }
+        let whole = dataplane.and_then(|dataplane| Kri::of(dataplane, ""));
+        let blamed = self.blame(listeners).into_iter().flatten();
+        let of_dataplane = blamed.filter(|kri| Some(kri.without_section()) == whole);
+        of_dataplane.map(|kri| kri.section.clone()).collect()
+    }
+
+    /// Sees to a proxy that has no configuration because its Dataplane was deleted.
+    pub(super) fn on_missing(&mut self) -> Result<(), Status> {
+        let (snapshot, proxy) = (snapshot(&self.context)?, self.registration.proxy());
+        let (key, mesh) = (proxy.key(), &proxy.traits.mesh);
+        if snapshot.get(&Key::global(Kind::Mesh, mesh)).is_none() {
+            return Err(Status::not_found(format!(
+                "mesh {mesh:?} was deleted, and the proxy's {key} with it"
+            )));
+        }
+        if snapshot.get(&key).is_some() {
+            return Ok(());
+        }
+        if proxy.own_dataplane.is_none() {
+            let advice = "store it again, or let the proxy bring it along";
+            return Err(Status::not_found(format!("{key} was deleted: {advice}")));
+        }
+        let now = Instant::now();
+        self.restore_at = Some(self.restored.map_or(now, |last| now.max(last + PAUSE)));
+        Ok(())
+    }
+
+    /// Brings back the Dataplane that the proxy had brought along.
+    async fn restore(&mut self) -> Result<(), Status> {
+        (self.restore_at, self.restored) = (None, Some(Instant::now()));
+        let proxy = self.registration.proxy().key();
+        match self.registration.restore().await {
+            Ok(()) => tracing::info!(%proxy, "its Dataplane was deleted, and stored again"),
+            Err(status) if status.code() == Code::Unavailable => {
+                let reason = status.message();
+                tracing::warn!(%proxy, reason, "its Dataplane was deleted and cannot be stored yet");
+                self.restore_at = Some(Instant::now() + PAUSE);
+            }
+            Err(status) => return Err(status),
+        }
+        Ok(())
+    }
+}
