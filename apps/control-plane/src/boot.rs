@@ -207,6 +207,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         read_only: config.api_server.read_only,
         disable_origin_label_validation: config.multizone.zone.disable_origin_label_validation,
         unsafe_delete: config.store.unsafe_delete,
+        health_discovery: config.mode != Mode::Global,
         companions: defaults::companions()?,
         now: Timestamp::now,
     };

@@ -35,6 +35,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     };

@@ -34,6 +34,7 @@ pub fn setup(mode: Mode) -> Setup {
         read_only: false,
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     }
