@@ -212,6 +212,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         mode,
         disable_origin_label_validation: config.multizone.zone.disable_origin_label_validation,
         unsafe_delete: config.store.unsafe_delete,
+        health_discovery: config.mode != Mode::Global,
         companions: defaults::companions()?,
         now: Timestamp::now,
     };

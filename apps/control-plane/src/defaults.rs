@@ -17,15 +17,16 @@ use resources::{
         config::Config as StoredConfig,
         mesh::Mesh,
         secret::{GlobalSecret, SecretBytes},
+        zone::Zone,
     },
 };
 use serde_json::{Value, json};
 use store::{
-    Registrar, Snapshot,
+    Registrar, Snapshot, Write,
     registrar::{Companion, Companions},
 };
 
-use crate::config::Config;
+use crate::config::{Config, setting::Mode};
 
 mod hostname_generators;
 
@@ -81,7 +82,14 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
         let id = StoredConfig { config: uuid::Uuid::new_v4().to_string() };
         missing.push(Draft::new(Key::global(Kind::Config, CLUSTER_ID), id.into()));
     }
+    if config.mode != Mode::Global {
+        missing
+            .push(Draft::new(Key::global(Kind::Zone, &config.multizone.zone.name), Zone::default().into()));
+    }
     ensure_exist(registrar, missing).await.context("cannot create what the control plane needs")?;
+    if config.mode != Mode::Global {
+        forget_other_zones(registrar, &config.multizone.zone.name).await?;
+    }
     if config.api_server.authn.tokens.bootstrap_admin_token {
         admin_token(registrar, now).await.context("cannot create the administrator's token")?;
     }
@@ -99,6 +107,22 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
     }
     // Meshes that are stored are here for what they may lack: whoever made one may have ended too early.
     ensure_exist(registrar, meshes).await.context("cannot create the mesh \"default\", or what a mesh lacks")
+}
+
+/// A zone knows itself only; another Zone is the one it was before it was renamed.
+async fn forget_other_zones(registrar: &Registrar, name: &str) -> Result<()> {
+    let store = registrar.store();
+    let snapshot = store.snapshot()?;
+    let others = snapshot.of_kind(Kind::Zone).filter(|zone| zone.name() != name);
+    let deletions = others.map(|zone| Write::Delete { key: zone.key.clone(), expected: None }).collect();
+    for outcome in store.write_each(deletions).await {
+        match outcome {
+            // Another control plane of this zone was faster.
+            Ok(_) | Err(store::Error::NotFound(_)) => {}
+            Err(error) => return Err(error).context("cannot delete the Zone of an earlier name"),
+        }
+    }
+    Ok(())
 }
 
 /// The id all control planes on one store share, once one of them has written it.
@@ -253,6 +277,7 @@ mod tests {
             mode: Mode::Global,
             disable_origin_label_validation: false,
             unsafe_delete: false,
+            health_discovery: true,
             companions: companions().unwrap(),
             now: Timestamp::now,
         }
@@ -272,6 +297,27 @@ mod tests {
         ensure_exist(&Registrar::new(store.clone(), setup()), vec![draft]).await.unwrap();
         assert_eq!(cluster_id(&store.snapshot().unwrap()), "theirs");
     }
+    #[tokio::test]
+    async fn a_zone_has_a_resource_of_its_own_and_forgets_the_name_it_had_before() {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let registrar = Registrar::new(store.clone(), setup());
+        let zones = || -> Vec<String> {
+            store.snapshot().unwrap().of_kind(Kind::Zone).map(|zone| zone.name().to_owned()).collect()
+        };
+        let mut config = Config::default();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        assert_eq!(zones(), ["default"]);
+        config.multizone.zone.name = "east".to_owned();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        assert_eq!(zones(), ["east"]);
+        let zone = store.snapshot().unwrap().get(&Key::global(Kind::Zone, "east")).unwrap().clone();
+        assert_eq!(zone.spec.to_json(), json!({}));
+        config.mode = crate::config::setting::Mode::Global;
+        config.multizone.zone.name = "west".to_owned();
+        create(&registrar, &config, Timestamp::now()).await.unwrap();
+        assert_eq!(zones(), ["east"], "a global control plane makes and deletes none");
+    }
+
     #[tokio::test]
     async fn a_start_completes_meshes_and_brings_nothing_back_that_was_deleted() {
         let store: Arc<dyn Store> = Arc::new(Memory::default());

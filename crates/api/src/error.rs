@@ -102,6 +102,7 @@ impl Error {
             store::Error::NotFound(_) => Error::not_found(title),
             store::Error::AlreadyExists(_)
             | store::Error::Conflict { .. }
+            | store::Error::InUse { .. }
             | store::Error::OwnerMissing { .. } => Error::Conflict(error.to_string()),
             store::Error::Unavailable(_) => Error::Unavailable(error.to_string()),
             error => Error::Internal { title, cause: error.to_string() },
@@ -114,6 +115,7 @@ impl Error {
         match refusal {
             Refusal::ReadOnly(text) => Error::ReadOnly(text),
             Refusal::Invalid(violations) => Error::Invalid { title: invalid.into(), violations },
+            Refusal::NotAMember(text) => Error::BadRequest(text),
             Refusal::MeshMissing(mesh) => Error::MeshMissing { title: failed, mesh },
             Refusal::Store(error) => Error::from_store(error, failed),
         }

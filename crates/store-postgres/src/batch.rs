@@ -130,7 +130,7 @@ async fn read(transaction: &Transaction<'_>, batch: &[Write]) -> Result<Vec<Arc<
     for write in batch {
         named.insert(write.key());
         match write {
-            Write::Delete { key, .. } => {
+            Write::Delete { key, .. } | Write::DeleteUnlessOwner { key, .. } => {
                 roots.insert(key);
             }
             Write::Create(resource) | Write::Update { resource, .. } | Write::Restore(resource) => {
@@ -142,7 +142,7 @@ async fn read(transaction: &Transaction<'_>, batch: &[Write]) -> Result<Vec<Arc<
             }
         }
     }
-    if !batch.iter().any(|write| matches!(write, Write::Delete { .. })) {
+    if !batch.iter().any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. })) {
         roots.clear();
     }
     let sql = format!(

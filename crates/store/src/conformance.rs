@@ -54,6 +54,7 @@ macro_rules! conformance_tests {
             concurrent_writers_are_all_reported
             created_resources_are_found
             deleted_resources_are_gone
+            deletions_are_refused_while_something_is_owned
             each_write_has_an_outcome_of_its_own
             each_write_sees_those_before_it
             empty_batches_move_no_cursor
@@ -65,6 +66,7 @@ macro_rules! conformance_tests {
             lists_are_sorted_by_mesh_and_name
             many_changes_of_a_key_become_one
             missing_resources_are_not_found
+            no_owned_resource_is_lost_by_a_deletion_that_races_with_it
             only_those_of_each_that_were_written_are_reported
             owned_resources_follow_their_last_owner
             owners_must_exist

@@ -29,7 +29,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use resources::{Key, Resource};
+use resources::{Key, Kind, Resource};
 
 pub use changes::{Changes, Cursor, Dirty, Feed};
 pub use memory::Memory;
@@ -48,6 +48,8 @@ pub enum Write {
     Update { resource: Resource, expected: u64 },
     /// Removes a resource and everything it owns. Without `expected` any version will do.
     Delete { key: Key, expected: Option<u64> },
+    /// As `Delete`, unless it owns a resource of this kind.
+    DeleteUnlessOwner { key: Key, expected: Option<u64>, of: Kind },
     /// Stores a resource exactly as given, version included: restoring a backup.
     Restore(Resource),
 }
@@ -58,7 +60,7 @@ impl Write {
             Write::Create(resource) | Write::Update { resource, .. } | Write::Restore(resource) => {
                 &resource.key
             }
-            Write::Delete { key, .. } => key,
+            Write::Delete { key, .. } | Write::DeleteUnlessOwner { key, .. } => key,
         }
     }
 }
@@ -133,6 +135,8 @@ pub enum Error {
     AlreadyExists(Key),
     #[error("{key} was changed by somebody else: expected version {expected}, found {found}")]
     Conflict { key: Key, expected: u64, found: u64 },
+    #[error("{key} is not deleted: {owned} belongs to it")]
+    InUse { key: Key, owned: Key },
     #[error("the owner of {owned}, {owner}, does not exist")]
     OwnerMissing { owned: Key, owner: Key },
     /// The same request may succeed later. Nothing was written, unless the text says that the outcome is
@@ -153,6 +157,7 @@ impl Error {
             Error::NotFound(_)
             | Error::AlreadyExists(_)
             | Error::Conflict { .. }
+            | Error::InUse { .. }
             | Error::OwnerMissing { .. } => true,
             Error::Unavailable(_) | Error::Damaged(_) => false,
         }

@@ -11,6 +11,7 @@
 //! ```
 
 mod admission;
+mod dataplane;
 mod deletion;
 mod labels;
 mod names;
@@ -79,6 +80,8 @@ pub struct Setup {
     pub disable_origin_label_validation: bool,
     /// `store.unsafeDelete`: meshes with dataplanes and zones that are online may be deleted.
     pub unsafe_delete: bool,
+    /// `dpServer.hds.enabled`: whether proxies probe the applications of inbounds with a `serviceProbe`.
+    pub health_discovery: bool,
     pub companions: Companions,
     pub now: fn() -> Timestamp,
 }
@@ -117,6 +120,9 @@ pub enum Refusal {
     Invalid(Violations),
     #[error("mesh {0:?} is not found")]
     MeshMissing(String),
+    /// The constraints of the mesh keep this proxy out.
+    #[error("{0}")]
+    NotAMember(String),
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -149,7 +155,13 @@ impl Registrar {
     pub async fn put_on(&self, draft: Draft, snapshot: &Snapshot) -> Result<Put, Refusal> {
         let admitted = self.admit(draft, snapshot, (self.setup.now)())?;
         let Admitted { resource, outcome, warnings, pending } = admitted;
-        let committed = self.commit(pending).await?;
+        let committed = self.commit(pending).await.map_err(|refusal| match refusal {
+            // The mesh was deleted after it was looked at.
+            Refusal::Store(Error::OwnerMissing { owner, .. }) if owner.kind == Kind::Mesh => {
+                Refusal::MeshMissing(owner.name.to_string())
+            }
+            refusal => refusal,
+        })?;
         let stored = committed.as_ref().and_then(|committed| committed.get(&resource.key)).cloned();
         Ok(Put { resource: stored.unwrap_or(resource), outcome, warnings })
     }
@@ -162,7 +174,7 @@ impl Registrar {
         loop {
             match self.commit(self.admit_delete(key, &snapshot)?).await {
                 // Whatever it has become: may that be deleted?
-                Err(Refusal::Store(Error::Conflict { .. })) if attempts < ATTEMPTS => {
+                Err(Refusal::Store(Error::Conflict { .. } | Error::InUse { .. })) if attempts < ATTEMPTS => {
                     attempts += 1;
                     snapshot = self.store.caught_up(CATCH_UP).await?;
                 }

@@ -61,7 +61,8 @@ impl Owners {
 
 /// What a snapshot would be after a batch, and what is different in it. Nothing is stored.
 pub fn preview(snapshot: &Snapshot, batch: Vec<Write>) -> Result<(Snapshot, Committed), Error> {
-    let deletes = batch.iter().any(|write| matches!(write, Write::Delete { .. }));
+    let deletes =
+        batch.iter().any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. }));
     // Only deletions ask who owns what, and finding that out takes a look at everything.
     let owners = if deletes { Owners::load(snapshot) } else { Owners::default() };
     let committed = Staging::new(snapshot, &owners).stage(batch)?;
@@ -177,6 +178,13 @@ impl Step<'_, '_> {
             }
             Write::Delete { key, expected } => {
                 self.check_version(&key, expected)?;
+                self.delete(key);
+            }
+            Write::DeleteUnlessOwner { key, expected, of } => {
+                self.check_version(&key, expected)?;
+                if let Some(owned) = self.owned_by(&key).into_iter().find(|owned| owned.kind == of) {
+                    return Err(Error::InUse { key, owned });
+                }
                 self.delete(key);
             }
             Write::Restore(resource) => {

@@ -38,7 +38,7 @@ use identity::{
 use jiff::Timestamp;
 use resources::{
     Draft, Key, Kind,
-    format::{universal, yaml},
+    format::{self, universal, yaml},
     kinds::{
         dataplane::{Dataplane, InboundState},
         dataplane_insight::DataplaneInsight,
@@ -350,6 +350,24 @@ async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens()
     let snapshot = server.world.store.snapshot().unwrap();
     let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, "default", "web")).unwrap();
     assert_eq!(insight.spec.get::<DataplaneInsight>().unwrap().subscriptions.len(), 2);
+}
+
+#[tokio::test]
+async fn a_proxy_that_its_mesh_keeps_out_is_told_why() {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    let restrictions = json!([{ "tags": { "kuma.io/zone": "default", "kuma.io/service": "*" } }]);
+    let constraints = json!({ "dataplaneProxy": { "restrictions": restrictions } });
+    let mesh = json!({ "type": "Mesh", "name": "default", "constraints": constraints });
+    registrar(server.world.store.clone()).put(format::parse(mesh).unwrap().draft).await.unwrap();
+    let begun = Registration::begin(server.context.clone(), bringing_its_dataplane()).await;
+    let refused = begun.err().unwrap().message().to_owned();
+    let why = r#"matches restricted tags "kuma.io/service=* kuma.io/zone=default" defined on the Mesh"#;
+    assert!(
+        refused.starts_with("the Dataplane is refused: dataplane cannot be a member of mesh"),
+        "{refused}"
+    );
+    assert!(refused.ends_with(why), "{refused}");
+    assert_eq!(server.ready(), None);
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         mode: Mode::Zone { name: "default".to_owned(), federated: false },
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     };

@@ -33,6 +33,7 @@ pub fn setup(mode: Mode) -> Setup {
         mode,
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,
     }

@@ -183,6 +183,28 @@ async fn what_a_policys_schema_refuses_is_told_with_its_field_and_alone() {
 }
 
 #[tokio::test]
+async fn the_constraints_of_a_mesh_keep_a_dataplane_out() {
+    const WEB: &str = "/meshes/default/dataplanes/web";
+    let world = World::new().await;
+    let mesh = json!({ "type": "Mesh", "name": "default", "constraints": { "dataplaneProxy": {
+        "requirements": [{ "tags": { "team": "*" } }] } } });
+    world.put("/meshes/default", &mesh).await.expect(200);
+    let body = |inbounds: serde_json::Value| {
+        json!({ "type": "Dataplane", "mesh": "default", "name": "web",
+                "networking": { "address": "10.0.0.1", "inbound": inbounds } })
+    };
+    let answer = world.put(WEB, &body(json!([{ "port": 80, "tags": { "kuma.io/service": "web" } }]))).await;
+    answer.expect_problem(
+        400,
+        "Bad Request",
+        "bad request: dataplane cannot be a member of mesh \"default\" because its tags \"kuma.io/service=web \
+         kuma.io/zone=east\" does not fulfill any requirements defined on the Mesh",
+    );
+    // A Dataplane without inbounds only calls others.
+    world.put(WEB, &body(json!([]))).await.expect(201);
+}
+
+#[tokio::test]
 async fn an_explicit_null_in_a_json_patch_survives_a_stay_in_the_store() {
     const PATCH: &str = "/meshes/default/meshproxypatches/p";
     let world = World::new().await;

@@ -56,10 +56,6 @@ pub struct MatchedMeshService {
 impl Schema for MeshMultiZoneService {
     type Status = MeshMultiZoneServiceStatus;
 
-    fn apply_defaults(&mut self) {
-        self.ports.iter_mut().for_each(Port::apply_defaults);
-    }
-
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
         found.require(
@@ -125,13 +121,15 @@ mod tests {
                 "ports": [
                     {"name": "", "port": 80},
                     {"port": 70000},
-                    {"port": 82, "appProtocol": "not_supported"}
+                    {"port": 82, "appProtocol": "not_supported"},
+                    {"port": 83, "appProtocol": ""}
                 ]
             }),
             &[
                 ("spec.ports[0].name", "must not be empty"),
                 ("spec.ports[1].port", "port must be a valid (1-65535)"),
                 ("spec.ports[2].appProtocol", "appProtocol must be one of: grpc, http, http2, kafka, tcp"),
+                ("spec.ports[3].appProtocol", "appProtocol must be one of: grpc, http, http2, kafka, tcp"),
             ],
         );
     }

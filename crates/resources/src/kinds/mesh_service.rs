@@ -70,11 +70,16 @@ pub struct Port {
     /// The inbound's port by number or its name; a port without a target matches no inbound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_port: Option<IntOrString>,
-    #[serde(skip_serializing_if = "Protocol::is_absent")]
+    /// An empty word is not the same as none.
+    #[serde(default = "default_protocol")]
     pub app_protocol: Protocol,
     /// The server names other zones reach this port by; clients use the first, servers accept all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub snis: Vec<Sni>,
+}
+
+fn default_protocol() -> Protocol {
+    Protocol::Tcp
 }
 
 /// A server name; an object so that it can grow.

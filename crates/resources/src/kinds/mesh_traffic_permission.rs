@@ -75,7 +75,8 @@ impl RuleConf {
         }
         for (field, matches) in lists {
             let matches = matches.as_deref().unwrap_or_default();
-            Match::validate_all(matches, &rule.field("default").field(field), found);
+            // Kuma leaves `default` out of the path.
+            Match::validate_all(matches, &rule.field(field), found);
         }
     }
 }
@@ -233,10 +234,10 @@ mod tests {
             &[
                 ("spec.rules[0]", "at least one of 'allow', 'allowWithShadowDeny', 'deny' has to be defined"),
                 (
-                    "spec.rules[1].default.allow[0].spiffeID",
+                    "spec.rules[1].allow[0].spiffeID",
                     "must be a valid Spiffe ID: scheme is missing or invalid",
                 ),
-                ("spec.rules[1].default.deny[0]", "must specify at least one of 'spiffeID' or 'sni'"),
+                ("spec.rules[1].deny[0]", "must specify at least one of 'spiffeID' or 'sni'"),
             ],
         );
     }

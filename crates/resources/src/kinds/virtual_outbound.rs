@@ -128,7 +128,7 @@ fn check_template<T>(template: &str, trial: Result<T, EvaluationError>, path: &P
         found.add(path, DEFINED);
     } else if let Err(error) = trial {
         let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-        found.add(path, format!("template pre evaluation failed with error='{error}'{hint}"));
+        found.add(path, format!("template pre evaluation failed with error={:?}{hint}", error.to_string()));
     }
 }
 

@@ -134,7 +134,8 @@ impl Random {
         match self.below(10) {
             0..=3 => Write::Create(self.resource(key)),
             4..=6 => Write::Update { resource: self.resource(key), expected },
-            7..=8 => Write::Delete { key, expected: (!self.one_in(3)).then_some(expected) },
+            7 => Write::Delete { key, expected: (!self.one_in(3)).then_some(expected) },
+            8 => Write::DeleteUnlessOwner { key, expected: Some(expected), of: self.pick(&KINDS) },
             _ => {
                 let mut resource = self.resource(key);
                 resource.version = now.revision() + self.next() % 3;

@@ -51,6 +51,48 @@ pub async fn deleted_resources_are_gone(fixture: Fixture) {
     assert!(again.version > committed.revision, "a name that comes back has a later version");
 }
 
+pub async fn deletions_are_refused_while_something_is_owned(fixture: Fixture) {
+    let store = fixture.store.as_ref();
+    let parent = create(store, mesh("parent")).await;
+    let key = Key::new(Kind::Dataplane, "parent", "proxy");
+    let child = owned(resource(key.kind, &key.mesh, &key.name, "one"), &parent.key);
+    let delete =
+        |expected| Write::DeleteUnlessOwner { key: parent.key.clone(), expected, of: Kind::Dataplane };
+    let other = owned(resource(Kind::Secret, "parent", "s", "one"), &parent.key);
+    write(store, vec![Write::Create(child.clone()), Write::Create(other.clone())]).await;
+    let before = everything(store);
+    let in_use = Error::InUse { key: parent.key.clone(), owned: key.clone() };
+    assert_eq!(refused(store, vec![delete(None)]).await, in_use);
+    let gone = Write::Delete { key: key.clone(), expected: None };
+    assert_eq!(refused(store, vec![gone.clone(), Write::Create(child), delete(None)]).await, in_use);
+    assert_eq!(everything(store), before, "what was refused left no trace");
+    let stale = refused(store, vec![delete(Some(parent.version + 1000))]).await;
+    assert!(matches!(stale, Error::Conflict { .. }), "{stale}");
+    // Resources of other kinds go with their owner, and so may those that the batch has deleted before.
+    write(store, vec![gone, delete(Some(parent.version))]).await;
+    assert!(!exists(store, &parent.key) && !exists(store, &other.key));
+}
+
+pub async fn no_owned_resource_is_lost_by_a_deletion_that_races_with_it(fixture: Fixture) {
+    let store = fixture.store.as_ref();
+    for round in 0..20 {
+        let parent = mesh("parent");
+        let key = Key::new(Kind::Dataplane, "parent", &format!("proxy-{round}"));
+        let child = owned(resource(key.kind, &key.mesh, &key.name, "one"), &parent.key);
+        create(store, parent.clone()).await;
+        let delete =
+            Write::DeleteUnlessOwner { key: parent.key.clone(), expected: None, of: Kind::Dataplane };
+        let (created, deleted) =
+            tokio::join!(store.write(vec![Write::Create(child)]), store.write(vec![delete]));
+        assert_ne!(created.is_ok(), deleted.is_ok(), "{created:?} {deleted:?}");
+        store.caught_up(std::time::Duration::from_secs(30)).await.unwrap();
+        assert_eq!(exists(store, &key), created.is_ok());
+        if created.is_ok() {
+            write(store, vec![Write::Delete { key: parent.key, expected: None }]).await;
+        }
+    }
+}
+
 pub async fn stale_versions_conflict(fixture: Fixture) {
     let store = fixture.store.as_ref();
     let first = create(store, secret("a")).await;

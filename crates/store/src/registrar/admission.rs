@@ -9,9 +9,9 @@ use std::{
 };
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations};
+use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations, kinds::mesh::Mesh};
 
-use super::{Companion, Outcome, Refusal, Registrar, deletion, labels, names, snis};
+use super::{Companion, Outcome, Refusal, Registrar, dataplane, deletion, labels, names, snis};
 use crate::{Committed, Error, Snapshot, Write, staging};
 
 /// A draft that may be stored, and what storing it comes to.
@@ -80,6 +80,7 @@ impl Registrar {
             labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
         }
         found.into_result().map_err(Refusal::Invalid)?;
+        check_membership(snapshot, &resource)?;
 
         let mut pending = Pending::default();
         let (outcome, resource) = match existing {
@@ -116,7 +117,14 @@ impl Registrar {
             deletion::validate(existing, snapshot, &mut found);
         }
         found.into_result().map_err(Refusal::Invalid)?;
-        let delete = Write::Delete { key: key.clone(), expected: Some(existing.version) };
+        let (key, expected) = (key.clone(), Some(existing.version));
+        // A proxy may come while this is decided. What was acknowledged must not go with its mesh, so the
+        // store looks again.
+        let delete = if key.kind == Kind::Mesh && !self.setup.unsafe_delete {
+            Write::DeleteUnlessOwner { key, expected, of: Kind::Dataplane }
+        } else {
+            Write::Delete { key, expected }
+        };
         Ok(Pending { writes: vec![delete], secrets: Vec::new() })
     }
 
@@ -146,6 +154,12 @@ impl Registrar {
     /// The draft as it will be stored: with everything the control plane adds.
     pub(super) fn complete(&self, draft: Draft, existing: Option<&Resource>, now: Timestamp) -> Resource {
         let labels = labels::compute(&draft, &self.setup.mode);
+        let spec = match draft.spec {
+            Spec::Dataplane(given) => {
+                Spec::from(dataplane::complete(&given, &self.setup, existing.is_none()))
+            }
+            spec => spec,
+        };
         let mut resource = Resource {
             owner: owner_of(&draft.key),
             key: draft.key,
@@ -153,7 +167,7 @@ impl Registrar {
             created: existing.map_or(now, |e| e.created),
             modified: now,
             version: 0,
-            spec: draft.spec,
+            spec,
             status: existing.and_then(|e| e.status.clone()),
         };
         snis::fill(&mut resource, existing);
@@ -191,6 +205,13 @@ fn check_mesh(snapshot: &Snapshot, key: &Key) -> Result<(), Refusal> {
         return Err(Refusal::MeshMissing(key.mesh.to_string()));
     }
     Ok(())
+}
+
+fn check_membership(snapshot: &Snapshot, resource: &Resource) -> Result<(), Refusal> {
+    let Spec::Dataplane(dataplane) = &resource.spec else { return Ok(()) };
+    let mesh = snapshot.get(&Key::global(Kind::Mesh, resource.mesh()));
+    let Some(mesh) = mesh.and_then(|mesh| mesh.spec.get::<Mesh>()) else { return Ok(()) };
+    dataplane::check_membership(resource.mesh(), mesh, dataplane).map_err(Refusal::NotAMember)
 }
 
 /// Which kind each insight reports on.

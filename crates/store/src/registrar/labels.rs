@@ -2,7 +2,7 @@
 
 use resources::{
     Draft, Form, Kind, Labels, Path, Scope, Violations,
-    kinds::dataplane::{Dataplane, ListenerType},
+    kinds::dataplane::{Dataplane, GatewayType, ListenerType},
     labels,
     naming::dns,
 };
@@ -36,8 +36,10 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
 fn proxy_type(draft: &Draft) -> Option<&'static str> {
     match draft.kind() {
         Kind::Dataplane => {
+            // A delegated gateway is a program of its own with a sidecar.
             let gateway = draft.spec.get::<Dataplane>().and_then(Dataplane::gateway);
-            Some(if gateway.is_some() { "gateway" } else { "sidecar" })
+            let is_gateway = gateway.is_some_and(|gateway| gateway.kind == GatewayType::Builtin);
+            Some(if is_gateway { "gateway" } else { "sidecar" })
         }
         Kind::ZoneIngress => Some("zoneingress"),
         Kind::ZoneEgress => Some("zoneegress"),

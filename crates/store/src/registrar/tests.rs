@@ -1,6 +1,7 @@
 //! What users may write, seen through the registrar on a store in memory.
 
 mod admission;
+mod dataplanes;
 
 use std::sync::Arc;
 
@@ -26,8 +27,14 @@ fn registrar_with(mode: Mode, change: impl FnOnce(&mut Setup)) -> Registrar {
             Draft::new(Key::new(Kind::MeshTimeout, &mesh.key.name, "all"), timeout("", json!({})).spec);
         vec![Companion::Known(policy), Companion::Secret { key, make: secret }]
     });
-    let mut setup =
-        Setup { mode, disable_origin_label_validation: false, unsafe_delete: false, companions, now: NOW };
+    let mut setup = Setup {
+        mode,
+        disable_origin_label_validation: false,
+        unsafe_delete: false,
+        health_discovery: true,
+        companions,
+        now: NOW,
+    };
     change(&mut setup);
     Registrar::new(Arc::new(Memory::default()), setup)
 }
@@ -154,9 +161,13 @@ async fn proxies_are_labelled_by_what_they_are() {
     let registrar = registrar(zone(false)).await;
     let put = registrar.put(sidecar()).await.unwrap();
     assert_eq!(put.resource.label("kuma.io/proxy-type"), Some("sidecar"));
-    let gateway = json!({"address": "127.0.0.1", "gateway": {"tags": {"kuma.io/service": "edge"}}});
-    let put = registrar.put(dataplane(gateway)).await.unwrap();
-    assert_eq!(put.resource.label("kuma.io/proxy-type"), Some("gateway"));
+    // A delegated gateway is a program of its own with a sidecar.
+    for (kind, expect) in [("DELEGATED", "sidecar"), ("BUILTIN", "gateway")] {
+        let gateway = json!({"type": kind, "tags": {"kuma.io/service": "edge"}});
+        let draft = dataplane(json!({"address": "127.0.0.1", "gateway": gateway}));
+        let put = registrar.put(draft).await.unwrap();
+        assert_eq!(put.resource.label("kuma.io/proxy-type"), Some(expect));
+    }
 }
 
 #[tokio::test]

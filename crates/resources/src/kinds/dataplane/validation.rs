@@ -1,7 +1,5 @@
 //! What a Dataplane must satisfy.
 
-use std::collections::HashSet;
-
 use super::{
     Dataplane, Gateway, GatewayType, Inbound, Listener, ListenerType, Networking, Outbound, Probes,
     ReachableBackendRef, ServiceProbe, TransparentProxying,
@@ -31,15 +29,8 @@ pub(super) fn validate(dataplane: &Dataplane, found: &mut Violations) {
         return;
     };
     check_admin_port(networking, &path, found);
-    match &networking.gateway {
-        Some(gateway) => check_gateway_proxy(dataplane, networking, gateway, &path, found),
-        None => {
-            found.require(
-                !networking.inbound.is_empty() || !networking.listeners.is_empty(),
-                &path,
-                "has to contain at least one inbound interface or gateway",
-            );
-        }
+    if let Some(gateway) = &networking.gateway {
+        check_gateway_proxy(dataplane, networking, gateway, &path, found);
     }
     check_networking(networking, &path, found);
     let is_builtin = networking.gateway.as_ref().is_some_and(|g| g.kind == GatewayType::Builtin);
@@ -91,6 +82,9 @@ fn check_gateway_proxy(
             found.require(dataplane.probes.is_none(), path.field("probes"), message);
         }
     }
+    let sort = if gateway.kind == GatewayType::Builtin { "builtin" } else { "delegated" };
+    let message = format!("listeners cannot be defined for {sort} gateways");
+    found.require(networking.listeners.is_empty(), path.field("listeners"), message);
     let path = path.field("gateway").field("tags");
     if let Some(protocol) = gateway.tags.get(labels::PROTOCOL)
         && protocol != "tcp"
@@ -204,29 +198,45 @@ fn check_sections(networking: &Networking, path: &Path, found: &mut Violations) 
     let clashes = section::clashes(inbounds.chain(listeners));
     for (i, inbound) in networking.inbound.iter().enumerate() {
         let path = path.field("inbound").index(i).field("name");
-        check_section_name(&inbound.name, clashes.contains_key(&i), &path, found);
+        check_section_name(&inbound.name, &path, found);
+        let message = format!("name {:?} is already used by another inbound or listener", inbound.name);
+        found.require(inbound.name.is_empty() || !clashes.contains_key(&i), path, message);
     }
-    let mut sockets = HashSet::new();
     for (i, listener) in networking.listeners.iter().enumerate() {
         let path = path.field("listeners").index(i);
+        let name = path.field("name");
+        check_section_name(&listener.name, &name, found);
         let is_taken = clashes.contains_key(&(networking.inbound.len() + i));
-        check_section_name(&listener.name, is_taken, &path.field("name"), found);
+        let message = format!("name {:?} must be unique across inbounds and listeners", listener.name);
+        found.require(listener.name.is_empty() || !is_taken, name, message);
         check_listener(listener, &path, found);
-        let socket = (listener.address.as_str(), listener.port);
-        found.require(sockets.insert(socket), &path, "address and port must be unique among listeners");
+        check_socket(networking, i, &path, found);
     }
 }
 
-fn check_section_name(name: &str, is_taken: bool, path: &Path, found: &mut Violations) {
+fn check_section_name(name: &str, path: &Path, found: &mut Violations) {
     // Without a name the section is the port, which is checked where it is given.
-    if name.is_empty() {
-        return;
-    }
-    if let Some(complaint) = section::complaint(name) {
+    if !name.is_empty()
+        && let Some(complaint) = section::complaint(name)
+    {
         found.add(path, complaint);
     }
-    let message = format!("name {name:?} is already used by another inbound or listener");
-    found.require(!is_taken, path, message);
+}
+
+/// Checks that nothing before the listener, and no inbound, listens where it does.
+fn check_socket(networking: &Networking, index: usize, path: &Path, found: &mut Violations) {
+    let (before, listener) = (&networking.listeners[..index], &networking.listeners[index]);
+    let (address, port) = (listener.address.as_str(), listener.port);
+    if let Some(other) = before.iter().find(|other| other.address == address && other.port == port) {
+        let what = match other.kind == listener.kind {
+            true => "is already used by another listener",
+            false => "is used by listeners of different types",
+        };
+        found.add(path, format!("address:port {address}:{port} {what}"));
+    }
+    let is_taken = |inbound: &Inbound| inbound.address_in(networking) == address && inbound.port == port;
+    let message = format!("address:port {address}:{port} collides with an inbound listener");
+    found.require(!networking.inbound.iter().any(is_taken), path, message);
 }
 
 fn check_listener(listener: &Listener, path: &Path, found: &mut Violations) {

@@ -155,41 +155,56 @@ impl Filter {
     }
 
     pub(super) fn validate(&self, gateway: bool, all_prefixes: bool, path: &Path, found: &mut Violations) {
-        let (field, given) = match self.type_ {
+        // The parts of other types have no effect and are not looked at.
+        match &self.type_ {
             FilterType::RequestHeaderModifier => {
-                ("requestHeaderModifier", self.request_header_modifier.is_some())
+                let path = path.field("requestHeaderModifier");
+                given(self.request_header_modifier.as_ref(), &path, found, HeaderModifier::validate);
             }
             FilterType::ResponseHeaderModifier => {
-                ("responseHeaderModifier", self.response_header_modifier.is_some())
+                let path = path.field("responseHeaderModifier");
+                given(self.response_header_modifier.as_ref(), &path, found, HeaderModifier::validate);
             }
-            FilterType::RequestRedirect => ("requestRedirect", self.request_redirect.is_some()),
-            FilterType::UrlRewrite => ("urlRewrite", self.url_rewrite.is_some()),
-            FilterType::RequestMirror => ("requestMirror", self.request_mirror.is_some()),
-            FilterType::Other(_) => {
-                checks::known(&self.type_, path, "type", found);
-                return;
+            FilterType::RequestRedirect => {
+                let path = path.field("requestRedirect");
+                given(self.request_redirect.as_ref(), &path, found, |redirect, path, found| {
+                    redirect.validate(all_prefixes, path, found);
+                });
             }
-        };
-        found.require(given, path.field(field), checks::MUST_BE_DEFINED);
-        if let Some(modifier) = &self.request_header_modifier {
-            modifier.validate(&path.field("requestHeaderModifier"), found);
-        }
-        if let Some(modifier) = &self.response_header_modifier {
-            modifier.validate(&path.field("responseHeaderModifier"), found);
-        }
-        if let Some(redirect) = &self.request_redirect {
-            redirect.validate(all_prefixes, &path.field("requestRedirect"), found);
-        }
-        if let Some(rewrite) = &self.url_rewrite {
-            rewrite.validate(gateway, all_prefixes, &path.field("urlRewrite"), found);
-        }
-        if let Some(mirror) = &self.request_mirror {
-            let path = path.field("requestMirror");
-            if let Some(percentage) = &mirror.percentage {
-                int_or_string::validate_percentage(percentage, &path.field("percentage"), found);
+            FilterType::UrlRewrite => {
+                let path = path.field("urlRewrite");
+                given(self.url_rewrite.as_ref(), &path, found, |rewrite, path, found| {
+                    rewrite.validate(gateway, all_prefixes, path, found);
+                });
             }
-            mirror.backend_ref.validate(MIRRORS, &path.field("backendRef"), found);
+            FilterType::RequestMirror => {
+                let path = path.field("requestMirror");
+                given(self.request_mirror.as_ref(), &path, found, RequestMirror::validate);
+            }
+            FilterType::Other(_) => checks::known(&self.type_, path, "type", found),
         }
+    }
+}
+
+/// Checks the part that belongs to the type of a filter, which must be there.
+fn given<T>(
+    part: Option<&T>,
+    path: &Path,
+    found: &mut Violations,
+    check: impl FnOnce(&T, &Path, &mut Violations),
+) {
+    match part {
+        Some(part) => check(part, path, found),
+        None => found.add(path, checks::MUST_BE_DEFINED),
+    }
+}
+
+impl RequestMirror {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Some(percentage) = &self.percentage {
+            int_or_string::validate_percentage(percentage, &path.field("percentage"), found);
+        }
+        self.backend_ref.validate(MIRRORS, &path.field("backendRef"), found);
     }
 }
 
@@ -212,9 +227,15 @@ impl HeaderModifier {
                 format!("must have at most {MAX_HEADERS} items"),
             );
             for (i, name) in names.into_iter().enumerate() {
-                let item = path.index(i);
-                let path = if field == "remove" { item } else { item.field("name") };
-                validate_header_name(&name, &path, found);
+                // Kuma says `name` of headers to remove too, which have none.
+                let path = path.index(i).field("name");
+                if field == "remove" {
+                    // Envoy finds them in any case; with these it refuses its configuration.
+                    let fine = !name.is_empty() && !name.contains(['\0', '\r', '\n']);
+                    found.require(fine, &path, "must be a header name");
+                } else {
+                    validate_header_name(&name, &path, found);
+                }
                 found.require(seen.insert(name), path, "duplicate header name");
             }
         }

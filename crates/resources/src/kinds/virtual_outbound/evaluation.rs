@@ -11,15 +11,15 @@ use crate::{
 /// Why tags do not make a host or a port. The texts are Kuma's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    #[error("failed compiling gotemplate error='{message}'")]
+    #[error("failed compiling gotemplate error={message:?}")]
     Compile { message: String, unknown_function: Option<String> },
-    #[error("pre evaluation of template with parameters failed with error='{0}'")]
+    #[error("pre evaluation of template with parameters failed with error={0:?}")]
     Execute(String),
-    #[error("evaluation of template with parameters didn't evaluate to a parsable number result='{0}'")]
+    #[error("evaluation of template with parameters didn't evaluate to a parsable number result={0:?}")]
     NotANumber(String),
     #[error("evaluation of template returned a port outside of the range [1..65535] result='{0}'")]
     PortOutOfRange(i64),
-    #[error("evaluation of template with parameters didn't return a valid dns name result='{0}'")]
+    #[error("evaluation of template with parameters didn't return a valid dns name result={0:?}")]
     NotAHost(String),
 }
 

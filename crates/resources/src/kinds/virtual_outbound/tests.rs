@@ -110,13 +110,13 @@ fn templates_are_tried_before_they_are_stored() {
         &[
             (
                 "conf.host",
-                "template pre evaluation failed with error='evaluation of template with parameters didn't \
-                 return a valid dns name result='dummy_()''",
+                "template pre evaluation failed with error=\"evaluation of template with parameters didn't \
+                 return a valid dns name result=\\\"dummy_()\\\"\"",
             ),
             (
                 "conf.port",
-                "template pre evaluation failed with error='evaluation of template with parameters didn't \
-                 evaluate to a parsable number result='1a''",
+                "template pre evaluation failed with error=\"evaluation of template with parameters didn't \
+                 evaluate to a parsable number result=\\\"1a\\\"\"",
             ),
         ],
     );
@@ -124,8 +124,8 @@ fn templates_are_tried_before_they_are_stored() {
         json!({ "host": "{{.version}}.mesh", "port": "80", "parameters": service }),
         &[(
             "conf.host",
-            "template pre evaluation failed with error='evaluation of template with parameters didn't \
-             return a valid dns name result='<no value>.mesh''",
+            "template pre evaluation failed with error=\"evaluation of template with parameters didn't \
+             return a valid dns name result=\\\"<no value>.mesh\\\"\"",
         )],
     );
 }
@@ -139,8 +139,8 @@ fn a_name_that_is_no_parameter_is_an_error_that_shows_the_right_spelling() {
         policy,
         &[(
             "conf.host",
-            "template pre evaluation failed with error='failed compiling gotemplate error='template: :1: \
-             function \"mesh\" not defined''; a parameter is written with a dot, {{.mesh}}, and listed in \
+            "template pre evaluation failed with error=\"failed compiling gotemplate error=\\\"template: :1: \
+             function \\\\\\\"mesh\\\\\\\" not defined\\\"\"; a parameter is written with a dot, {{.mesh}}, and listed in \
              conf.parameters",
         )],
     );
@@ -148,8 +148,8 @@ fn a_name_that_is_no_parameter_is_an_error_that_shows_the_right_spelling() {
         json!({ "host": "a.mesh", "port": "{{.service", "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }] }),
         &[(
             "conf.port",
-            "template pre evaluation failed with error='failed compiling gotemplate error='template: :1: \
-             unclosed action''",
+            "template pre evaluation failed with error=\"failed compiling gotemplate error=\\\"template: :1: \
+             unclosed action\\\"\"",
         )],
     );
 }

@@ -100,12 +100,9 @@ fn every_kind_of_proxy_is_valid() {
 }
 
 #[test]
-fn a_proxy_has_an_address_and_something_to_serve() {
+fn a_proxy_has_an_address() {
     check(Kind::Dataplane, json!({}), &[("networking", "must be defined")]);
-    rejected(
-        json!({ "inbound": [] }),
-        &[("networking", "has to contain at least one inbound interface or gateway")],
-    );
+    check(Kind::Dataplane, json!({ "networking": {} }), &[("networking.address", "address can't be empty")]);
     rejected(json!({ "address": "" }), &[("networking.address", "address can't be empty")]);
     rejected(json!({ "address": "0.0.0.0" }), &[("networking.address", "must not be 0.0.0.0 or ::")]);
     rejected(
@@ -265,8 +262,8 @@ fn sections_and_sockets_are_unique() {
         }),
         &[
             ("networking.inbound[1].name", "name \"a\" is already used by another inbound or listener"),
-            ("networking.listeners[0].name", "name \"a\" is already used by another inbound or listener"),
-            ("networking.listeners[1]", "address and port must be unique among listeners"),
+            ("networking.listeners[0].name", "name \"a\" must be unique across inbounds and listeners"),
+            ("networking.listeners[1]", "address:port 10.0.0.1:1 is already used by another listener"),
         ],
     );
     rejected(
@@ -280,11 +277,87 @@ fn sections_and_sockets_are_unique() {
 }
 
 #[test]
+fn a_socket_belongs_to_one_listener() {
+    let listener =
+        |kind: &str, address: &str, port: u32| json!({ "type": kind, "address": address, "port": port });
+    rejected(
+        json!({
+            "address": "10.0.0.1", "inbound": [{ "port": 80 }, { "port": 81, "address": "10.0.0.9" }],
+            "listeners": [
+                listener("ZoneIngress", "10.0.0.1", 1), listener("ZoneEgress", "10.0.0.1", 1),
+                listener("ZoneEgress", "10.0.0.1", 80), listener("ZoneEgress", "10.0.0.9", 81),
+                listener("ZoneEgress", "10.0.0.1", 81),
+            ]
+        }),
+        &[
+            ("networking.listeners[1]", "address:port 10.0.0.1:1 is used by listeners of different types"),
+            ("networking.listeners[2]", "address:port 10.0.0.1:80 collides with an inbound listener"),
+            ("networking.listeners[3]", "address:port 10.0.0.9:81 collides with an inbound listener"),
+        ],
+    );
+}
+
+#[test]
+fn gateways_have_no_listeners() {
+    for (kind, sort) in [("DELEGATED", "delegated"), ("BUILTIN", "builtin")] {
+        let message = format!("listeners cannot be defined for {sort} gateways");
+        check(
+            Kind::Dataplane,
+            json!({ "networking": {
+                "address": "10.0.0.1", "gateway": { "type": kind, "tags": { "kuma.io/service": "edge" } },
+                "listeners": [{ "type": "ZoneIngress", "address": "10.0.0.1", "port": 1 }]
+            } }),
+            &[("networking.listeners", &message)],
+        );
+    }
+}
+
+#[test]
+fn a_proxy_without_inbounds_calls_others() {
+    for networking in [
+        json!({ "address": "10.0.0.1" }),
+        json!({ "address": "10.0.0.1", "outbound": [{ "port": 80, "tags": { "kuma.io/service": "a" } }] }),
+        json!({ "address": "10.0.0.1", "transparentProxying": { "redirectPortOutbound": 15001 } }),
+    ] {
+        valid(Kind::Dataplane, json!({ "networking": networking }));
+    }
+}
+
+#[test]
+fn empty_values_of_tags_and_probes_that_are_not_positive_are_refused() {
+    let protocol =
+        "tag \"kuma.io/protocol\" has an invalid value \"\". Allowed values: grpc, http, http2, kafka, tcp";
+    let empty = "tag value must be non-empty";
+    let positive = "must have a positive value";
+    rejected(
+        json!({ "inbound": [{
+            "port": 80, "tags": { "kuma.io/service": "a", "kuma.io/protocol": "", "b": "" },
+            "serviceProbe": { "interval": "0", "unhealthyThreshold": 0, "tcp": {} },
+        }] }),
+        &[
+            ("networking.inbound[0].tags[\"kuma.io/protocol\"]", protocol),
+            ("networking.inbound[0].tags[\"b\"]", empty),
+            ("networking.inbound[0].tags[\"kuma.io/protocol\"]", empty),
+            ("networking.inbound[0].serviceProbe.interval", positive),
+            ("networking.inbound[0].serviceProbe.unhealthyThreshold", positive),
+        ],
+    );
+    check(
+        Kind::Dataplane,
+        json!({ "networking": { "address": "10.0.0.1", "gateway": { "tags": { "kuma.io/service": "a", "b": "" } } } }),
+        &[("networking.gateway.tags[\"b\"]", empty)],
+    );
+}
+
+#[test]
 fn a_name_is_not_the_port_another_section_is_called_by() {
     #[track_caller]
     fn taken(inbound: Value, listeners: Value, expect: &[&str]) {
-        let message = "name \"8080\" is already used by another inbound or listener";
-        let expect: Vec<(&str, &str)> = expect.iter().map(|field| (*field, message)).collect();
+        let message = |field: &str| match field.contains("listeners") {
+            true => "name \"8080\" must be unique across inbounds and listeners",
+            false => "name \"8080\" is already used by another inbound or listener",
+        };
+        let expect: Vec<(&str, &str)> = expect.iter().map(|field| (*field, message(field))).collect();
         rejected(json!({ "inbound": inbound, "listeners": listeners }), &expect);
     }
     let (unnamed, named) = (json!({ "port": 8080 }), json!({ "port": 9090, "name": "8080" }));
