@@ -7,6 +7,7 @@ pub mod drain;
 pub mod features;
 pub mod proxy;
 pub mod registration;
+mod renewal;
 mod responses;
 pub mod secrets;
 pub mod status;

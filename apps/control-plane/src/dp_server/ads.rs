@@ -27,6 +27,7 @@ use super::{
     admission::{Caller, Messages},
     proxy::Proxy,
     registration::Registration,
+    renewal,
     responses::Responses,
     secrets::{Issued, PAUSE},
     status,
@@ -207,7 +208,7 @@ struct Session<'s, P: Protocol> {
     current: Option<Current>,
     issued: Option<Issued>,
     /// When to ask for a first certificate again.
-    retry: Option<Instant>,
+    retry: Option<Timestamp>,
     token: Option<String>,
     /// When to try again to tell others that the proxy listens.
     unannounced: Option<Instant>,
@@ -236,7 +237,7 @@ impl<P: Protocol> Session<'_, P> {
                     if changed.is_err() { return Ok(()) }
                     Box::pin(self.on_secrets()).await?;
                 }
-                () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
+                () = renewal::due(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
                 () = expiry(self.unannounced) => Box::pin(self.announce()).await,
                 () = expiry(self.second_try) => self.try_again().await?,
             }
@@ -284,7 +285,7 @@ impl<P: Protocol> Session<'_, P> {
                     // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
                     tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
-                    self.retry = self.issued.is_none().then(|| Instant::now() + PAUSE);
+                    self.retry = self.issued.is_none().then(|| renewal::after(PAUSE));
                 }
             }
         } else {

@@ -21,18 +21,33 @@ use resources::{
     kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
 };
 use store::Snapshot;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
 use xds::{Encoded, Target, Type};
 
-use super::{Context, proxy::Proxy};
+use super::{Context, proxy::Proxy, renewal};
+
+/// How many authorities are made at a time. A key of theirs takes a processor for seconds.
+const MADE_AT_ONCE: usize = 1;
 
 /// Hands certificates to proxies; shared by all streams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Secrets {
     issuer: Issuer<Arc<Encoded>>,
     meshes: Mutex<HashMap<Arc<str>, Arc<OfMesh>>>,
-    /// Held while a mesh is read: the others wait for the result instead of reading it, too.
-    reading: tokio::sync::Mutex<()>,
+    /// Held while a mesh is read: the others of this mesh wait for the result instead of reading it, too.
+    reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    making: Arc<Semaphore>,
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Secrets {
+            issuer: Issuer::default(),
+            meshes: Mutex::default(),
+            reading: Mutex::default(),
+            making: Arc::new(Semaphore::new(MADE_AT_ONCE)),
+        }
+    }
 }
 
 /// What all proxies of a mesh share, as of a count of changes of its secrets.
@@ -58,7 +73,7 @@ pub struct Issued {
     authorities: Arc<Encoded>,
     pub certificate: Arc<workload::Facts>,
     backends: Arc<[String]>,
-    renew_at: Instant,
+    renew_at: Timestamp,
 }
 
 impl Issued {
@@ -67,7 +82,8 @@ impl Issued {
         target.insert(Type::Secret, self.authorities.clone());
     }
 
-    pub fn renew_at(&self) -> Instant {
+    /// By the wall clock, as the certificate expires.
+    pub fn renew_at(&self) -> Timestamp {
         self.renew_at
     }
 
@@ -85,7 +101,7 @@ impl Issued {
     /// The same secrets, looked at again after a pause.
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Issued {
-        self.renew_at = Instant::now() + pause;
+        self.renew_at = renewal::after(pause);
         self
     }
 }
@@ -119,13 +135,12 @@ impl Secrets {
             rotation::jitter(&key),
             |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
         )?;
-        let wait = Duration::try_from(offer.ask_again.duration_since(now)).unwrap_or_default();
         Ok(Issued {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
             certificate: offer.facts,
             backends: of_mesh.backends.clone(),
-            renew_at: Instant::now() + wait,
+            renew_at: offer.ask_again,
         })
     }
 
@@ -151,18 +166,41 @@ impl Secrets {
         if let Some(known) = known().filter(|known| known.as_of >= changes) {
             return Ok(known);
         }
-        let _reading = self.reading.lock().await;
+        let turn = lock(&self.reading).entry(mesh.clone()).or_default().clone();
+        let _reading = turn.lock().await;
         let before = match known() {
             Some(known) if known.as_of >= changes => return Ok(known),
             before => before,
         };
-        let snapshot = with_authorities(context, mesh, now).await?;
+        let snapshot = self.with_authorities(context, mesh, now).await?;
         let read = Arc::new(OfMesh::read(&snapshot, mesh, changes, before.as_deref())?);
         if before.is_some() {
             self.issuer.forgive(mesh);
         }
         lock(&self.meshes).insert(mesh.clone(), read.clone());
         Ok(read)
+    }
+
+    /// The store, with the roots of the mesh's builtin backends made if they were missing: in a thread of
+    /// their own, because workers that make keys answer no one.
+    async fn with_authorities(
+        &self,
+        context: &Context,
+        mesh: &Arc<str>,
+        now: Timestamp,
+    ) -> anyhow::Result<Arc<Snapshot>> {
+        let missing = |snapshot: Arc<Snapshot>| {
+            let (making, mesh) = (self.making.clone(), mesh.clone());
+            async move {
+                let _turn = making.acquire().await?;
+                let made = tokio::task::spawn_blocking(move || builtin::missing(&snapshot, &mesh, now));
+                Ok::<_, anyhow::Error>(made.await??)
+            }
+        };
+        for key in context.registrar.ensure_with(missing).await? {
+            tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+        }
+        Ok(context.registrar.store().snapshot()?)
     }
 }
 
@@ -210,15 +248,6 @@ impl OfMesh {
         *kept = Some(read.clone());
         Ok(read)
     }
-}
-
-/// The store, with the roots of the mesh's builtin backends made if they were missing.
-async fn with_authorities(context: &Context, mesh: &str, now: Timestamp) -> anyhow::Result<Arc<Snapshot>> {
-    let missing = |snapshot: &Snapshot| builtin::missing(snapshot, mesh, now).map_err(anyhow::Error::from);
-    for key in context.registrar.ensure_with(missing).await? {
-        tracing::info!(secret = %key, "made for the certificate authority of the mesh");
-    }
-    Ok(context.registrar.store().snapshot()?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
