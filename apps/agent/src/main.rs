@@ -23,14 +23,18 @@ mod settings;
 mod supervise;
 mod wait;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
+
+use runtime::logs;
 
 fn main() -> ExitCode {
     match cli::Cli::read().execute() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logs::flush();
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
-            // Logging may not have started yet, so this goes where logs go without being one.
-            let _ = writeln!(std::io::stderr(), "kuma-dp: {failure}");
+            logs::last_words(&format!("kuma-dp: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }

@@ -42,6 +42,10 @@ pub async fn run(settings: Settings) -> Result<()> {
     if settings.control_plane.skip_verify {
         tracing::warn!("nobody checks that the control plane is who it says (--skip-verify)");
     }
+    // For Envoy, which inherits it.
+    if let Err(error) = runtime::files::allow_all() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
     let envoy = Envoy::find(settings.envoy.binary().map(PathBuf::as_path))?;
     let work_dir = WorkDir::open(settings.envoy.work_dir())?;
     let mut signals = Signals::listen()?;

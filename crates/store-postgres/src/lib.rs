@@ -127,6 +127,10 @@ impl Store for Postgres {
         self.shared.image.feed().subscribe()
     }
 
+    async fn probe(&self) -> Result<(), Error> {
+        self.latest().await.map(drop)
+    }
+
     async fn latest(&self) -> Result<u64, Error> {
         self.shared.check()?;
         let client = self.pool.get().await.map_err(|why| self.shared.endpoint.no_connection(why))?;

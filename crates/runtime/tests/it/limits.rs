@@ -175,7 +175,7 @@ async fn a_client_that_speaks_no_tls_is_counted_and_logged_with_what_was_wrong()
 #[tokio::test]
 async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_left() {
     let (lines, _guard) = Lines::catch();
-    let server = Server::new(Limits { connections: 1, ..Limits::default() }).await;
+    let server = Server::new(Limits { connections: 1, spare: SOON, ..Limits::default() }).await;
     let first = client::tls(server.addr, &server.pair, None).await.unwrap();
     let refused = server.ask().await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
@@ -204,6 +204,7 @@ async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_
 async fn a_connection_without_any_request_is_closed_and_counted() {
     let server = Server::new(Limits { first_request: SHORT, ..Limits::default() }).await;
     let mut silent = client::tls(server.addr, &server.pair, None).await.unwrap();
+    silent.write_all(b"G").await.unwrap();
     let read = tokio::time::timeout(SOON, silent.read_to_end(&mut Vec::new())).await;
     assert!(read.is_ok(), "it is closed");
     server.told(r#"test_connections_ended_total{reason="no_request"} 1"#).await;

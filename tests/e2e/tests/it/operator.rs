@@ -96,6 +96,10 @@ fn a_full_disk_answers_503_and_leaves_nothing_half_written() {
     for name in &stored {
         assert_eq!(client.get(&format!("/global-secrets/{name}")).unwrap().status, 200, "{name}");
     }
+    let ready = || control_plane.diagnostics().get("/ready").unwrap();
+    eventually("the control plane to say that it is not ready", || ready().status == 503).unwrap();
+    assert!(ready().body.contains("free some space"), "{}", ready().body);
+    assert_eq!(client.delete(&format!("/global-secrets/{}", stored[0])).unwrap().status, 200);
 }
 
 #[test]
