@@ -134,14 +134,17 @@ pub async fn start(config: Config) -> Result<Running> {
         shutdown: shutdown.clone(),
         failure,
     };
-    let [http, https, diagnostics, proxies] =
-        [running.http, running.https, running.diagnostics, running.dp_server]
-            .map(|addr| addr.map(tracing::field::display));
-    tracing::info!(http, https, diagnostics, proxies, "control plane is up");
+    running.announce();
     Ok(running)
 }
 
 impl Running {
+    fn announce(&self) {
+        let [http, https, diagnostics, proxies] = [self.http, self.https, self.diagnostics, self.dp_server]
+            .map(|addr| addr.map(tracing::field::display));
+        tracing::info!(http, https, diagnostics, proxies, "control plane is up");
+    }
+
     /// Ends every part; requests that are open now are still answered.
     pub async fn finish(self) {
         if self.shutdown.finish(DRAIN).await {

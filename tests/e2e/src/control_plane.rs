@@ -60,8 +60,8 @@ pub struct Setup {
     /// The size of a disk of its own, for filling it.
     pub disk: Option<String>,
     pub log: Log,
-    /// How many files it may open.
-    pub files: Option<u32>,
+    /// A limit of the system, as `ulimit` spells it, that it cannot raise.
+    pub ulimit: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -71,7 +71,7 @@ impl Default for Setup {
             profile: Profile::Same,
             disk: None,
             log: Log::Kept,
-            files: None,
+            ulimit: None,
         }
     }
 }
@@ -150,6 +150,16 @@ impl ControlPlane {
         self.wait_until_ready()
     }
 
+    /// Starts it again where no file can be written, as on a full disk, and waits until it answers.
+    pub fn start_again_unable_to_write(&mut self) -> anyhow::Result<()> {
+        self.setup.ulimit = Some("-f 0");
+        (self.child, self.unread) = spawn(&self.setup, &self.work_dir)?;
+        let diagnostics = self.diagnostics();
+        eventually("kuma-cp to answer", || {
+            diagnostics.get("/healthy").is_ok_and(|answer| answer.status == 200)
+        })
+    }
+
     /// Ends it the hard way, as a power cut would.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("killing kuma-cp")?;
@@ -226,9 +236,9 @@ fn spawn(setup: &Setup, work_dir: &Path) -> anyhow::Result<(Child, Option<PipeRe
     let ([stdout, stderr], unread) = setup.log.open(&log_path(work_dir))?;
     let kept = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("KUMA_"));
     let program = program("kuma-cp", setup.profile)?;
-    let mut command = match (&setup.disk, setup.files) {
+    let mut command = match (&setup.disk, setup.ulimit) {
         (Some(size), _) => on_own_disk(&program, work_dir, size),
-        (None, Some(files)) => with_files(&program, files),
+        (None, Some(limit)) => limited(&program, limit),
         (None, None) => Command::new(program),
     };
     let child = command
@@ -244,11 +254,12 @@ fn spawn(setup: &Setup, work_dir: &Path) -> anyhow::Result<(Child, Option<PipeRe
     Ok((child, unread))
 }
 
-/// The program with a limit of open files that it cannot raise.
-fn with_files(program: &Path, files: u32) -> Command {
+/// The program with a limit that it cannot raise.
+fn limited(program: &Path, limit: &str) -> Command {
     let mut command = Command::new("sh");
-    let script = "ulimit -n \"$1\" && shift && exec \"$@\"";
-    command.args(["-c", script, "sh", &files.to_string()]).arg(program);
+    // A write over the limit of a file's size is to fail, not to end the program.
+    let script = "trap '' XFSZ; ulimit $1 && shift && exec \"$@\"";
+    command.args(["-c", script, "sh", limit]).arg(program);
     command
 }
 

@@ -92,6 +92,11 @@ impl Connection {
         self.open_requests() > 0
     }
 
+    /// Whether a client reads an answer that is complete on our side.
+    pub(super) fn is_sending(&self) -> bool {
+        self.0.patience.sending()
+    }
+
     /// Says whether it was marked before.
     pub(super) fn mark_queued(&self, queued: bool) -> bool {
         self.0.queued.swap(queued, Ordering::Relaxed)
@@ -135,18 +140,19 @@ impl Connection {
             if self.0.shed.load(Ordering::Relaxed) {
                 return End::Shed;
             }
-            let silent = limits.first_byte.min(limits.first_request);
-            let (deadline, end) = match (self.0.begun.load(Ordering::Relaxed), self.0.patience.started()) {
+            let begun = self.0.begun.load(Ordering::Relaxed);
+            let silent = !self.0.patience.started() && limits.first_byte < limits.first_request;
+            let (deadline, end) = match (begun, silent) {
                 (true, _) => (Instant::now() + limits.idle, End::Idle),
-                (false, true) => (opened + limits.first_request, End::NoRequest),
-                (false, false) => (opened + silent, End::Silent),
+                (false, true) => (opened + limits.first_byte, End::Silent),
+                (false, false) => (opened + limits.first_request, End::NoRequest),
             };
             tokio::select! {
                 biased;
                 () = self.0.changed.notified() => {}
                 () = tokio::time::sleep_until(deadline) => {
                     let spoke = end == End::Silent && self.0.patience.started();
-                    if !spoke {
+                    if !spoke && !self.is_sending() {
                         return end;
                     }
                 }
@@ -243,7 +249,7 @@ where
         };
         let detail = match end {
             End::NoRequest => format!("no request came within {:?}", limits.first_request),
-            End::Silent => format!("nothing came within {:?}", limits.first_byte.min(limits.first_request)),
+            End::Silent => format!("nothing came within {:?}", limits.first_byte),
             End::Shed => SHED.to_owned(),
             _ => String::new(),
         };

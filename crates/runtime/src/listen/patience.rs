@@ -38,6 +38,8 @@ pub(super) struct Patience {
     started: AtomicBool,
     /// Whether a head took too long.
     lost: AtomicBool,
+    /// Whether something waits to be taken by the client.
+    sending: AtomicBool,
     /// Whether the client took nothing for too long.
     stuck: AtomicBool,
     broken: OnceLock<io::ErrorKind>,
@@ -61,6 +63,11 @@ impl Patience {
 
     pub(super) fn started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer, though complete on our side, is still on its way.
+    pub(super) fn sending(&self) -> bool {
+        self.sending.load(Ordering::Relaxed)
     }
 
     /// Whether the connection was given up because its answers were not read.
@@ -114,10 +121,13 @@ impl<S, P: Deref<Target = Patience>> Patient<S, P> {
     /// Sees that something is taken now and then.
     fn sent<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            self.stalled = None;
+            if self.stalled.take().is_some() {
+                self.patience.sending.store(false, Ordering::Relaxed);
+            }
             return self.patience.note(done);
         }
         let send = self.send;
+        self.patience.sending.store(true, Ordering::Relaxed);
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(send)));
         if stalled.as_mut().poll(cx).is_pending() {
             return done;

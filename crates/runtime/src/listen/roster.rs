@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, Use};
 
+/// How many connections are moved to the back of the queue before someone else waits for the lock.
+const MOVED_AT_ONCE: usize = 16;
+
 /// The connections of one listener.
 #[derive(Debug, Default)]
 pub(super) struct Roster(Mutex<Lists>);
@@ -60,11 +63,12 @@ impl Roster {
     pub(super) fn shed(&self, grace: Duration) -> bool {
         let mut lists = self.lock();
         lists.drop_front();
-        let ripe = lists.unused.front().is_some_and(|first| first.since.elapsed() >= grace);
-        let oldest = if ripe { lists.unused.pop_front() } else { None };
-        let Some(connection) = oldest.and_then(|oldest| Connection::of(&oldest.connection)) else {
+        let Some(first) = lists.unused.front() else { return false };
+        let Some(connection) = Connection::of(&first.connection) else { return false };
+        if first.since.elapsed() < grace || connection.is_sending() {
             return false;
-        };
+        }
+        lists.unused.pop_front();
         connection.mark_queued(false);
         connection.shed();
         true
@@ -77,15 +81,23 @@ impl Roster {
 }
 
 impl Lists {
-    /// What has ended or is in use does not belong here.
+    /// What has ended or is in use does not belong here. What is being read goes to the back: there is no
+    /// other moment at which it would join again.
     fn drop_front(&mut self) {
-        while let Some(first) = self.unused.front() {
-            match Connection::of(&first.connection) {
-                Some(connection) if !connection.is_used() => return,
-                Some(connection) => drop(connection.mark_queued(false)),
-                None => {}
+        let mut moved = 0;
+        while moved < MOVED_AT_ONCE
+            && let Some(mut first) = self.unused.pop_front()
+        {
+            let Some(connection) = Connection::of(&first.connection) else { continue };
+            if connection.is_used() {
+                connection.mark_queued(false);
+            } else if connection.is_sending() {
+                first.since = Instant::now();
+                self.unused.push_back(first);
+                moved += 1;
+            } else {
+                return self.unused.push_front(first);
             }
-            self.unused.pop_front();
         }
     }
 }

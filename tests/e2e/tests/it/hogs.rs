@@ -11,13 +11,13 @@ use e2e::{
 };
 
 /// So few that silent clients could use them up.
-const FILES: u32 = 100;
+const FILES: &str = "-n 100";
 const SILENT: usize = 150;
 
 #[test]
 fn silent_connections_to_every_port_silence_none_of_them() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup { files: Some(FILES), ..Setup::default() };
+    let setup = Setup { ulimit: Some(FILES), ..Setup::default() };
     let control_plane = ControlPlane::start(dir.path(), setup).unwrap();
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
     let identity = Identity::of(&control_plane, own).unwrap();

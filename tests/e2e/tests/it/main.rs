@@ -8,6 +8,7 @@ mod demo;
 mod documents;
 mod examples;
 mod hogs;
+mod import;
 mod insight;
 mod kumactl;
 mod logs;
