@@ -27,16 +27,20 @@ mod supervise;
 mod wait;
 mod work_dir;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
+
+use runtime::logs;
 
 fn main() -> ExitCode {
     match cli::Cli::read().execute() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logs::flush();
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
-            // Logging may not have started yet, so this goes where logs go without being one.
             let said = failure.to_string();
-            let lines: Vec<_> = said.lines().map(runtime::logs::printable).collect();
-            let _ = writeln!(std::io::stderr(), "kuma-dp: {}", lines.join("\n"));
+            let lines: Vec<_> = said.lines().map(logs::printable).collect();
+            logs::last_words(&format!("kuma-dp: {}", lines.join("\n")));
             ExitCode::from(failure.exit_code())
         }
     }

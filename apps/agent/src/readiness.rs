@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use runtime::{
     Shutdown,
     listen::{Limits, Listener},
+    logs,
     metrics::Metrics,
 };
 
@@ -26,6 +27,13 @@ use crate::{
     failure::{Failure, Result},
     metrics::{self, Sources, View},
 };
+
+/// Who routes traffic and who measures have a few connections each.
+const CONNECTIONS: usize = 64;
+
+fn limits() -> Limits {
+    Limits { connections: CONNECTIONS, per_peer: CONNECTIONS, ..Limits::default() }
+}
 
 /// What is known about the proxy, shared by whoever learns it and whoever is asked.
 #[derive(Debug, Clone)]
@@ -43,6 +51,7 @@ struct Inner {
 impl Health {
     pub fn new(sources: Sources) -> Health {
         let metrics = Metrics::default();
+        logs::register(&metrics, "kuma_dp_log_lines_lost");
         let restarts = metrics.register(
             "kuma_dp_envoy_restarts",
             "How often Envoy ended on its own and was started again",
@@ -89,7 +98,7 @@ impl Health {
             .route("/ready", get(ready))
             .route("/metrics", get(measured))
             .with_state(self.clone());
-        listener.serve(router, None, Limits::default(), shutdown);
+        listener.serve(router, None, limits(), shutdown);
         Ok(())
     }
 
@@ -102,7 +111,7 @@ impl Health {
         })?;
         tracing::info!(address = %listener.addr(), "metrics are answered at /metrics");
         let router = Router::new().route("/metrics", get(measured)).with_state(self.clone());
-        listener.serve(router, None, Limits::default(), shutdown);
+        listener.serve(router, None, limits(), shutdown);
         Ok(())
     }
 }

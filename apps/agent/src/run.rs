@@ -37,6 +37,10 @@ pub async fn run(settings: Settings) -> Result<()> {
     if settings.control_plane.skip_verify {
         tracing::warn!("nobody checks that the control plane is who it says (--skip-verify)");
     }
+    // For Envoy, which inherits it.
+    if let Err(error) = runtime::files::allow_all() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
     let envoy = Envoy::find(settings.envoy.binary().map(PathBuf::as_path))?;
     let work_dir = WorkDir::open(settings.envoy.work_dir())?;
     if let Some(token) = settings.proxy.inline_token() {
@@ -92,8 +96,7 @@ fn start_logs(settings: &Settings) -> Result<()> {
     };
     // As Kuma's agent says it; nobody has to listen.
     let _ = writeln!(std::io::stdout(), "kuma-dp: logs will be stored in {:?}", file.path());
-    let writer = move || file.clone();
-    Ok(runtime::logs::init_into(level, format, (logs::TARGET, heard), writer).context(failed)?)
+    Ok(runtime::logs::init_into(level, format, (logs::TARGET, heard), file).context(failed)?)
 }
 
 fn warn_about(settings: &Settings) {

@@ -1,10 +1,15 @@
 //! Starts the control plane, part by part, and ends it.
 
 mod ports;
+mod preparation;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use axum::Router;
 use identity::ca::Files;
 use jiff::Timestamp;
@@ -21,7 +26,7 @@ use store::{
     registrar::{Mode as RegistrarMode, Setup},
 };
 
-use self::ports::Ports;
+use self::{ports::Ports, preparation::Preparation};
 use crate::{
     certificates,
     config::{
@@ -54,6 +59,8 @@ pub struct Running {
     pub diagnostics: Option<SocketAddr>,
     pub dp_server: Option<SocketAddr>,
     pub shutdown: Shutdown,
+    /// Why the control plane had to end by itself.
+    pub failure: Arc<OnceLock<store::Error>>,
 }
 
 /// Runs until a signal arrives.
@@ -66,8 +73,12 @@ pub async fn run(loaded: Loaded) -> Result<()> {
     let running = start(loaded.config).await?;
     running.shutdown.on_signals()?;
     running.shutdown.begun().await;
+    let failure = running.failure.clone();
     running.finish().await;
-    Ok(())
+    match failure.get() {
+        Some(why) => bail!("nothing can be stored any more: {why}"),
+        None => Ok(()),
+    }
 }
 
 /// Starts every part; when this returns, requests are answered.
@@ -76,22 +87,22 @@ pub async fn start(config: Config) -> Result<Running> {
     let now = Timestamp::now();
     let store = storage::open(&config).await?;
     let registrar = Arc::new(registrar(&config, store.clone())?);
-    defaults::create(&registrar, &config, now).await?;
-
     let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
-    let Ports { http, https, diagnostics, proxies } = Ports::bind(&config, &metrics).await?;
+    logs::register(&metrics, "log_lines_lost");
+    let failure = end_with(store.clone(), &shutdown);
+    let settings = api_settings(&config, store.clone());
+    let instance_id = settings.instance_id.clone();
+    preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
+    let Ports { http, https, diagnostics, proxies, shares } = Ports::bind(&config, &metrics).await?;
     let certificate = match &https {
         Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
         None => None,
     };
 
-    insights::start(store.clone(), serves_all_proxies(&config), &shutdown).await?;
-    let settings = api_settings(&config, store.clone());
-    let instance_id = settings.instance_id.clone();
+    insights::start(store.clone(), &shutdown);
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
     if let Some(push) = &push {
         push::metrics::register(push, &metrics);
-        inspect::ensure_authority(&registrar, now).await?;
     }
     let admin_port = config.bootstrap_server.params.admin_port;
     let inspect =
@@ -104,10 +115,10 @@ pub async fn start(config: Config) -> Result<Running> {
         gates: api::Gates::default(),
     });
     let health = diagnostics::router(store, metrics, &shutdown);
-    let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>| {
+    let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
         let addr = listener.addr();
-        listener.serve(router, tls, limits(&config), &shutdown);
+        listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
     let dp_server = match proxies.zip(push) {
@@ -116,25 +127,30 @@ pub async fn start(config: Config) -> Result<Running> {
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
             let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown)?;
-            Some(serve_proxies(listener, &config, context, tls.to_config()?))
+            let limits = ports::proxy_limits(&config, shares.proxies);
+            Some(serve_proxies(listener, &config, context, tls.to_config()?, limits))
         }
         None => None,
     };
     let running = Running {
         dp_server,
-        http: serve(http, api.clone(), None),
-        https: serve(https, api, certificate),
-        diagnostics: serve(diagnostics, health, None),
+        http: serve(http, api.clone(), None, shares.api),
+        https: serve(https, api, certificate, shares.api),
+        diagnostics: serve(diagnostics, health, None, shares.diagnostics),
         shutdown: shutdown.clone(),
+        failure,
     };
-    let [http, https, diagnostics, proxies] =
-        [running.http, running.https, running.diagnostics, running.dp_server]
-            .map(|addr| addr.map(tracing::field::display));
-    tracing::info!(http, https, diagnostics, proxies, "control plane is up");
+    running.announce();
     Ok(running)
 }
 
 impl Running {
+    fn announce(&self) {
+        let [http, https, diagnostics, proxies] = [self.http, self.https, self.diagnostics, self.dp_server]
+            .map(|addr| addr.map(tracing::field::display));
+        tracing::info!(http, https, diagnostics, proxies, "control plane is up");
+    }
+
     /// Ends every part; requests that are open now are still answered.
     pub async fn finish(self) {
         if self.shutdown.finish(DRAIN).await {
@@ -143,6 +159,23 @@ impl Running {
             tracing::warn!("some requests were still open after {DRAIN:?} and were cut off");
         }
     }
+}
+
+/// Ends the control plane when its store can write no more: a process that starts again is of more use.
+fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::Error>> {
+    let failure = Arc::new(OnceLock::new());
+    let (found, ending) = (failure.clone(), shutdown.clone());
+    shutdown.spawn(async move {
+        tokio::select! {
+            why = store.ended() => {
+                tracing::error!(%why, "shutting down: nothing can be stored any more");
+                let _ = found.set(why);
+                ending.begin();
+            }
+            () = ending.begun() => {}
+        }
+    });
+    failure
 }
 
 /// What serving proxies needs.
@@ -185,12 +218,12 @@ fn serve_proxies(
     config: &Config,
     context: dp_server::Context,
     tls: Arc<ServerConfig>,
+    limits: Limits,
 ) -> SocketAddr {
     let shutdown = context.shutdown.clone();
     context.push.start(&shutdown);
     mesh_services::start(context.registrar.clone(), config, &shutdown);
     let addr = listener.addr();
-    let limits = ports::proxy_limits(config);
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr
 }
@@ -199,6 +232,16 @@ fn serve_proxies(
 /// and no zone reports here.
 fn serves_all_proxies(config: &Config) -> bool {
     config.store.kind != StoreType::Postgres && config.mode != Mode::Global
+}
+
+fn preparation(config: &Config, registrar: Arc<Registrar>, instance_id: &str) -> Preparation {
+    Preparation {
+        registrar,
+        config: config.clone(),
+        alone: serves_all_proxies(config),
+        serves_proxies: config.mode != Mode::Global,
+        instance_id: instance_id.to_owned(),
+    }
 }
 
 fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
@@ -212,7 +255,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         mode,
         disable_origin_label_validation: config.multizone.zone.disable_origin_label_validation,
         unsafe_delete: config.store.unsafe_delete,
-        health_discovery: config.mode != Mode::Global,
+        health_discovery: config.mode != Mode::Global && config.dp_server.hds.enabled,
         companions: defaults::companions()?,
         now: Timestamp::now,
     };
@@ -270,18 +313,43 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
     }
 }
 
-fn limits(config: &Config) -> Limits {
-    let server = &config.api_server;
-    Limits {
-        header_read: std_duration(server.read_header_timeout),
-        idle: std_duration(server.idle_timeout),
-        // The API answers in its own words when it is late; this is for what it cannot see.
-        request: std_duration(server.read_timeout) + std_duration(server.write_timeout),
-        ..Limits::default()
-    }
-}
-
 /// The configuration holds no negative durations.
 fn std_duration(duration: GoDuration) -> Duration {
     duration.to_std().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use store::{Changes, Committed, Error, Memory, Snapshot, Write};
+
+    use super::*;
+
+    /// A store whose writer has died.
+    #[derive(Default)]
+    struct Dead(Memory);
+
+    #[async_trait]
+    impl Store for Dead {
+        fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+            self.0.snapshot()
+        }
+        async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+            self.0.write(batch).await
+        }
+        fn changes(&self) -> Changes {
+            self.0.changes()
+        }
+        async fn ended(&self) -> Error {
+            Error::Unavailable("the thread that writes has stopped".to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn the_death_of_the_writer_ends_the_control_plane_with_the_reason() {
+        let shutdown = Shutdown::default();
+        let failure = end_with(Arc::new(Dead::default()), &shutdown);
+        shutdown.begun().await;
+        assert!(failure.get().unwrap().to_string().contains("has stopped"));
+    }
 }

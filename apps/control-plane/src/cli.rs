@@ -97,6 +97,12 @@ enum MigrateCommand {
         #[command(flatten)]
         config: ConfigFile,
     },
+    /// Take over everything from Kuma's own control plane, which must be stopped: reads its tables in the
+    /// database that store.postgres names, and writes into an empty store, in the same database or another one
+    ImportKuma {
+        #[command(flatten)]
+        config: ConfigFile,
+    },
 }
 
 impl Cli {
@@ -109,6 +115,7 @@ impl Cli {
             Command::Store(StoreCommand::Export { file, config }) => block_on(export(&file, &config)),
             Command::Store(StoreCommand::Import { file, config }) => block_on(import(&file, &config)),
             Command::Migrate(MigrateCommand::Up { config }) => block_on(migrate(&config)),
+            Command::Migrate(MigrateCommand::ImportKuma { config }) => block_on(import_kuma(&config)),
             Command::Version => print(concat!("kuma-cp ", env!("CARGO_PKG_VERSION"), "\n")),
         }
     }
@@ -131,7 +138,7 @@ impl Run {
 }
 
 async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
-    let store = storage::open_existing(&talk(config.load()?)?).await?;
+    let store = storage::open_existing(&talk(config.load()?)).await?;
     if file == Path::new("-") {
         store::backup::export(store.as_ref(), BufWriter::new(io::stdout()))?;
         return Ok(());
@@ -143,23 +150,38 @@ async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
     let count = store::backup::export(store.as_ref(), BufWriter::new(&output)).with_context(failed)?;
     output.sync_all().with_context(failed)?;
     fs::rename(&partial, file).with_context(failed)?;
-    say(&format!("{count} resources exported to {}", file.display()))
+    say(&format!("{count} resources exported to {}", file.display()));
+    Ok(())
 }
 
 async fn import(file: &Path, config: &ConfigFile) -> Result<()> {
-    let store = storage::open(&talk(config.load()?)?).await?;
+    let store = storage::open(&talk(config.load()?)).await?;
     let count = if file == Path::new("-") {
         store::backup::import(store.as_ref(), BufReader::new(io::stdin())).await?
     } else {
         let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
         store::backup::import(store.as_ref(), BufReader::new(input)).await?
     };
-    say(&format!("{count} resources imported"))
+    say(&format!("{count} resources imported"));
+    Ok(())
 }
 
 async fn migrate(config: &ConfigFile) -> Result<()> {
-    storage::open(&talk(config.load()?)?).await?;
-    say("the store is up to date")
+    storage::open(&talk(config.load()?)).await?;
+    say("the store is up to date");
+    Ok(())
+}
+
+async fn import_kuma(config: &ConfigFile) -> Result<()> {
+    let (count, kuma) = storage::import_kuma(&talk(config.load()?)).await?;
+    for ((kind, why), count) in &kuma.skipped {
+        say(&format!("skipped {count} {kind}: {why}"));
+    }
+    for field in &kuma.unknown_fields {
+        say(&format!("skipped a field of {field}: this program does not know it"));
+    }
+    say(&format!("{count} resources imported"));
+    Ok(())
 }
 
 /// A backup holds every secret, so nobody else may read it.
@@ -169,13 +191,14 @@ fn private_file(path: &Path) -> io::Result<File> {
 }
 
 /// Passes the warnings on to the person at the terminal.
-fn talk(loaded: Loaded) -> Result<crate::config::Config> {
-    loaded.warnings.iter().try_for_each(|warning| say(&format!("warning: {warning}")))?;
-    Ok(loaded.config)
+fn talk(loaded: Loaded) -> crate::config::Config {
+    loaded.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    loaded.config
 }
 
-fn say(text: &str) -> Result<()> {
-    Ok(writeln!(io::stderr(), "{text}")?)
+/// With no one to read it, the work is done all the same.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn print(text: &str) -> Result<()> {

@@ -12,6 +12,7 @@ pub mod hds;
 pub mod introduction;
 pub mod proxy;
 pub mod registration;
+mod renewal;
 mod responses;
 pub mod secrets;
 pub mod status;

@@ -22,20 +22,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use resources::{Key, Labels, Resource, Spec};
 use runtime::Shutdown;
-use store::{Error, Snapshot, Store, Write};
+use store::{Snapshot, Store, Write};
 
 pub use connection::Connection;
 pub use predecessor::close_connections;
 pub use writer::Writer;
 
-/// Starts counting. `alone` says that proxies on record connect to this control plane only, which serves
-/// nobody yet.
-pub async fn start(store: Arc<dyn Store>, alone: bool, shutdown: &Shutdown) -> Result<(), Error> {
-    if alone {
-        close_connections(&store).await?;
-    }
+/// Starts counting.
+pub fn start(store: Arc<dyn Store>, shutdown: &Shutdown) {
     resync::start(store, shutdown);
-    Ok(())
 }
 
 /// The write after which the insight says `spec`; `None` when it does already. It ends with its `owner`.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use store::{Memory, Sqlite, Store};
-use store_postgres::{Postgres, TlsMode};
+use store_postgres::{Kuma, Postgres, TlsMode};
 
 use crate::config::{
     Config,
@@ -51,6 +51,26 @@ pub async fn open_existing(config: &Config) -> Result<Arc<dyn Store>> {
         ),
         _ => open(config).await,
     }
+}
+
+/// Copies everything from the tables of Kuma's own control plane in `store.postgres` into the store, which
+/// must be empty; says how many resources that is, and what was left out.
+pub async fn import_kuma(config: &Config) -> Result<(usize, Kuma)> {
+    let postgres = &config.store.postgres;
+    let place = format!("PostgreSQL at {}:{}, database {:?}", postgres.host, postgres.port, postgres.db_name);
+    let mut kuma = Kuma::read(&postgres_config(config))
+        .await
+        .with_context(|| format!("cannot import from {place} (KUMA_STORE_POSTGRES_HOST and the like)"))?;
+    let store: Arc<dyn Store> = match config.store.kind {
+        StoreType::Memory => {
+            bail!("a store in memory ends with this command: name another one (KUMA_STORE_TYPE)")
+        }
+        StoreType::Postgres => Arc::new(Postgres::connect_beside_kuma(postgres_config(config)).await?),
+        StoreType::Sqlite | StoreType::Kubernetes => open(config).await?,
+    };
+    let resources = std::mem::take(&mut kuma.resources);
+    let count = store::backup::restore(store.as_ref(), resources).await.context("nothing was imported")?;
+    Ok((count, kuma))
 }
 
 /// Makes sure a directory exists; `setting` is what the operator can change about it.

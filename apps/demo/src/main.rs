@@ -12,7 +12,7 @@ mod load;
 mod serve;
 mod web;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use runtime::logs;
@@ -39,9 +39,12 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logs::flush();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "kuma-demo: {error:#}");
+            logs::last_words(&format!("kuma-demo: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,7 @@
 //! Invariant: this crate has never heard of resources, meshes or proxies.
 
 pub mod backoff;
+pub mod files;
 pub mod listen;
 pub mod logs;
 pub mod metrics;

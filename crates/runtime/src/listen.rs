@@ -11,6 +11,7 @@ mod handshake;
 mod owner;
 mod patience;
 mod refusal;
+mod roster;
 mod tally;
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
@@ -23,6 +24,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
+use self::roster::{Entry, Roster};
 pub use self::{
     connection::Connection,
     owner::Owner,
@@ -48,6 +50,8 @@ pub struct Peer {
 pub struct Limits {
     /// Connections at a time.
     pub connections: usize,
+    /// Connections at a time from one address.
+    pub per_peer: usize,
     /// TLS handshakes that are computed at a time; others wait in line.
     pub handshakes: usize,
     /// Requests open at a time on one HTTP/2 connection. Clients know it and hold back the others.
@@ -56,6 +60,8 @@ pub struct Limits {
     pub handshake: Duration,
     /// How long a handshake may wait in line.
     pub handshake_wait: Duration,
+    /// From the beginning of a connection to its first byte.
+    pub first_byte: Duration,
     /// From the beginning of a connection to its first request.
     pub first_request: Duration,
     /// From the first byte of a request's head to its last.
@@ -64,20 +70,28 @@ pub struct Limits {
     pub idle: Duration,
     /// From the end of a request's head to the beginning of its answer.
     pub request: Duration,
+    /// How long a client may take nothing of what is sent to it.
+    pub send: Duration,
+    /// How long a connection must have been unused before it makes room for a new one.
+    pub spare: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 4096,
+            per_peer: 4096,
             handshakes: handshakes_at_once(),
             streams: 100,
             handshake: Duration::from_secs(30),
             handshake_wait: Duration::from_secs(60),
+            first_byte: Duration::from_secs(10),
             first_request: Duration::from_secs(30),
             header_read: Duration::from_secs(10),
             idle: Duration::from_secs(120),
             request: Duration::from_secs(40),
+            send: Duration::from_secs(60),
+            spare: Duration::from_secs(1),
         }
     }
 }
@@ -95,6 +109,10 @@ const BACKLOG: u32 = 4096;
 const TURNED_AWAY_AT_ONCE: usize = 16;
 /// How long the answer to a client over the limit may take, its handshake included.
 const TURNING_AWAY: Duration = Duration::from_secs(10);
+/// How long a client may wait for the place of another one that is being closed.
+const MAKING_ROOM: Duration = Duration::from_secs(1);
+/// Why an unused connection was closed.
+const SHED: &str = "it was not used, and another one needed its place";
 /// When a client over the limit should come back.
 const COME_BACK_AFTER: Duration = Duration::from_secs(5);
 
@@ -143,8 +161,15 @@ impl Listener {
     /// Serves until the shutdown begins and every open request is answered.
     pub fn serve(self, router: Router, tls: Option<Arc<ServerConfig>>, limits: Limits, shutdown: &Shutdown) {
         let handshakes = Arc::new(Semaphore::new(limits.handshakes.clamp(1, Semaphore::MAX_PERMITS)));
-        let server =
-            Server { router, tls, limits, handshakes, tally: self.tally, shutdown: shutdown.clone() };
+        let server = Server {
+            router,
+            tls,
+            limits,
+            handshakes,
+            tally: self.tally,
+            roster: Arc::default(),
+            shutdown: shutdown.clone(),
+        };
         shutdown.spawn(accept(Arc::new(server), self.socket));
     }
 }
@@ -159,13 +184,18 @@ struct Server {
     limits: Limits,
     handshakes: Arc<Semaphore>,
     tally: Tally,
+    roster: Arc<Roster>,
     shutdown: Shutdown,
 }
 
+/// What a connection occupies: a place of the listener's, and one of its peer's.
+struct Seat {
+    _place: OwnedSemaphorePermit,
+    _of_peer: Entry,
+}
+
 async fn accept(server: Arc<Server>, socket: TcpListener) {
-    let places = Arc::new(Semaphore::new(server.limits.connections.min(Semaphore::MAX_PERMITS)));
-    let exits = Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE));
-    let refusing = Arc::new(server.refusing());
+    let door = Door::of(&server);
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
     loop {
         let accepted = tokio::select! {
@@ -174,9 +204,10 @@ async fn accept(server: Arc<Server>, socket: TcpListener) {
         };
         let (stream, addr) = match accepted {
             Ok(accepted) => accepted,
-            // Out of file descriptors, usually: closing connections will free some.
+            // Out of file descriptors, usually: closing connections frees some.
             Err(error) => {
                 server.tally.cannot_accept(&error);
+                server.roster.shed(Duration::ZERO);
                 tokio::time::sleep(backoff.next_delay()).await;
                 continue;
             }
@@ -184,15 +215,59 @@ async fn accept(server: Arc<Server>, socket: TcpListener) {
         backoff.reset();
         // A socket without these options serves as well.
         let _ = tune(&stream);
-        if let Ok(place) = places.clone().try_acquire_owned() {
-            server.shutdown.spawn(serve(server.clone(), stream, addr, place));
-        } else {
-            let limit = server.limits.connections;
-            server.tally.ended(addr, End::ConnectionLimit, &format!("{limit} connections are open already"));
-            // Text needs a connection that works. A few get it; a client without is disconnected.
-            if let Ok(exit) = exits.clone().try_acquire_owned() {
-                server.shutdown.spawn(turn_away(refusing.clone(), stream, addr, exit));
+        door.admit(&server, stream, addr);
+    }
+}
+
+/// Lets clients in, or says why not.
+struct Door {
+    places: Arc<Semaphore>,
+    exits: Arc<Semaphore>,
+    full: Arc<Server>,
+    full_for_peer: Arc<Server>,
+}
+
+impl Door {
+    fn of(server: &Server) -> Door {
+        let Limits { connections, per_peer, .. } = server.limits;
+        let full = format!("this server has {connections} connections open, which is its limit");
+        let full_for_peer =
+            format!("this server has {per_peer} connections open from your address, which is its limit");
+        Door {
+            places: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))),
+            exits: Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE.min(connections / 8 + 2))),
+            full: Arc::new(server.refusing(full)),
+            full_for_peer: Arc::new(server.refusing(full_for_peer)),
+        }
+    }
+
+    fn admit(&self, server: &Arc<Server>, stream: TcpStream, addr: SocketAddr) {
+        let Limits { connections, per_peer, spare, .. } = server.limits;
+        let place = self.places.clone().try_acquire_owned().ok();
+        match (place, server.roster.enter(addr.ip(), per_peer)) {
+            (Some(place), Some(of_peer)) => {
+                let seat = Seat { _place: place, _of_peer: of_peer };
+                server.shutdown.spawn(serve(server.clone(), stream, addr, seat));
             }
+            (None, Some(of_peer)) if server.roster.shed(spare) => {
+                server.shutdown.spawn(serve_soon(server.clone(), self.places.clone(), stream, addr, of_peer));
+            }
+            (None, _) => {
+                let detail = format!("{connections} connections are open already");
+                server.tally.ended(addr, End::ConnectionLimit, &detail);
+                self.turn_away(&self.full, stream, addr);
+            }
+            (Some(_), None) => {
+                let detail = format!("{per_peer} connections are open from this address already");
+                server.tally.ended(addr, End::PeerLimit, &detail);
+                self.turn_away(&self.full_for_peer, stream, addr);
+            }
+        }
+    }
+
+    fn turn_away(&self, refusing: &Arc<Server>, stream: TcpStream, addr: SocketAddr) {
+        if let Ok(exit) = self.exits.clone().try_acquire_owned() {
+            refusing.shutdown.spawn(turn_away(refusing.clone(), stream, addr, exit));
         }
     }
 }
@@ -218,31 +293,53 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(server: Arc<Server>, stream: TcpStream, addr: SocketAddr, place: OwnedSemaphorePermit) {
+async fn serve(server: Arc<Server>, stream: TcpStream, addr: SocketAddr, seat: Seat) {
     let _open = server.tally.open();
-    let (end, detail) = server.connection(stream, addr).await;
+    let connection = Connection::enter(&server.roster);
+    let (end, detail) = server.connection(stream, addr, connection).await;
     server.tally.ended(addr, end, &detail);
-    drop(place);
+    drop(seat);
+}
+
+/// Serves a client for which another one makes room at this moment.
+async fn serve_soon(
+    server: Arc<Server>,
+    places: Arc<Semaphore>,
+    stream: TcpStream,
+    addr: SocketAddr,
+    of_peer: Entry,
+) {
+    match tokio::time::timeout(MAKING_ROOM, places.acquire_owned()).await {
+        Ok(Ok(place)) => serve(server, stream, addr, Seat { _place: place, _of_peer: of_peer }).await,
+        _ => server.tally.ended(addr, End::ConnectionLimit, "no other connection made room in time"),
+    }
 }
 
 /// Answers one request of a client over the limit and closes its connection.
 async fn turn_away(refusing: Arc<Server>, stream: TcpStream, addr: SocketAddr, exit: OwnedSemaphorePermit) {
-    let answered = tokio::time::timeout(TURNING_AWAY, refusing.connection(stream, addr)).await;
+    let answering = refusing.connection(stream, addr, Connection::default());
+    let answered = tokio::time::timeout(TURNING_AWAY, answering).await;
     tracing::debug!(%addr, finished = answered.is_ok(), "a connection over the limit is closed");
     drop(exit);
 }
 
 impl Server {
-    async fn connection(self: &Arc<Self>, stream: TcpStream, addr: SocketAddr) -> (End, String) {
+    async fn connection(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        addr: SocketAddr,
+        connection: Connection,
+    ) -> (End, String) {
         let owner = stream.local_addr().ok().and_then(|server| Owner::of(addr, server));
         let Some(tls) = self.tls.clone() else {
             let peer = Peer { addr, tls: false, client_certificate: None, owner };
-            return connection::serve(self.clone(), stream, peer).await;
+            return connection::serve(self.clone(), stream, peer, connection).await;
         };
         // In a box, because its state is large and over soon.
         let shaken = tokio::select! {
-            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr, owner)) => shaken,
+            shaken = Box::pin(self.clone().shake_hands(tls, stream, addr, owner, connection.clone())) => shaken,
             () = self.shutdown.begun() => return (End::Shutdown, String::new()),
+            () = connection.must_go() => return (End::Shed, SHED.to_owned()),
         };
         match shaken {
             Ok(http) => http.await,
@@ -257,22 +354,19 @@ impl Server {
         stream: TcpStream,
         addr: SocketAddr,
         owner: Option<Owner>,
+        connection: Connection,
     ) -> Result<Http, (End, String)> {
-        let stream = handshake::perform(&self, tls, stream).await?;
+        let stream = handshake::perform(&self, tls, stream, &connection).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let client_certificate = shown.map(|certificate| certificate.clone().into_owned());
         let peer = Peer { addr, tls: true, client_certificate, owner };
-        Ok(Box::pin(connection::serve(self, stream, peer)))
+        Ok(Box::pin(connection::serve(self, stream, peer, connection)))
     }
 
-    /// A server that answers every request with the reason that this one is full.
-    fn refusing(&self) -> Server {
-        let limit = self.limits.connections;
+    /// A server that answers every request with the reason why it is not served.
+    fn refusing(&self, why: String) -> Server {
+        let why: Arc<str> = format!("{why}; try again in {} s", COME_BACK_AFTER.as_secs()).into();
         let full = move |request: axum::extract::Request| async move {
-            let why = format!(
-                "this server has {limit} connections open, which is its limit; try again in {} s",
-                COME_BACK_AFTER.as_secs()
-            );
             refusal::answer(request.headers(), refusal::Grpc::ResourceExhausted, &why, COME_BACK_AFTER)
         };
         Server {
@@ -282,6 +376,7 @@ impl Server {
             limits: Limits { idle: Duration::ZERO, ..self.limits },
             handshakes: self.handshakes.clone(),
             tally: Tally::default(),
+            roster: Arc::default(),
             shutdown: self.shutdown.clone(),
         }
     }

@@ -1,13 +1,30 @@
 //! Logs go to standard error, one line per event, as text or JSON.
+//!
+//! Logging never blocks and never fails: see [`sink`] for what happens when the log is not read.
 
 mod escape;
+mod sink;
 
-use std::{fmt, io, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Write},
+    panic,
+    str::FromStr,
+    sync::OnceLock,
+    time::Duration,
+};
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 pub use self::escape::printable;
-use crate::Error;
+use self::sink::Sink;
+use crate::{Error, metrics::Metrics};
+
+/// How long the end of a process waits for the reader of its log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The log of this process, once there is one.
+static LOG: OnceLock<Sink> = OnceLock::new();
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,29 +95,69 @@ impl FromStr for Format {
 
 /// Starts logging for the whole process; a second call is refused.
 pub fn init(level: Level, format: Format) -> Result<(), Error> {
-    tracing::subscriber::set_global_default(subscriber(level, format, io::stderr))
-        .map_err(|error| Error::Logs(error.to_string()))
+    start(&directives(level), format, io::stderr())
 }
 
 /// As [`init`], for a process that speaks for another one: events of `target` are heard from `heard` on.
 pub fn init_with(level: Level, format: Format, target: &str, heard: Level) -> Result<(), Error> {
-    let filter = format!("{},{target}={heard}", directives(level));
-    tracing::subscriber::set_global_default(filtered(&filter, format, io::stderr))
-        .map_err(|error| Error::Logs(error.to_string()))
+    start(&format!("{},{target}={heard}", directives(level)), format, io::stderr())
 }
 
 /// As [`init_with`], written somewhere else than to standard error.
-pub fn init_into<W>(level: Level, format: Format, heard: (&str, Level), writer: W) -> Result<(), Error>
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+pub fn init_into(
+    level: Level,
+    format: Format,
+    heard: (&str, Level),
+    out: impl Write + Send + 'static,
+) -> Result<(), Error> {
     let (target, heard) = heard;
-    let filter = format!("{},{target}={heard}", directives(level));
-    tracing::subscriber::set_global_default(filtered(&filter, format, writer))
-        .map_err(|error| Error::Logs(error.to_string()))
+    start(&format!("{},{target}={heard}", directives(level)), format, out)
 }
 
-/// The subscriber itself, for whoever wants the lines somewhere else.
+fn start(filter: &str, format: Format, out: impl Write + Send + 'static) -> Result<(), Error> {
+    let refused = |why: String| Error::Logs(why);
+    let sink = Sink::start(out).map_err(|error| refused(error.to_string()))?;
+    tracing::subscriber::set_global_default(filtered(filter, format, sink.clone()))
+        .map_err(|error| refused(error.to_string()))?;
+    // The default hook writes to standard error itself, which blocks when that is not read.
+    panic::set_hook(Box::new(|panicked| {
+        let location = panicked.location().map(tracing::field::display);
+        let payload = panicked.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let reason = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("?");
+        tracing::error!(location, "a thread panicked: {reason}");
+    }));
+    // Fails only when there is a log already, and then the line above has.
+    let _ = LOG.set(sink);
+    Ok(())
+}
+
+/// Counts the lines that could not be written, under this name.
+pub fn register(metrics: &Metrics, name: &str) {
+    if let Some(log) = LOG.get() {
+        let help = "Log lines that were dropped, by reason: the reader is gone, or does not keep up";
+        metrics.register(name, help, log.lost().clone());
+    }
+}
+
+/// Waits until the log is written, or for a second: a reader that does not read must not keep a process
+/// that has ended. To be called last.
+pub fn flush() {
+    if let Some(log) = LOG.get() {
+        log.flush(LAST_LINES);
+    }
+}
+
+/// Says why the process ends, where logs go, and waits as [`flush`] does. Logging need not have started.
+pub fn last_words(text: &str) {
+    match LOG.get() {
+        Some(log) => log.push(format!("{text}\n").as_bytes()),
+        None => drop(writeln!(io::stderr(), "{text}")),
+    }
+    flush();
+}
+
+/// The subscriber itself, for lines that go somewhere else.
 pub fn subscriber<W>(level: Level, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

@@ -11,6 +11,7 @@ mod batch;
 mod config;
 mod endpoint;
 mod image;
+mod kuma;
 mod listener;
 mod rows;
 mod schema;
@@ -28,6 +29,7 @@ use batch::{Failure, Made};
 pub use config::{Config, Tls, TlsMode};
 use endpoint::{Endpoint, reason, within};
 use image::Image;
+pub use kuma::Kuma;
 use listener::Link;
 
 /// Keeps resources in PostgreSQL.
@@ -49,10 +51,24 @@ struct Shared {
 
 impl Postgres {
     /// Connects, brings the tables up to date, reads everything and follows the database from there.
+    ///
+    /// Refuses a database with tables of Kuma from which nothing was imported.
     pub async fn connect(config: Config) -> Result<Postgres, Error> {
+        Postgres::open(config, true).await
+    }
+
+    /// As [`Postgres::connect`], for importing what is in Kuma's tables.
+    pub async fn connect_beside_kuma(config: Config) -> Result<Postgres, Error> {
+        Postgres::open(config, false).await
+    }
+
+    async fn open(config: Config, must_be_imported: bool) -> Result<Postgres, Error> {
         let endpoint = Endpoint::new(&config)?;
         let pool = endpoint.pool()?;
         let mut client = pool.get().await.map_err(|why| endpoint.no_connection(why))?;
+        if must_be_imported {
+            within("look for the tables of Kuma", kuma::check_imported(&client)).await?;
+        }
         within("set up the tables in PostgreSQL", schema::migrate(&mut client)).await?;
         drop(client);
 
@@ -109,6 +125,10 @@ impl Store for Postgres {
 
     fn changes(&self) -> Changes {
         self.shared.image.feed().subscribe()
+    }
+
+    async fn probe(&self) -> Result<(), Error> {
+        self.latest().await.map(drop)
     }
 
     async fn latest(&self) -> Result<u64, Error> {

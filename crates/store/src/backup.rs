@@ -79,7 +79,11 @@ pub fn export(store: &dyn Store, to: impl Output) -> Result<usize, Error> {
 /// of this backup and nothing else, as one without transactions does when it failed half way, gets the
 /// rest.
 pub async fn import(store: &dyn Store, from: impl BufRead) -> Result<usize, Error> {
-    let mut resources = read(from)?;
+    restore(store, read(from)?).await
+}
+
+/// As [`import`], for resources that come from elsewhere.
+pub async fn restore(store: &dyn Store, mut resources: Vec<Resource>) -> Result<usize, Error> {
     let count = resources.len();
     let snapshot = store.snapshot()?;
     let found = snapshot.iter().count();

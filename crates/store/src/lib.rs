@@ -105,6 +105,17 @@ pub trait Store: Send + Sync + 'static {
         outcomes
     }
 
+    /// Asks what makes writes durable whether a write would be durable now: the thread or server that
+    /// writes, and its disk. It costs about as much as a write, so callers ask now and then only.
+    async fn probe(&self) -> Result<(), Error> {
+        self.snapshot().map(drop)
+    }
+
+    /// Waits until nothing can be written any more as long as this process lives, and says why.
+    async fn ended(&self) -> Error {
+        std::future::pending().await
+    }
+
     /// A feed of dirty keys, starting now.
     fn changes(&self) -> Changes;
 

@@ -15,6 +15,7 @@ mod dataplane;
 mod deletion;
 mod labels;
 mod names;
+mod secrets;
 mod snis;
 #[cfg(test)]
 mod tests;
@@ -90,6 +91,7 @@ pub struct Setup {
 pub struct Registrar {
     store: Arc<dyn Store>,
     setup: Setup,
+    secrets: secrets::Workshop,
 }
 
 /// What a put did.
@@ -129,7 +131,7 @@ pub enum Refusal {
 
 impl Registrar {
     pub fn new(store: Arc<dyn Store>, setup: Setup) -> Registrar {
-        Registrar { store, setup }
+        Registrar { store, setup, secrets: secrets::Workshop::default() }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -186,18 +188,20 @@ impl Registrar {
     /// Creates what is missing, in order, for the control plane itself, leaving alone what exists; meshes
     /// that lack companions get them. Read-only rules are for users and do not apply. Says what it created.
     pub async fn ensure(&self, drafts: Vec<Draft>) -> Result<Vec<Key>, Refusal> {
-        self.ensure_with(|_| Ok(drafts.clone())).await
+        self.ensure_with(|_| std::future::ready(Ok(drafts.clone()))).await
     }
 
     /// As [`Registrar::ensure`], for drafts that belong together, such as a key and its certificate: what
     /// is missing is asked again when another control plane was faster.
-    pub async fn ensure_with<E: From<Refusal>>(
-        &self,
-        missing: impl Fn(&Snapshot) -> Result<Vec<Draft>, E>,
-    ) -> Result<Vec<Key>, E> {
+    pub async fn ensure_with<E, F>(&self, missing: impl Fn(Arc<Snapshot>) -> F) -> Result<Vec<Key>, E>
+    where
+        E: From<Refusal>,
+        F: Future<Output = Result<Vec<Draft>, E>>,
+    {
         let mut snapshot = self.store.snapshot().map_err(Refusal::Store)?;
         loop {
-            let pending = self.admit_missing(&missing(&snapshot)?, &snapshot, (self.setup.now)())?;
+            let drafts = missing(snapshot.clone()).await?;
+            let pending = self.admit_missing(&drafts, &snapshot, (self.setup.now)())?;
             let created = pending.keys().cloned().collect();
             let error = match self.commit(pending).await {
                 Err(Refusal::Store(error @ Error::AlreadyExists(_))) => error,
@@ -218,11 +222,16 @@ impl Registrar {
         if pending.is_empty() {
             return Ok(None);
         }
-        let now = (self.setup.now)();
         let mut writes = pending.writes;
+        let mut turns = Vec::with_capacity(pending.secrets.len());
         for secret in pending.secrets {
-            let draft = (secret.make)(&secret.key)?;
-            writes.push(Write::Create(self.complete(draft, None, now)));
+            // Kept until the secret is stored: who waits for it finds it there.
+            turns.push(self.secrets.turn(&secret.key).await);
+            if self.store.snapshot()?.get(&secret.key).is_some() {
+                return Err(Error::AlreadyExists(secret.key).into());
+            }
+            let draft = self.secrets.make(secret.key, secret.make).await?;
+            writes.push(Write::Create(self.complete(draft, None, (self.setup.now)())));
         }
         Ok(Some(self.store.write(writes).await?))
     }

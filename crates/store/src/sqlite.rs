@@ -19,7 +19,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{Changes, Committed, Error, Feed, Snapshot, Store, Write};
 use writer::{Request, Writer};
@@ -40,6 +40,8 @@ pub struct Sqlite {
     /// `None` only while the store is being dropped.
     queue: Option<mpsc::Sender<Request>>,
     writer: Option<JoinHandle<()>>,
+    /// Closed when the writer has ended, however it did.
+    alive: watch::Receiver<()>,
     /// Dropped last: the next process may open the file when it is closed.
     _lock: file::Lock,
 }
@@ -67,11 +69,16 @@ impl Sqlite {
         let shared = Arc::new(Shared { snapshot: ArcSwap::from_pointee(snapshot), feed });
         let (queue, requests) = mpsc::channel();
         let writer = Writer::new(path.clone(), connection, shared.clone());
+        let (ending, alive) = watch::channel(());
         let writer = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || writer.run(&requests))
+            .spawn(move || {
+                // A panic drops it, too.
+                let _ending = ending;
+                writer.run(&requests);
+            })
             .map_err(|why| Error::Unavailable(format!("cannot start the thread that writes: {why}")))?;
-        Ok(Sqlite { path, shared, queue: Some(queue), writer: Some(writer), _lock: lock })
+        Ok(Sqlite { path, shared, queue: Some(queue), writer: Some(writer), alive, _lock: lock })
     }
 
     /// The file, as an absolute path.
@@ -111,6 +118,18 @@ impl Store for Sqlite {
         outcomes.unwrap_or_else(|stopped| vec![Err(stopped); count])
     }
 
+    async fn probe(&self) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Probe { reply })?;
+        answer.await.unwrap_or_else(|_| Err(self.stopped()))
+    }
+
+    async fn ended(&self) -> Error {
+        let mut alive = self.alive.clone();
+        while alive.changed().await.is_ok() {}
+        self.stopped()
+    }
+
     fn changes(&self) -> Changes {
         self.shared.feed.subscribe()
     }
@@ -125,5 +144,21 @@ impl Drop for Sqlite {
         {
             tracing::error!(file = %self.path.display(), "the thread that writes had panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_writer_that_dies_ends_the_store_and_fails_probes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(dir.path().join("kuma.db")).unwrap();
+        store.probe().await.unwrap();
+        store.send(Request::Die).unwrap();
+        let why = store.ended().await.to_string();
+        assert!(why.contains("kuma.db") && why.contains("the thread that writes has stopped"), "{why}");
+        assert_eq!(store.probe().await.unwrap_err().to_string(), why);
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    io::PipeReader,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -17,6 +18,40 @@ use testkit::postgres::Database;
 
 use crate::{Client, Profile, eventually, own_port, program};
 
+/// What becomes of what the program says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Log {
+    /// It is written into a file.
+    #[default]
+    Kept,
+    /// The program that read it has ended.
+    ReaderGone,
+    /// The program that reads it does not.
+    Unread,
+    /// The disk it is written to is full.
+    DiskFull,
+}
+
+impl Log {
+    /// Where the program is to write, and what the test must keep meanwhile.
+    pub fn open(self, path: &Path) -> anyhow::Result<([Stdio; 2], Option<PipeReader>)> {
+        Ok(match self {
+            Log::Kept => {
+                let log = File::options().create(true).append(true).open(path).context("opening the log")?;
+                ([log.try_clone()?.into(), log.into()], None)
+            }
+            Log::DiskFull => {
+                let full = File::options().write(true).open("/dev/full")?;
+                ([full.try_clone()?.into(), full.into()], None)
+            }
+            Log::ReaderGone | Log::Unread => {
+                let (reader, writer) = std::io::pipe()?;
+                ([writer.try_clone()?.into(), writer.into()], (self == Log::Unread).then_some(reader))
+            }
+        })
+    }
+}
+
 /// What a test wants to be different from `kuma-cp run` without configuration.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -24,11 +59,20 @@ pub struct Setup {
     pub profile: Profile,
     /// The size of a disk of its own, for filling it.
     pub disk: Option<String>,
+    pub log: Log,
+    /// A limit of the system, as `ulimit` spells it, that it cannot raise.
+    pub ulimit: Option<&'static str>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { environment: BTreeMap::new(), profile: Profile::Same, disk: None }
+        Setup {
+            environment: BTreeMap::new(),
+            profile: Profile::Same,
+            disk: None,
+            log: Log::Kept,
+            ulimit: None,
+        }
     }
 }
 
@@ -68,6 +112,8 @@ pub struct ControlPlane {
     diagnostics_port: u16,
     dp_port: u16,
     child: Child,
+    /// Open, so that the log has a reader.
+    unread: Option<PipeReader>,
 }
 
 impl ControlPlane {
@@ -84,7 +130,7 @@ impl ControlPlane {
         for name in ["KUMA_API_SERVER_HTTP_INTERFACE", "KUMA_API_SERVER_HTTPS_INTERFACE"] {
             setup = setup.with(name, "127.0.0.1");
         }
-        let child = spawn(&setup, work_dir)?;
+        let (child, unread) = spawn(&setup, work_dir)?;
         let mut started = ControlPlane {
             setup,
             work_dir: work_dir.to_owned(),
@@ -92,6 +138,7 @@ impl ControlPlane {
             diagnostics_port,
             dp_port,
             child,
+            unread,
         };
         started.wait_until_ready()?;
         Ok(started)
@@ -99,7 +146,7 @@ impl ControlPlane {
 
     /// Starts it again after it was killed, with the same files and ports.
     pub fn start_again(&mut self) -> anyhow::Result<()> {
-        self.child = spawn(&self.setup, &self.work_dir)?;
+        (self.child, self.unread) = spawn(&self.setup, &self.work_dir)?;
         self.wait_until_ready()
     }
 
@@ -109,6 +156,16 @@ impl ControlPlane {
         let home = ("KUMA_GENERAL_WORK_DIR".to_owned(), work_dir.display().to_string());
         self.setup.environment.extend(settings.iter().cloned().chain([home]));
         self.start_again()
+    }
+
+    /// Starts it again where no file can be written, as on a full disk, and waits until it answers.
+    pub fn start_again_unable_to_write(&mut self) -> anyhow::Result<()> {
+        self.setup.ulimit = Some("-f 0");
+        (self.child, self.unread) = spawn(&self.setup, &self.work_dir)?;
+        let diagnostics = self.diagnostics();
+        eventually("kuma-cp to answer", || {
+            diagnostics.get("/healthy").is_ok_and(|answer| answer.status == 200)
+        })
     }
 
     /// Ends it the hard way, as a power cut would.
@@ -131,6 +188,11 @@ impl ControlPlane {
 
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}", self.http_port)
+    }
+
+    /// The ports of the API, of the diagnostics and of proxies.
+    pub fn ports(&self) -> [u16; 3] {
+        [self.http_port, self.diagnostics_port, self.dp_port]
     }
 
     /// Where proxies connect.
@@ -178,25 +240,35 @@ impl Drop for ControlPlane {
     }
 }
 
-fn spawn(setup: &Setup, work_dir: &Path) -> anyhow::Result<Child> {
-    let log =
-        File::options().create(true).append(true).open(log_path(work_dir)).context("opening the log")?;
+fn spawn(setup: &Setup, work_dir: &Path) -> anyhow::Result<(Child, Option<PipeReader>)> {
+    let ([stdout, stderr], unread) = setup.log.open(&log_path(work_dir))?;
     let kept = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("KUMA_"));
     let program = program("kuma-cp", setup.profile)?;
-    let mut command = match &setup.disk {
-        None => Command::new(program),
-        Some(size) => on_own_disk(&program, work_dir, size),
+    let mut command = match (&setup.disk, setup.ulimit) {
+        (Some(size), _) => on_own_disk(&program, work_dir, size),
+        (None, Some(limit)) => limited(&program, limit),
+        (None, None) => Command::new(program),
     };
-    command
+    let child = command
         .arg("run")
         .env_clear()
         .envs(kept)
         .envs(&setup.environment)
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
+        .stdout(stdout)
+        .stderr(stderr)
         .spawn()
-        .context("starting kuma-cp")
+        .context("starting kuma-cp")?;
+    Ok((child, unread))
+}
+
+/// The program with a limit that it cannot raise.
+fn limited(program: &Path, limit: &str) -> Command {
+    let mut command = Command::new("sh");
+    // A write over the limit of a file's size is to fail, not to end the program.
+    let script = "trap '' XFSZ; ulimit $1 && shift && exec \"$@\"";
+    command.args(["-c", script, "sh", limit]).arg(program);
+    command
 }
 
 /// The program in a mount namespace of its own, where its work folder is a small disk in memory.

@@ -15,7 +15,7 @@ pub mod proxy;
 pub mod service;
 
 pub use client::{Answer, Client};
-pub use control_plane::{ControlPlane, Setup};
+pub use control_plane::{ControlPlane, Log, Setup};
 pub use envoy::envoy;
 pub use ports::own_port;
 pub use programs::{Kumactl, Profile, kumactl, program};

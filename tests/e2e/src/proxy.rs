@@ -1,8 +1,8 @@
 //! A proxy of its own for a test: a `kuma-dp` with a real Envoy, on a loopback address nobody else has.
 
 use std::{
-    fs::{self, File},
-    io::{Read, Write},
+    fs,
+    io::{PipeReader, Read, Write},
     net::Ipv4Addr,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ use nix::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{ControlPlane, Profile, envoy, eventually, own_port, program};
+use crate::{ControlPlane, Log, Profile, envoy, eventually, own_port, program};
 
 /// A loopback address no other part of this test run has.
 pub fn own_address() -> Ipv4Addr {
@@ -38,6 +38,7 @@ pub struct Options {
     pub token: Option<String>,
     /// Believe this certificate instead of the control plane's.
     pub authority: Option<PathBuf>,
+    pub log: Log,
 }
 
 /// A running agent and its Envoy.
@@ -46,6 +47,8 @@ pub struct Proxy {
     name: String,
     work_dir: TempDir,
     child: Child,
+    /// Open, so that the log has a reader.
+    _unread: Option<PipeReader>,
 }
 
 impl Proxy {
@@ -79,7 +82,7 @@ impl Proxy {
             None => dataplane_token(control_plane, &mesh, &name)?,
         };
         let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
-        let log = File::create(work_dir.path().join("agent.log"))?;
+        let ([stdout, stderr], unread) = options.log.open(&work_dir.path().join("agent.log"))?;
         let child = Command::new(program("kuma-dp", Profile::Same)?)
             .arg("run")
             .args(["--cp-address", &control_plane.dp_server(), "--name", &name, "--mesh", &mesh])
@@ -96,11 +99,11 @@ impl Proxy {
             .env("KUMA_READINESS_PORT", own_port()?.to_string())
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
+            .stdout(stdout)
+            .stderr(stderr)
             .spawn()
             .context("starting kuma-dp")?;
-        Ok(Proxy { name, work_dir, child })
+        Ok(Proxy { name, work_dir, child, _unread: unread })
     }
 
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {

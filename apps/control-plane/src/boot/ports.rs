@@ -7,9 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use runtime::{
-    Shutdown,
+    Shutdown, files,
     listen::{self, Listener, Tally},
     metrics::Metrics,
 };
@@ -22,8 +21,11 @@ use crate::{
 
 /// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// Files that are open besides the connections of proxies: the database, the API, logs.
+/// Files that are open besides connections to our ports: the database, or connections to it, and logs.
 const OTHER_FILES: u64 = 512;
+
+/// What a process may usually open.
+const USUAL_FILES: u64 = 1024;
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -33,6 +35,27 @@ pub struct Ports {
     pub https: Option<Listener>,
     pub diagnostics: Option<Listener>,
     pub proxies: Option<Listener>,
+    pub shares: Shares,
+}
+
+/// How many connections each port may have. Together they fit into what the process may open, so that a port
+/// that is flooded leaves the others theirs: health above all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Of HTTP, and of HTTPS.
+    pub api: usize,
+    pub diagnostics: usize,
+    pub proxies: usize,
+}
+
+impl Shares {
+    fn of(files: u64, proxies: u32) -> Shares {
+        let left = files - OTHER_FILES.min(files / 2);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let (api, diagnostics) = ((left / 8).clamp(2, 4096), (left / 8).clamp(2, 256));
+        let rest = left.saturating_sub(2 * api + diagnostics).max(1);
+        Shares { api, diagnostics, proxies: rest.min(count(proxies)) }
+    }
 }
 
 impl Ports {
@@ -66,16 +89,13 @@ impl Ports {
         };
         let api = Tally::register(metrics, "api_server");
         let counted = |listener: Option<Listener>, tally: Tally| listener.map(|it| it.counted(tally));
-        let ports = Ports {
+        Ok(Ports {
             http: counted(http.bind().await?, api.clone()),
             https: counted(https.bind().await?, api),
             diagnostics: counted(diagnostics.bind().await?, Tally::register(metrics, "diagnostics")),
             proxies: counted(proxies.bind_for_both_families().await?, Tally::register(metrics, "dp_server")),
-        };
-        if ports.proxies.is_some() {
-            allow_files(config.dp_server.limits.max_connections);
-        }
-        Ok(ports)
+            shares: shares(config),
+        })
     }
 }
 
@@ -106,32 +126,48 @@ impl Port {
     }
 }
 
-/// Raises what the process may open to what the system allows, because the usual 1024 are used up by as
-/// many proxies.
-fn allow_files(connections: u32) {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
-        if soft < hard {
-            setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-        }
-        Ok(hard)
+/// Raises what the process may open, and shares it out.
+fn shares(config: &Config) -> Shares {
+    let proxies = config.dp_server.limits.max_connections;
+    let files = files::allow_all().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+        USUAL_FILES
     });
-    match raised {
-        Ok(files) if files < u64::from(connections) + OTHER_FILES => tracing::warn!(
+    let shares = Shares::of(files, proxies);
+    if shares.proxies < count(proxies) && config.mode != Mode::Global {
+        let connections = shares.proxies;
+        tracing::warn!(
             files,
             connections,
-            "this process may open fewer files than dpServer.limits.maxConnections: raise its limit (ulimit -n, \
-             LimitNOFILE) or lower that"
-        ),
-        Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
+            "this process may open fewer files than dpServer.limits.maxConnections ({proxies}) needs, so fewer \
+             proxies are let in: raise its limit (ulimit -n, LimitNOFILE) or lower that"
+        );
+    }
+    shares
+}
+
+/// The limits of a port of the API.
+pub fn api_limits(config: &Config, connections: usize) -> listen::Limits {
+    let server = &config.api_server;
+    listen::Limits {
+        connections,
+        // One client does not keep out the others.
+        per_peer: connections.div_ceil(2),
+        header_read: std_duration(server.read_header_timeout),
+        idle: std_duration(server.idle_timeout),
+        // The API answers in its own words when it is late; this is for what it cannot see.
+        request: std_duration(server.read_timeout) + std_duration(server.write_timeout),
+        ..listen::Limits::default()
     }
 }
 
 /// The limits of the listener that proxies connect to.
-pub fn proxy_limits(config: &Config) -> listen::Limits {
+pub fn proxy_limits(config: &Config, connections: usize) -> listen::Limits {
     let (server, limits) = (&config.dp_server, &config.dp_server.limits);
     listen::Limits {
-        connections: count(limits.max_connections),
+        connections,
+        // Proxies may all come from one address, that of a gateway.
+        per_peer: connections - connections / 4,
         handshakes: match limits.max_handshakes {
             0 => listen::handshakes_at_once(),
             some => count(some),
@@ -143,6 +179,7 @@ pub fn proxy_limits(config: &Config) -> listen::Limits {
         header_read: std_duration(server.read_header_timeout),
         idle: std_duration(config.api_server.idle_timeout),
         request: BEGINNING,
+        ..listen::Limits::default()
     }
 }
 
@@ -163,4 +200,21 @@ pub fn admission(limits: &DpLimits, listener: &Listener, shutdown: &Shutdown) ->
 
 fn count(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_all_ports_fit_into_what_the_process_may_open() {
+        for files in [64, 100, 1024, 4096, 20_000, 1 << 20] {
+            let shares = Shares::of(files, 16_384);
+            let all = 2 * shares.api + shares.diagnostics + shares.proxies;
+            assert!(all as u64 <= files - OTHER_FILES.min(files / 2), "{files}: {shares:?}");
+            assert!(shares.diagnostics >= 2, "{files}: {shares:?}");
+        }
+        assert_eq!(Shares::of(1 << 20, 16_384), Shares { api: 4096, diagnostics: 256, proxies: 16_384 });
+        assert_eq!(Shares::of(1 << 20, 1).proxies, 1);
+    }
 }

@@ -37,6 +37,7 @@ use super::{
     credentials::Credentials,
     introduction,
     registration::Registration,
+    renewal,
     responses::Responses,
     secrets::{Issued, PAUSE},
     status,
@@ -205,7 +206,7 @@ struct Session<'s, P: Protocol> {
     current: Option<Current>,
     issued: Option<Issued>,
     /// When to ask for a first certificate again.
-    retry: Option<Instant>,
+    retry: Option<Timestamp>,
     token: Option<String>,
     /// When to try again to tell others that the proxy listens.
     unannounced: Option<Instant>,
@@ -237,7 +238,7 @@ impl<P: Protocol> Session<'_, P> {
                     if changed.is_err() { return Ok(()) }
                     Box::pin(self.on_secrets()).await?;
                 }
-                () = expiry(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
+                () = renewal::due(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
                 () = expiry(earlier(self.unannounced, self.restore_at)) => Box::pin(self.make_known()).await?,
                 () = expiry(self.second_try) => self.try_again().await?,
                 at = end_of(self.registration.credentials()) => {
@@ -300,7 +301,7 @@ impl<P: Protocol> Session<'_, P> {
                     // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
                     tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
-                    self.retry = self.issued.is_none().then(|| Instant::now() + PAUSE);
+                    self.retry = self.issued.is_none().then(|| renewal::after(PAUSE));
                 }
             }
         } else {

@@ -21,20 +21,36 @@ use resources::{
     kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
 };
 use store::Snapshot;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
 use xds::{Encoded, Target, Type};
 
-use super::{Context, credentials::Credentials, proxy::Proxy};
+use super::{Context, credentials::Credentials, proxy::Proxy, renewal};
+
+/// How many authorities are made at a time. A key of theirs takes a processor for seconds.
+const MADE_AT_ONCE: usize = 1;
 
 /// Hands certificates to proxies; shared by all streams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Secrets {
     issuer: Issuer<Arc<Encoded>>,
     /// Where authorities may be read from besides the store.
     files: Files,
     meshes: Mutex<HashMap<Arc<str>, Arc<OfMesh>>>,
-    /// Held while a mesh is read: the others wait for the result instead of reading it, too.
-    reading: tokio::sync::Mutex<()>,
+    /// Held while a mesh is read: the others of this mesh wait for the result instead of reading it, too.
+    reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    making: Arc<Semaphore>,
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Secrets {
+            issuer: Issuer::default(),
+            files: Files::default(),
+            meshes: Mutex::default(),
+            reading: Mutex::default(),
+            making: Arc::new(Semaphore::new(MADE_AT_ONCE)),
+        }
+    }
 }
 
 /// What all proxies of a mesh share, as of a count of changes of its secrets.
@@ -60,7 +76,7 @@ pub struct Issued {
     authorities: Arc<Encoded>,
     pub certificate: Arc<workload::Facts>,
     backends: Arc<[String]>,
-    renew_at: Instant,
+    renew_at: Timestamp,
 }
 
 impl Issued {
@@ -69,7 +85,8 @@ impl Issued {
         target.insert(Type::Secret, self.authorities.clone());
     }
 
-    pub fn renew_at(&self) -> Instant {
+    /// By the wall clock, as the certificate expires.
+    pub fn renew_at(&self) -> Timestamp {
         self.renew_at
     }
 
@@ -87,7 +104,7 @@ impl Issued {
     /// The same secrets, looked at again after a pause.
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Issued {
-        self.renew_at = Instant::now() + pause;
+        self.renew_at = renewal::after(pause);
         self
     }
 }
@@ -128,13 +145,12 @@ impl Secrets {
             rotation::jitter(&key),
             |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
         )?;
-        let wait = Duration::try_from(offer.ask_again.duration_since(now)).unwrap_or_default();
         Ok(Issued {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
             certificate: offer.facts,
             backends: of_mesh.backends.clone(),
-            renew_at: Instant::now() + wait,
+            renew_at: offer.ask_again,
         })
     }
 
@@ -160,12 +176,13 @@ impl Secrets {
         if let Some(known) = known().filter(|known| known.as_of >= changes) {
             return Ok(known);
         }
-        let _reading = self.reading.lock().await;
+        let turn = lock(&self.reading).entry(mesh.clone()).or_default().clone();
+        let _reading = turn.lock().await;
         let before = match known() {
             Some(known) if known.as_of >= changes => return Ok(known),
             before => before,
         };
-        let snapshot = with_authorities(context, mesh, now).await?;
+        let snapshot = self.with_authorities(context, mesh, now).await?;
         let read = Arc::new(OfMesh::read(self.sources(&snapshot), mesh, changes, before.as_deref())?);
         if before.is_some() {
             self.issuer.forgive(mesh);
@@ -176,6 +193,28 @@ impl Secrets {
 
     fn sources<'a>(&'a self, snapshot: &'a Snapshot) -> Sources<'a> {
         Sources { snapshot, files: Some(&self.files) }
+    }
+
+    /// The store, with the roots of the mesh's builtin backends made if they were missing: in a thread of
+    /// their own, because workers that make keys answer no one.
+    async fn with_authorities(
+        &self,
+        context: &Context,
+        mesh: &Arc<str>,
+        now: Timestamp,
+    ) -> anyhow::Result<Arc<Snapshot>> {
+        let missing = |snapshot: Arc<Snapshot>| {
+            let (making, mesh) = (self.making.clone(), mesh.clone());
+            async move {
+                let _turn = making.acquire().await?;
+                let made = tokio::task::spawn_blocking(move || builtin::missing(&snapshot, &mesh, now));
+                Ok::<_, anyhow::Error>(made.await??)
+            }
+        };
+        for key in context.registrar.ensure_with(missing).await? {
+            tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+        }
+        Ok(context.registrar.store().snapshot()?)
     }
 }
 
@@ -223,15 +262,6 @@ impl OfMesh {
         *kept = Some(read.clone());
         Ok(read)
     }
-}
-
-/// The store, with the roots of the mesh's builtin backends made if they were missing.
-async fn with_authorities(context: &Context, mesh: &str, now: Timestamp) -> anyhow::Result<Arc<Snapshot>> {
-    let missing = |snapshot: &Snapshot| builtin::missing(snapshot, mesh, now).map_err(anyhow::Error::from);
-    for key in context.registrar.ensure_with(missing).await? {
-        tracing::info!(secret = %key, "made for the certificate authority of the mesh");
-    }
-    Ok(context.registrar.store().snapshot()?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

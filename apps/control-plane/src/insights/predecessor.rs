@@ -11,16 +11,18 @@ use store::{Error, Store, Write};
 
 const BATCH: usize = 1000;
 
-/// Closes every open connection on record. Only for a control plane that has the store for itself and
-/// serves nobody yet: whoever was connected, was connected to its predecessor.
-pub async fn close_connections(store: &Arc<dyn Store>) -> Result<(), Error> {
+/// Closes every open connection on record, except those to this control plane. Only for one that has the
+/// store for itself: all others were connected to its predecessor.
+pub async fn close_connections(store: &Arc<dyn Store>, instance_id: &str) -> Result<(), Error> {
     let now = Timestamp::now();
     let snapshot = store.snapshot()?;
     let closed: Vec<Write> = snapshot
         .of_kind(Kind::DataplaneInsight)
         .filter_map(|stored| {
             let mut insight = stored.spec.get::<DataplaneInsight>()?.clone();
-            let open = insight.subscriptions.iter_mut().filter(|subscription| subscription.is_online());
+            let open = insight.subscriptions.iter_mut().filter(|subscription| {
+                subscription.is_online() && subscription.control_plane_instance_id != instance_id
+            });
             let close = |subscription: &mut DiscoverySubscription| subscription.disconnect_time = Some(now);
             if open.map(close).count() == 0 {
                 return None;

@@ -387,11 +387,13 @@ async fn connections_left_open_by_a_killed_control_plane_are_closed() {
     connect(&server, "backend-1").await.end();
     eventually("one has ended", || last(store, "backend-1").disconnect_time.is_some()).await;
     let ended = last(store, "backend-1").disconnect_time;
-    insights::close_connections(store).await.unwrap();
+    insights::close_connections(store, &last(store, "web").control_plane_instance_id).await.unwrap();
+    assert!(last(store, "web").is_online(), "it is connected to this one");
+    insights::close_connections(store, "another").await.unwrap();
     assert!(!last(store, "web").is_online());
     assert_eq!(last(store, "backend-1").disconnect_time, ended, "what was over stays as it was");
     let revision = store.snapshot().unwrap().revision();
-    insights::close_connections(store).await.unwrap();
+    insights::close_connections(store, "another").await.unwrap();
     assert_eq!(store.snapshot().unwrap().revision(), revision);
 }
 
@@ -413,8 +415,8 @@ async fn counts_follow_what_happens_in_a_mesh_and_end_with_it() {
     let store = &server.world.store;
     // Two control planes count: they agree.
     let (one, other) = (Shutdown::default(), Shutdown::default());
-    insights::start(store.clone(), false, &one).await.unwrap();
-    insights::start(store.clone(), false, &other).await.unwrap();
+    insights::start(store.clone(), &one);
+    insights::start(store.clone(), &other);
     let proxies = |total, online| {
         let offline = total - online;
         let stat = DataplaneStat { total, online, offline, ..DataplaneStat::default() };

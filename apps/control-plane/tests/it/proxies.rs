@@ -359,7 +359,8 @@ async fn a_proxy_that_its_mesh_keeps_out_is_told_why() {
     let constraints = json!({ "dataplaneProxy": { "restrictions": restrictions } });
     let mesh = json!({ "type": "Mesh", "name": "default", "constraints": constraints });
     registrar(server.world.store.clone()).put(format::parse(mesh).unwrap().draft).await.unwrap();
-    let begun = Registration::begin(server.context.clone(), bringing_its_dataplane()).await;
+    let begun =
+        Registration::begin(server.context.clone(), bringing_its_dataplane(), server.believed()).await;
     let refused = begun.err().unwrap().message().to_owned();
     let why = r#"matches restricted tags "kuma.io/service=* kuma.io/zone=default" defined on the Mesh"#;
     assert!(

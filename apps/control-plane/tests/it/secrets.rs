@@ -73,3 +73,23 @@ async fn a_proxy_costs_a_signature_and_what_the_mesh_trusts_is_shared() {
         ["unified-authorities", "unified-identity"]
     );
 }
+
+#[tokio::test]
+async fn the_key_of_an_authority_is_made_once_and_while_others_are_served() {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    server.world.put([mesh("default", "STRICT")]).await;
+    server.world.put((0..3).map(|i| dataplane("default", &key(i).name, "127.0.2.1", "web", &[]))).await;
+    let secret = identity::ca::builtin::key_secret("default", "ca-1");
+    let stored = || server.world.store.snapshot().unwrap().get(&secret).cloned();
+    let mut first = Box::pin(issue(&server, 0, "older"));
+    // One look at it: a key that is made on this thread would be there after that.
+    tokio::select! {
+        biased;
+        _ = &mut first => panic!("it has waited for no other thread"),
+        () = std::future::ready(()) => {}
+    }
+    assert!(stored().is_none());
+    let (_, _, _) = tokio::join!(first, issue(&server, 1, "older"), issue(&server, 2, "older"));
+    assert_eq!(stored().unwrap().modified, stored().unwrap().created);
+    assert_eq!(server.context.issuer.signed(), 3, "one authority, so that nothing was signed twice");
+}

@@ -266,8 +266,13 @@ pub(crate) fn without_effect(section: &str, policy: &str, instead: &str) -> Stri
     format!("{section} is kept and has no effect; {policy} replaces it{instead}")
 }
 
+/// Each builtin one costs a key, and every proxy of the mesh is sent the roots of all.
+const MOST_BACKENDS: usize = 16;
+
 impl Mtls {
     fn validate(&self, path: &Path, found: &mut Violations) {
+        let few = self.backends.len() <= MOST_BACKENDS;
+        found.require(few, path.field("backends"), format!("cannot have more than {MOST_BACKENDS} items"));
         let mut names = BTreeSet::new();
         for (i, backend) in self.backends.iter().enumerate() {
             let at = path.field("backends").index(i);
@@ -287,7 +292,7 @@ impl Mtls {
 impl CertificateAuthorityBackend {
     fn validate(&self, path: &Path, found: &mut Violations) {
         match self.kind.as_str() {
-            "builtin" => {}
+            "builtin" => self.check_key_size(&path.field("conf").field("caCert").field("RSAbits"), found),
             "provided" => {
                 for field in ["cert", "key"] {
                     let source = self.conf.as_ref().and_then(|conf| conf.get(field));
@@ -300,6 +305,17 @@ impl CertificateAuthorityBackend {
             }
             _ => found.add(path.field("type"), "could not find installed plugin for this type"),
         }
+    }
+}
+
+impl CertificateAuthorityBackend {
+    /// Kuma has no limit. Making a longer key takes a processor for a minute.
+    fn check_key_size(&self, path: &Path, found: &mut Violations) {
+        let ca = self.conf.as_ref().and_then(|conf| conf.get("caCert"));
+        let bits = ca.and_then(|ca| ca.get("RSAbits")).filter(|bits| !bits.is_null());
+        let number = bits.and_then(|bits| bits.as_f64().or_else(|| bits.as_str()?.parse().ok()));
+        let known = number.is_some_and(|bits| [0.0, 2048.0, 3072.0, 4096.0].contains(&bits));
+        found.require(bits.is_none() || known, path, "has to be one of: 2048, 3072, 4096");
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -22,13 +22,15 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,
+    time::Instant,
 };
 use tower::ServiceExt;
 
 use super::{
-    End, Limits, Peer, Server,
+    End, Limits, Peer, SHED, Server,
     patience::{Patience, Patient},
     refusal::{self, Grpc},
+    roster::Roster,
 };
 
 /// How much a client may send ahead of its reader: on one stream, and on a connection, where HTTP/2
@@ -52,17 +54,71 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub struct Connection(Arc<Use>);
 
 #[derive(Debug, Default)]
-struct Use {
+pub(super) struct Use {
+    /// Requests, and handshakes that wait for us.
     open: AtomicUsize,
     begun: AtomicBool,
     changed: Notify,
     patience: Patience,
+    roster: Option<Arc<Roster>>,
+    /// Whether the roster lists it as unused; changed under the roster's lock only.
+    queued: AtomicBool,
+    /// Whether it must make room for another one.
+    shed: AtomicBool,
 }
 
 impl Connection {
     /// Requests whose answer is not complete yet, the one that asks included.
     pub fn open_requests(&self) -> usize {
         self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// A connection that joins a roster, as unused.
+    pub(super) fn enter(roster: &Arc<Roster>) -> Connection {
+        let connection = Connection(Arc::new(Use { roster: Some(roster.clone()), ..Use::default() }));
+        roster.unused(&connection);
+        connection
+    }
+
+    pub(super) fn weak(&self) -> Weak<Use> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn of(weak: &Weak<Use>) -> Option<Connection> {
+        weak.upgrade().map(Connection)
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.open_requests() > 0
+    }
+
+    /// Whether a client reads an answer that is complete on our side.
+    pub(super) fn is_sending(&self) -> bool {
+        self.0.patience.sending()
+    }
+
+    /// Says whether it was marked before.
+    pub(super) fn mark_queued(&self, queued: bool) -> bool {
+        self.0.queued.swap(queued, Ordering::Relaxed)
+    }
+
+    /// Ends it unless it is taken up meanwhile.
+    pub(super) fn shed(&self) {
+        self.0.shed.store(true, Ordering::Relaxed);
+        self.0.changed.notify_one();
+    }
+
+    /// Waits until the connection must make room.
+    pub(super) async fn must_go(&self) {
+        while !self.0.shed.load(Ordering::Relaxed) {
+            self.0.changed.notified().await;
+        }
+    }
+
+    /// In use until this is dropped, though there is no request yet.
+    pub(super) fn busy(&self) -> Open {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        Open(self.clone())
     }
 
     fn begin(&self) -> Open {
@@ -74,31 +130,55 @@ impl Connection {
     }
 
     /// Waits until the connection has been without requests for too long.
-    async fn unused(&self, first_request: Duration, idle: Duration) -> End {
+    async fn unused(&self, limits: &Limits) -> End {
+        let opened = Instant::now();
         loop {
-            if self.open_requests() > 0 {
+            if self.is_used() {
                 self.0.changed.notified().await;
                 continue;
             }
+            if self.0.shed.load(Ordering::Relaxed) {
+                return End::Shed;
+            }
             let begun = self.0.begun.load(Ordering::Relaxed);
-            let (limit, end) = if begun { (idle, End::Idle) } else { (first_request, End::NoRequest) };
+            let silent = !self.0.patience.started() && limits.first_byte < limits.first_request;
+            let (deadline, end) = match (begun, silent) {
+                (true, _) => (Instant::now() + limits.idle, End::Idle),
+                (false, true) => (opened + limits.first_byte, End::Silent),
+                (false, false) => (opened + limits.first_request, End::NoRequest),
+            };
             tokio::select! {
                 biased;
                 () = self.0.changed.notified() => {}
-                () = tokio::time::sleep(limit) => return end,
+                () = tokio::time::sleep_until(deadline) => {
+                    let spoke = end == End::Silent && self.0.patience.started();
+                    if !spoke && !self.is_sending() {
+                        return end;
+                    }
+                }
             }
         }
     }
 }
 
+impl End {
+    /// How long the client may take to notice. One that never asked has nothing to wait for.
+    fn farewell(self) -> Duration {
+        if matches!(self, End::Silent | End::Shed) { Duration::ZERO } else { FAREWELL }
+    }
+}
+
 /// A request that is not answered completely yet.
-struct Open(Connection);
+pub(super) struct Open(Connection);
 
 impl Drop for Open {
     fn drop(&mut self) {
         let shared = &self.0.0;
         if shared.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             shared.changed.notify_one();
+            if let Some(roster) = &shared.roster {
+                roster.unused(&self.0);
+            }
         }
     }
 }
@@ -133,13 +213,17 @@ impl HttpBody for Answer {
 ///
 /// A connection of a proxy is idle nearly always and there are thousands, so its size counts. What is
 /// built here goes into one box; in an `async fn` every value that is moved on would keep its first place too.
-pub(super) fn serve<S>(server: Arc<Server>, stream: S, peer: Peer) -> impl Future<Output = (End, String)>
+pub(super) fn serve<S>(
+    server: Arc<Server>,
+    stream: S,
+    peer: Peer,
+    connection: Connection,
+) -> impl Future<Output = (End, String)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (limits, shutdown) = (server.limits, server.shutdown.clone());
-    let connection = Connection::default();
-    let stream = Patient::new(stream, Watched(connection.clone()), limits.header_read);
+    let stream = Patient::new(stream, Watched(connection.clone()), limits.header_read, limits.send);
     let used = connection.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         // Here and not in the future, which runs later: by then a deadline may have passed.
@@ -155,7 +239,7 @@ where
             // Requests that have arrived count, even if we were too busy to read them in time.
             biased;
             ended = http.as_mut() => return connection.verdict(ended),
-            end = connection.unused(limits.first_request, limits.idle) => (end, Some(FAREWELL)),
+            end = connection.unused(&limits) => (end, Some(end.farewell())),
             () = shutdown.begun() => (End::Shutdown, None),
         };
         http.as_mut().graceful_shutdown();
@@ -165,6 +249,8 @@ where
         };
         let detail = match end {
             End::NoRequest => format!("no request came within {:?}", limits.first_request),
+            End::Silent => format!("nothing came within {:?}", limits.first_byte),
+            End::Shed => SHED.to_owned(),
             _ => String::new(),
         };
         (end, detail)
@@ -224,6 +310,7 @@ impl Connection {
         let pinged_in_vain = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout);
         let end = match self.0.patience.broken() {
             _ if self.0.patience.lost() => End::SlowHead,
+            _ if self.0.patience.stuck() => End::SlowReader,
             Some(std::io::ErrorKind::TimedOut) => End::Vanished,
             Some(_) => End::Reset,
             None if pinged_in_vain => End::Vanished,

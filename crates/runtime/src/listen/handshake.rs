@@ -11,14 +11,22 @@ use rustls::{ServerConfig, server::Acceptor};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
-use super::{End, Server};
+use super::{Connection, End, Server};
 
 type Shaken = Result<TlsStream<TcpStream>, (End, String)>;
 
-pub(super) async fn perform(server: &Server, tls: Arc<ServerConfig>, stream: TcpStream) -> Shaken {
+pub(super) async fn perform(
+    server: &Server,
+    tls: Arc<ServerConfig>,
+    stream: TcpStream,
+    connection: &Connection,
+) -> Shaken {
     let limit = server.limits.handshake;
-    let hello = tokio::time::timeout(limit, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
-    let hello = hello.map_err(|_| late("no ClientHello came", limit))?.map_err(|error| failed(&error))?;
+    let first = limit.min(server.limits.first_byte);
+    let hello = tokio::time::timeout(first, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
+    let hello = hello.map_err(|_| late("no ClientHello came", first))?.map_err(|error| failed(&error))?;
+    // While the client waits for us, its connection is not one that could make room for another.
+    let busy = connection.busy();
     let waiting = server.tally.handshake_waits();
     let slot = tokio::time::timeout(server.limits.handshake_wait, server.handshakes.acquire()).await;
     drop(waiting);
@@ -29,7 +37,7 @@ pub(super) async fn perform(server: &Server, tls: Arc<ServerConfig>, stream: Tcp
     // Computes our part, and the first poll sends it.
     let mut accept = pin!(hello.into_stream(tls));
     let sent = std::future::poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await;
-    drop(slot);
+    drop((slot, busy));
     let accepted = match sent {
         Poll::Ready(accepted) => accepted,
         Poll::Pending => {
@@ -90,10 +98,12 @@ mod tests {
             limits: Limits { handshake_wait: Duration::from_millis(1), ..Limits::default() },
             handshakes: Arc::new(Semaphore::new(0)),
             tally: Tally::default(),
+            roster: Arc::default(),
             shutdown: Shutdown::default(),
         };
         let accepted = listener.accept().await.unwrap().0;
-        let (end, detail) = perform(&server, own.to_config().unwrap(), accepted).await.unwrap_err();
+        let shaken = perform(&server, own.to_config().unwrap(), accepted, &Connection::default()).await;
+        let (end, detail) = shaken.unwrap_err();
         assert_eq!((end, detail.as_str()), (End::HandshakeWait, "waited in line for 1ms"));
     }
 }

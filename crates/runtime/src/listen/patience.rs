@@ -1,5 +1,5 @@
-//! A stream that loses patience with a client that does not finish the head of its request, and
-//! remembers how it broke.
+//! A stream that loses patience with a client that does not finish the head of its request, or takes
+//! nothing of its answer, and remembers how it broke.
 
 use std::{
     future::Future,
@@ -34,8 +34,14 @@ pub(super) struct Patience {
     doing: AtomicU8,
     /// How many heads were completed: an answer may be over before the stream is read again.
     heads: AtomicU32,
+    /// Whether anything came at all.
+    started: AtomicBool,
     /// Whether a head took too long.
     lost: AtomicBool,
+    /// Whether something waits to be taken by the client.
+    sending: AtomicBool,
+    /// Whether the client took nothing for too long.
+    stuck: AtomicBool,
     broken: OnceLock<io::ErrorKind>,
 }
 
@@ -53,6 +59,20 @@ impl Patience {
     /// Whether the connection was given up because of a head.
     pub(super) fn lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer, though complete on our side, is still on its way.
+    pub(super) fn sending(&self) -> bool {
+        self.sending.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection was given up because its answers were not read.
+    pub(super) fn stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
     }
 
     /// How reading or writing failed, if it did.
@@ -84,13 +104,36 @@ pub(super) struct Patient<S, P> {
     inner: S,
     patience: P,
     limit: Duration,
+    /// How long the client may take nothing.
+    send: Duration,
     heads_seen: u32,
     timer: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S, P> Patient<S, P> {
-    pub(super) fn new(inner: S, patience: P, limit: Duration) -> Self {
-        Patient { inner, patience, limit, heads_seen: 0, timer: None }
+    pub(super) fn new(inner: S, patience: P, limit: Duration, send: Duration) -> Self {
+        Patient { inner, patience, limit, send, heads_seen: 0, timer: None, stalled: None }
+    }
+}
+
+impl<S, P: Deref<Target = Patience>> Patient<S, P> {
+    /// Sees that something is taken now and then.
+    fn sent<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            if self.stalled.take().is_some() {
+                self.patience.sending.store(false, Ordering::Relaxed);
+            }
+            return self.patience.note(done);
+        }
+        let send = self.send;
+        self.patience.sending.store(true, Ordering::Relaxed);
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(send)));
+        if stalled.as_mut().poll(cx).is_pending() {
+            return done;
+        }
+        self.patience.stuck.store(true, Ordering::Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -109,6 +152,9 @@ impl<S: AsyncRead + Unpin, P: Deref<Target = Patience> + Unpin> AsyncRead for Pa
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         let read = self.patience.note(read);
         let came = buf.filled().len() > before;
+        if came && heads == 0 {
+            self.patience.started.store(true, Ordering::Relaxed);
+        }
         if came && heads == 0 && self.timer.is_none() {
             self.patience.begins_with(&buf.filled()[before..]);
         }
@@ -133,12 +179,12 @@ impl<S: AsyncRead + Unpin, P: Deref<Target = Patience> + Unpin> AsyncRead for Pa
 impl<S: AsyncWrite + Unpin, P: Deref<Target = Patience> + Unpin> AsyncWrite for Patient<S, P> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.patience.note(done)
+        self.sent(cx, done)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let done = Pin::new(&mut self.inner).poll_flush(cx);
-        self.patience.note(done)
+        self.sent(cx, done)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -151,7 +197,7 @@ impl<S: AsyncWrite + Unpin, P: Deref<Target = Patience> + Unpin> AsyncWrite for 
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.patience.note(done)
+        self.sent(cx, done)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -30,8 +30,14 @@ pub enum End {
     Idle,
     /// No request came at all.
     NoRequest,
+    /// Not a single byte came.
+    Silent,
+    /// It was not used when another one needed its place.
+    Shed,
     /// As many as allowed were open already.
     ConnectionLimit,
+    /// As many as allowed were open from the same address.
+    PeerLimit,
     /// The client did not do its part of the TLS handshake in time.
     HandshakeTimeout,
     /// Too many others were before it.
@@ -42,6 +48,8 @@ pub enum End {
     HandshakeFailed,
     /// The head of a request took too long.
     SlowHead,
+    /// The client did not read its answers.
+    SlowReader,
     /// The peer stopped answering.
     Vanished,
     /// The client broke the connection.
@@ -69,12 +77,16 @@ impl End {
             End::Shutdown => "shutdown",
             End::Idle => "idle",
             End::NoRequest => "no_request",
+            End::Silent => "silent",
+            End::Shed => "shed",
             End::ConnectionLimit => "connection_limit",
+            End::PeerLimit => "peer_limit",
             End::HandshakeTimeout => "handshake_timeout",
             End::HandshakeWait => "handshake_wait",
             End::HandshakeAbandoned => "handshake_abandoned",
             End::HandshakeFailed => "handshake_failed",
             End::SlowHead => "slow_head",
+            End::SlowReader => "slow_reader",
             End::Vanished => "vanished",
             End::Reset => "reset",
             End::Protocol => "protocol",
@@ -85,8 +97,13 @@ impl End {
         match self {
             End::Closed | End::Shutdown | End::Idle => Weight::Usual,
             // Browsers connect in advance, and health checks only connect.
-            End::NoRequest | End::HandshakeAbandoned | End::Vanished | End::Reset => Weight::Odd,
+            End::NoRequest | End::Silent | End::HandshakeAbandoned | End::Vanished | End::Reset => {
+                Weight::Odd
+            }
             End::ConnectionLimit
+            | End::PeerLimit
+            | End::Shed
+            | End::SlowReader
             | End::HandshakeTimeout
             | End::HandshakeWait
             | End::HandshakeFailed

@@ -175,7 +175,7 @@ async fn a_client_that_speaks_no_tls_is_counted_and_logged_with_what_was_wrong()
 #[tokio::test]
 async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_left() {
     let (lines, _guard) = Lines::catch();
-    let server = Server::new(Limits { connections: 1, ..Limits::default() }).await;
+    let server = Server::new(Limits { connections: 1, spare: SOON, ..Limits::default() }).await;
     let first = client::tls(server.addr, &server.pair, None).await.unwrap();
     let refused = server.ask().await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");

@@ -2,5 +2,6 @@
 //! Listeners seen from a client's side of real sockets.
 
 mod client;
+mod hogs;
 mod limits;
 mod listen;

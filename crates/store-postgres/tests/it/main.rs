@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod connecting;
+mod kuma;
 mod outages;
 mod proxy;
 mod several;

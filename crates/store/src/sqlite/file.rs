@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -13,6 +13,9 @@ use crate::{Error, Snapshot};
 
 /// "kuma" in ASCII: tells our files from those of other programs.
 const APPLICATION_ID: i32 = 0x6b75_6d61;
+
+/// What a write of usual size needs on the disk.
+const ROOM: usize = 64 << 10;
 
 /// What brings a file of schema `n` to schema `n + 1`. Only ever append.
 const MIGRATIONS: &[&str] = &["
@@ -156,6 +159,25 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
     transaction.pragma_update(None, "user_version", known).map_err(explain)?;
     transaction.commit().map_err(explain)
+}
+
+/// Takes some room on the disk and gives it back: the log may have room for a small write when the disk has
+/// none for a usual one.
+pub(super) fn has_room(path: &Path) -> Result<(), Error> {
+    let probe = beside(path, "-probe");
+    let taken = private_file(&probe).and_then(|mut file| {
+        file.write_all(&[0; ROOM])?;
+        file.sync_data()
+    });
+    // What is left of a failed attempt would take the last room for good.
+    let _ = fs::remove_file(&probe);
+    taken.map_err(|why| {
+        Error::Unavailable(format!(
+            "cannot write {ROOM} bytes beside {}: {why}; free some space on this disk, and see that it is \
+             writable",
+            path.display()
+        ))
+    })
 }
 
 /// Opens a file, or creates one that only its user may read.

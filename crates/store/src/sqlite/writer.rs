@@ -24,12 +24,17 @@ pub(super) enum Request {
     Together { batch: Vec<Write>, reply: oneshot::Sender<Outcome> },
     /// Independent writes.
     Each { writes: Vec<Write>, reply: oneshot::Sender<Vec<Outcome>> },
+    /// Would a write be durable?
+    Probe { reply: oneshot::Sender<Result<(), Error>> },
+    #[cfg(test)]
+    Die,
 }
 
 /// A request that is worked out, and not durable yet.
 enum Staged {
     Together(Outcome, oneshot::Sender<Outcome>),
     Each(Vec<Outcome>, oneshot::Sender<Vec<Outcome>>),
+    Probe(Result<(), Error>, oneshot::Sender<Result<(), Error>>),
 }
 
 impl Staged {
@@ -37,6 +42,9 @@ impl Staged {
         match request {
             Request::Together { batch, reply } => Staged::Together(staging.stage(batch), reply),
             Request::Each { writes, reply } => Staged::Each(staging.stage_each(writes), reply),
+            Request::Probe { reply } => Staged::Probe(Ok(()), reply),
+            #[cfg(test)]
+            Request::Die => std::panic::panic_any("as asked"),
         }
     }
 
@@ -44,6 +52,7 @@ impl Staged {
         match self {
             Staged::Together(outcome, _) => std::slice::from_mut(outcome),
             Staged::Each(outcomes, _) => outcomes,
+            Staged::Probe(..) => &mut [],
         }
     }
 
@@ -52,6 +61,7 @@ impl Staged {
         match self {
             Staged::Together(outcome, reply) => drop(reply.send(outcome)),
             Staged::Each(outcomes, reply) => drop(reply.send(outcomes)),
+            Staged::Probe(outcome, reply) => drop(reply.send(outcome)),
         }
     }
 }
@@ -95,7 +105,28 @@ impl Writer {
                 Err(why) => self.fail(&why, &mut staged),
             }
         }
+        self.probe(&mut staged);
         staged.into_iter().for_each(Staged::answer);
+    }
+
+    /// Answers all probes of a group with one. Callers that have gone away, as they do while a disk hangs,
+    /// cost nothing.
+    fn probe(&mut self, staged: &mut [Staged]) {
+        let mut asked = staged.iter_mut().filter_map(|staged| match staged {
+            Staged::Probe(outcome, reply) if !reply.is_closed() => Some(outcome),
+            _ => None,
+        });
+        let Some(first) = asked.next() else { return };
+        *first = self.make_a_trace().and_then(|()| file::has_room(&self.path));
+        let answer = first.clone();
+        asked.for_each(|outcome| outcome.clone_from(&answer));
+    }
+
+    /// Writes something no one reads. The value must be another one: SQLite writes nothing otherwise.
+    fn make_a_trace(&mut self) -> Result<(), Error> {
+        let sql = "INSERT INTO meta (name, value) VALUES ('probes', 1) \
+                   ON CONFLICT (name) DO UPDATE SET value = value + 1";
+        self.connection.execute(sql, []).map(drop).map_err(|why| file::explain(&self.path, &why))
     }
 
     fn show(&mut self, before: &Snapshot, made: &Committed, staged: &mut [Staged]) {

@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command, thread};
 
-use e2e::{ControlPlane, Profile, Setup, eventually, program};
+use e2e::{
+    ControlPlane, Profile, Setup, eventually, program,
+    proxy::{Options, Proxy, own_address},
+    service::dataplane,
+};
 use serde_json::{Value, json};
 use testkit::postgres::Postgres;
 
@@ -96,6 +100,42 @@ fn a_full_disk_answers_503_and_leaves_nothing_half_written() {
     for name in &stored {
         assert_eq!(client.get(&format!("/global-secrets/{name}")).unwrap().status, 200, "{name}");
     }
+    // What is left is less than the readiness check asks for.
+    let fits = |i: i32| {
+        let name = format!("thin-{i}");
+        let body = json!({"type": "GlobalSecret", "name": name, "data": "A".repeat(1024)});
+        client.put(&format!("/global-secrets/{name}"), &body).unwrap().status == 201
+    };
+    assert!((0..1000).any(|i| !fits(i)), "the disk never filled");
+    let ready = || control_plane.diagnostics().get("/ready").unwrap();
+    eventually("the control plane to say that it is not ready", || ready().status == 503).unwrap();
+    assert!(ready().body.contains("free some space"), "{}", ready().body);
+}
+
+#[test]
+fn a_control_plane_killed_on_a_full_disk_starts_again_and_says_that_it_cannot_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
+    let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
+    let proxy = Proxy::start(&control_plane, &own, &Options::default()).unwrap();
+    let overview = "/meshes/default/dataplanes/web/_overview";
+    let online = |control_plane: &ControlPlane| {
+        let seen = control_plane.client().get(overview).map(|answer| answer.json()).unwrap_or_default();
+        let last = &seen["dataplaneInsight"]["subscriptions"][0];
+        last["connectTime"].is_string() && last["disconnectTime"].is_null()
+    };
+    // A start has something to write: that no proxy is connected to a predecessor any more.
+    eventually("the proxy to be online", || online(&control_plane)).unwrap();
+    control_plane.kill().unwrap();
+    drop(proxy);
+
+    control_plane.start_again_unable_to_write().unwrap();
+    assert_eq!(control_plane.client().get("/meshes/default").unwrap().status, 200);
+    assert_eq!(put_timeout(&control_plane, "refused", 1).status, 503);
+    let ready = control_plane.diagnostics().get("/ready").unwrap();
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    assert!(ready.body.contains("kuma.db"), "{}", ready.body);
+    assert!(control_plane.stop().unwrap().success());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use nix::{
 use crate::world::{World, answered_by, by_reference, client};
 
 /// The processes an agent has started.
-fn children(agent: u32) -> Vec<i32> {
+pub fn children(agent: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{agent}/task")).unwrap();
     let of_task = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let all: String = tasks.filter_map(Result::ok).map(of_task).collect::<Vec<_>>().join(" ");

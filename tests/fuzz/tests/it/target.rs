@@ -117,6 +117,7 @@ fn setup() -> Setup {
     Setup {
         mode: Mode::Zone { name: "default".to_owned(), federated: false },
         disable_origin_label_validation: false,
+        health_discovery: true,
         unsafe_delete: false,
         companions: Box::new(|_, _| Vec::new()),
         now: Timestamp::now,

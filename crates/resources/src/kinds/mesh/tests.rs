@@ -306,3 +306,25 @@ fn sections_without_effect_are_kept_and_the_user_is_warned() {
         serde_json::from_value(serde_json::json!({"metrics": {"type": "prometheus"}})).unwrap();
     assert!(proxy.warnings()[0].starts_with("metrics is kept and has no effect; MeshMetric"));
 }
+
+#[test]
+fn authorities_that_would_cost_too_much_are_refused() {
+    let backend = |name: &str, bits: serde_json::Value| json!({ "name": name, "type": "builtin", "conf": { "caCert": { "RSAbits": bits } } });
+    let message = "has to be one of: 2048, 3072, 4096";
+    for bits in [json!(8192), json!("8192"), json!(1024), json!([])] {
+        check(
+            Kind::Mesh,
+            json!({ "mtls": { "backends": [backend("a", bits)] } }),
+            &[("mtls.backends[0].conf.caCert.RSAbits", message)],
+        );
+    }
+    for bits in [json!(2048), json!("3072"), json!(4096.0), json!(0)] {
+        check(Kind::Mesh, json!({ "mtls": { "backends": [backend("a", bits)] } }), &[]);
+    }
+    let many: Vec<_> = (0..17).map(|i| json!({ "name": format!("ca-{i}"), "type": "builtin" })).collect();
+    check(
+        Kind::Mesh,
+        json!({ "mtls": { "backends": many } }),
+        &[("mtls.backends", "cannot have more than 16 items")],
+    );
+}

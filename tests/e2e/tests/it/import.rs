@@ -1,0 +1,66 @@
+//! A database that Kuma's own control plane leaves behind.
+
+use std::process::{Command, Output};
+
+use e2e::{ControlPlane, Profile, Setup, program};
+use testkit::postgres::{Database, Postgres};
+
+/// Kuma's tables, with a mesh, a policy, the cluster id, and what is left out.
+const TABLES: &str = r#"
+    CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
+    INSERT INTO schema_migrations VALUES (1710856785, false);
+    CREATE TABLE resources (
+        name varchar(253) NOT NULL, mesh varchar(100) NOT NULL, type varchar(100) NOT NULL,
+        version integer NOT NULL, spec text,
+        creation_time timestamp NOT NULL DEFAULT now(), modification_time timestamp NOT NULL DEFAULT now(),
+        owner_name varchar(100), owner_mesh varchar(100), owner_type varchar(100),
+        labels jsonb DEFAULT '{}', status jsonb NOT NULL DEFAULT '{}',
+        CONSTRAINT resources_pkey PRIMARY KEY (name, mesh, type));
+    INSERT INTO resources (name, mesh, type, version, spec) VALUES
+        ('shop', '', 'Mesh', 4, '{}'),
+        ('kuma-cluster-id', '', 'Config', 0, '{"config":"0b1e"}'),
+        ('slow', 'shop', 'MeshTimeout', 1,
+         '{"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"1m0s"}}]}'),
+        ('later', 'shop', 'MeshTelepathy', 0, '{}'),
+        ('web', 'shop', 'DataplaneInsight', 7, '{}');"#;
+
+fn import(database: &Database, store: &str, work_dir: &std::path::Path) -> Output {
+    let setup = Setup::default().on_postgres(database).with("KUMA_STORE_TYPE", store);
+    Command::new(program("kuma-cp", Profile::Same).unwrap())
+        .args(["migrate", "import-kuma"])
+        .envs(&setup.environment)
+        .env("KUMA_GENERAL_WORK_DIR", work_dir)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_database_of_kuma_is_refused_until_it_is_imported_here_or_into_a_file() {
+    let postgres = Postgres::start().unwrap();
+    let database = postgres.create_database("kuma").unwrap();
+    postgres.sql(&database.name, TABLES).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let here = Setup::default().on_postgres(&database);
+    let refused = format!("{:#}", ControlPlane::start(dir.path(), here.clone()).unwrap_err());
+    assert!(refused.contains("kuma-cp migrate import-kuma"), "{refused}");
+
+    for (store, setup) in [("sqlite", Setup::default()), ("postgres", here)] {
+        let dir = tempfile::tempdir().unwrap();
+        let output = import(&database, store, dir.path());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{store}: {said}");
+        for part in ["3 resources imported", "1 MeshTelepathy", "1 DataplaneInsight"] {
+            assert!(said.contains(part), "{store}: {part:?} is not in {said}");
+        }
+        let again = import(&database, store, dir.path());
+        assert!(!again.status.success());
+        let said = String::from_utf8_lossy(&again.stderr);
+        assert!(said.contains("not empty"), "{store}: {said}");
+
+        let control_plane = ControlPlane::start(dir.path(), setup).unwrap();
+        let client = control_plane.client();
+        assert_eq!(client.get("/meshes/shop/meshtimeouts/slow").unwrap().status, 200, "{store}");
+        assert_eq!(client.get("/").unwrap().json()["clusterId"], "0b1e", "{store}");
+        assert_eq!(client.get("/meshes/default").unwrap().status, 404, "{store}: there is a mesh already");
+    }
+}
