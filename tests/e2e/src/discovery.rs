@@ -171,10 +171,11 @@ impl Stream {
 }
 
 /// Sends bytes as the body of a discovery call; says how the control plane ends it.
-pub async fn send_raw(address: &Address, body: Bytes) -> anyhow::Result<Status> {
+pub async fn send_raw(address: &Address, token: &str, body: Bytes) -> anyhow::Result<Status> {
     let mut connection = connect(address).await?;
     let request = http::Request::post(format!("{}{METHOD}", address.url))
         .header("content-type", "application/grpc")
+        .header("authorization", token)
         .header("te", "trailers")
         .body(Body::new(Full::new(body)))?;
     let (head, body) = connection.send_request(request).await?.into_parts();

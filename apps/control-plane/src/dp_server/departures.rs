@@ -1,6 +1,6 @@
 //! Proxies whose streams have ended, and when that says something about them rather than about us.
 //!
-//! A proxy that is gone should be called by nobody, soon. One whose stream was only interrupted should not be noticed
+//! A proxy that is gone should soon not be called any more. One whose stream was only interrupted should not be noticed
 //! at all. So there is a grace period in which it may come back; and when most proxies are gone at once the reason is
 //! on our side of the network, or in between, and no proxy is judged by it.
 

@@ -17,7 +17,7 @@ pub fn judged(mut version: ProxyVersion) -> ProxyVersion {
     version
 }
 
-/// Versions that nobody can read, and previews, fit everything.
+/// Versions that cannot be read, and previews, fit everything.
 fn are_compatible(control_plane: &str, component: &str) -> bool {
     if [control_plane, component].iter().any(|version| version.contains("preview")) {
         return true;

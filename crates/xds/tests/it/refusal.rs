@@ -145,7 +145,7 @@ fn a_refusal_tells_whether_the_proxy_goes_on_with_another_version() {
     };
     stream.set_target(target("C/a@1 C/b@1"));
     stream.on_request(request(Type::Cluster));
-    // Nobody is to blame, so each is sent alone.
+    // No resource is named, so each is sent alone.
     answer(&mut stream, "1", nack("malformed"));
     answer(&mut stream, "2", nack("malformed"));
     answer(&mut stream, "3", None);

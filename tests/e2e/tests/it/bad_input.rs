@@ -147,7 +147,8 @@ fn a_dataplane_that_cannot_be_is_refused_with_the_reason() {
     assert!(!agent.ended().unwrap().success());
     assert!(agent.log().contains("smtp"), "{}", agent.log());
 
-    let renamed = Identity { name: "renamed".to_owned(), ..here.identity(own("bad")) };
+    let token = here.token(&json!({"mesh": "default", "name": "renamed", "validFor": "1h"}));
+    let renamed = Identity { name: "renamed".to_owned(), token, ..here.identity(own("bad")) };
     here.check_refused(&renamed, Code::InvalidArgument, "default.renamed");
     let nobody = Identity { dataplane: None, ..here.identity(own("nobody")) };
     here.check_refused(&nobody, Code::NotFound, "nobody");
@@ -201,7 +202,8 @@ fn a_stream_that_makes_no_sense_is_ended_with_the_reason() {
     assert!(changed.message().contains("somebody-else"), "{changed:?}");
 
     let too_long = vec![0; (4 << 20) + 1];
-    let raw = |body| here.runtime.block_on(send_raw(&here.target(), body)).unwrap();
+    let token = sane.token.as_deref().unwrap();
+    let raw = |body| here.runtime.block_on(send_raw(&here.target(), token, body)).unwrap();
     let oversized = raw(grpc::frame(&too_long));
     assert_eq!(oversized.code(), Code::ResourceExhausted, "{oversized:?}");
     assert!(oversized.message().contains("the limit is 1048576"), "{oversized:?}");
