@@ -47,8 +47,13 @@ pub async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
+    // The parser quotes what it found, and that may be the token.
     let request: Request = serde_json::from_slice(&body).map_err(|error| {
-        Refusal(StatusCode::BAD_REQUEST, format!("the request for a bootstrap is not valid JSON: {error}"))
+        let (line, column) = (error.line(), error.column());
+        let what = if error.is_data() { "a value of the wrong type" } else { "a syntax error" };
+        let text =
+            format!("the request for a bootstrap is not valid JSON: {what} at line {line}, column {column}");
+        Refusal(StatusCode::BAD_REQUEST, text)
     })?;
     let host = control_plane_host(&context, &headers)?;
     let dataplane = find_dataplane(&context, &request)?;

@@ -326,3 +326,11 @@ async fn a_request_that_is_too_long_is_refused_before_it_is_read() {
     let (status, _, _) = server.post("/bootstrap", &[("host", "localhost:5678")], long).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
 }
+
+#[tokio::test]
+async fn a_value_of_the_wrong_type_is_refused_by_its_place_and_not_quoted() {
+    let server = Server::configured(|_| ()).await;
+    // The helper looks for the token in the answer.
+    let wrong = asking(|request| request["version"] = json!("a-token"));
+    refused(&server, "localhost", wrong, 400, &["wrong type at line 1, column"]).await;
+}
