@@ -42,7 +42,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(60);
 /// What to ask the application.
 #[derive(Debug, PartialEq, Eq)]
 enum Probe {
-    /// Whether somebody listens.
+    /// Whether the port accepts a connection.
     Tcp(u16),
     /// What its health service says.
     Grpc(u16),

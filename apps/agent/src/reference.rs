@@ -45,7 +45,7 @@ that ends on its own is started again with growing delays, reported in the log a
 The work directory is for this user alone: one that belongs to another user, that others may write to or that
 is a symbolic link is refused. So is a bootstrap configuration that names a file outside of it, whether Envoy
 would write, remove or read it, unless this command named that file; an agent of root would otherwise let
-whoever answers at `--cp-address` remove any file. What the control plane sends Envoy afterwards is not
+a server at `--cp-address` remove any file. What the control plane sends Envoy afterwards is not
 checked: run agents as a user that may do little.
 
 `/metrics` is one page, in Prometheus' text form: what Envoy counts, under the names Envoy gives it; what each

@@ -94,7 +94,7 @@ fn start_logs(settings: &Settings) -> Result<()> {
     let Some(file) = LogFile::of(&settings.logs)? else {
         return Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context(failed)?);
     };
-    // As Kuma's agent says it; nobody has to listen.
+    // The line of Kuma's agent. A closed standard output is no reason to stop.
     let _ = writeln!(std::io::stdout(), "kuma-dp: logs will be stored in {:?}", file.path());
     Ok(runtime::logs::init_into(level, format, (logs::TARGET, heard), file).context(failed)?)
 }

@@ -184,7 +184,7 @@ impl Supervisor {
         }
     }
 
-    /// First nobody calls any more, then nobody is let in; says whether Envoy agrees.
+    /// Other proxies stop calling first, then the listeners drain; returns whether Envoy accepted that.
     async fn begin_drain(&self) -> bool {
         self.farewell.say().await;
         let drained = self.admin.drain().await;

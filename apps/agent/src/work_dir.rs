@@ -78,8 +78,8 @@ fn check(path: &Path, found: &Metadata) -> Result<()> {
     let (shown, own) = (path.display(), geteuid().as_raw());
     if found.uid() != own {
         return Err(Failure::failed(format!(
-            "the work directory {shown} belongs to user {}, and this agent runs as user {own}; whoever owns it \
-             could replace what Envoy reads\nhint: pass a --work-dir that this user owns, or none",
+            "the work directory {shown} belongs to user {}, and this agent runs as user {own}; its \
+             owner could replace what Envoy reads\nhint: pass a --work-dir that this user owns, or none",
             found.uid()
         )));
     }

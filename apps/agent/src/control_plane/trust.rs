@@ -62,7 +62,7 @@ pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result
     Ok(config)
 }
 
-/// TLS towards anybody.
+/// TLS that accepts any certificate.
 pub fn unchecked() -> Result<ClientConfig> {
     client_config(None, true)
 }

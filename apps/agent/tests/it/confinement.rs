@@ -1,4 +1,4 @@
-//! What a control plane that means harm, or somebody else on the machine, can make an agent do.
+//! What a control plane that means harm, or another user of the machine, can make an agent do.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ fn a_work_directory_that_others_can_change_is_refused() {
         symlink(home.path("real"), home.path("work")).unwrap();
     };
     check(&linked, &["is a symbolic link"]);
-    // Only root can give a directory away; anybody else finds root's.
+    // Only root can give a directory away; any other user finds root's.
     let (control_plane, home) = (ControlPlane::away(), Home::new());
     let others = home.path("others");
     fs::create_dir(&others).unwrap();

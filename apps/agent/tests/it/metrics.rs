@@ -133,7 +133,7 @@ fn a_listener_of_kumas_control_plane_is_answered_by_the_agent() {
     let requests =
         r#"envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="web","#;
     assert!(page.contains(requests), "{page}");
-    // The profile Basic has neither what the mesh itself uses nor what nobody looks at.
+    // The profile Basic has neither what the mesh itself uses nor what is rarely read.
     assert!(!page.contains("hijacker") && !page.contains("envoy_runtime_load_success"), "{page}");
 
     let (status, page) = http(listener, "/old").unwrap();

@@ -1,5 +1,5 @@
 //! What becomes of an answer that sends the client elsewhere. Reads follow it, without showing another
-//! host who asks; writes never do, because what was written where would be anybody's guess.
+//! host who asks; writes never do, because it would not be known what was written where.
 
 use ureq::http::{Response, Uri, header::LOCATION};
 

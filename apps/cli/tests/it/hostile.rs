@@ -1,4 +1,4 @@
-//! A control plane, or somebody in its place, that sends the client elsewhere or writes to its terminal,
+//! A control plane, or another server in its place, that sends the client elsewhere or writes to its terminal,
 //! and readers that leave early.
 
 use std::process::Stdio;
@@ -115,7 +115,7 @@ fn a_reader_that_left_is_no_failure_and_no_panic() {
         let ended = program.command(arguments).stdout(Stdio::from(writer)).output().unwrap();
         assert_eq!((ended.status.code(), ended.stderr), (Some(0), Vec::new()), "{arguments:?}");
     }
-    // What is told has no listener either; the exit code still says what happened.
+    // Standard error is closed too; the exit code still says what happened.
     for (arguments, code) in
         [(&["get", "nothing"][..], 2), (&["get", "mesh", "none"], 1), (&["--nonsense"], 2)]
     {

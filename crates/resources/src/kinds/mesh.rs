@@ -261,7 +261,7 @@ impl Schema for Mesh {
 /// How metrics are had without any policy.
 pub(crate) const METRICS_INSTEAD: &str = "; kuma-dp serves metrics with --metrics-address";
 
-/// What a user is told about a section that is stored for others to read.
+/// The warning about a section that is stored for others to read.
 pub(crate) fn without_effect(section: &str, policy: &str, instead: &str) -> String {
     format!("{section} is kept and has no effect; {policy} replaces it{instead}")
 }

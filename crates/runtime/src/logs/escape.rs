@@ -51,7 +51,7 @@ impl<W: io::Write> io::Write for Line<W> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
         // A reader that left or a full disk costs the line. An error here would make the subscriber complain
-        // on standard error, which ends the thread when nobody reads that either.
+        // on standard error, which panics when that is closed too.
         let _ = match printable(line) {
             Cow::Borrowed(_) => self.0.write_all(event),
             Cow::Owned(shown) => self.0.write_all(format!("{shown}\n").as_bytes()),
