@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::Ipv4Addr,
     path::PathBuf,
     sync::Arc,
 };
@@ -17,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::Value;
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{net::TcpSocket, sync::mpsc, time::timeout};
 use tokio_rustls::TlsConnector;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming, body::Body};
@@ -42,6 +43,11 @@ impl Address {
     pub fn of(control_plane: &ControlPlane) -> Address {
         let authority = control_plane.work_dir().join("kuma-cp.crt");
         Address { url: control_plane.dp_server(), authority }
+    }
+
+    /// Where discovery streams are opened.
+    pub fn discovery(&self) -> String {
+        format!("{}{METHOD}", self.url)
     }
 }
 
@@ -173,7 +179,7 @@ impl Stream {
 /// Sends bytes as the body of a discovery call; says how the control plane ends it.
 pub async fn send_raw(address: &Address, token: &str, body: Bytes) -> anyhow::Result<Status> {
     let mut connection = connect(address).await?;
-    let request = http::Request::post(format!("{}{METHOD}", address.url))
+    let request = http::Request::post(address.discovery())
         .header("content-type", "application/grpc")
         .header("authorization", token)
         .header("te", "trailers")
@@ -187,6 +193,11 @@ pub async fn send_raw(address: &Address, token: &str, body: Bytes) -> anyhow::Re
 }
 
 async fn connect(address: &Address) -> anyhow::Result<SendRequest<Body>> {
+    connect_from(address, Ipv4Addr::LOCALHOST).await
+}
+
+/// Connects from a loopback address of the caller's choice.
+pub async fn connect_from(address: &Address, source: Ipv4Addr) -> anyhow::Result<SendRequest<Body>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(&address.authority)? {
         roots.add(certificate?)?;
@@ -198,7 +209,9 @@ async fn connect(address: &Address) -> anyhow::Result<SendRequest<Body>> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let port = Uri::try_from(&address.url)?.port_u16().context("no port")?;
-    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    let stream = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?;
     let name = ServerName::try_from("localhost")?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
     let (sender, connection) =

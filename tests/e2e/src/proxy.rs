@@ -46,6 +46,7 @@ pub struct Options {
 pub struct Proxy {
     name: String,
     work_dir: TempDir,
+    readiness_port: u16,
     child: Child,
     /// Open, so that the log has a reader.
     _unread: Option<PipeReader>,
@@ -83,6 +84,7 @@ impl Proxy {
         };
         let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
         let ([stdout, stderr], unread) = options.log.open(&work_dir.path().join("agent.log"))?;
+        let readiness_port = own_port()?;
         let child = Command::new(program("kuma-dp", Profile::Same)?)
             .arg("run")
             .args(["--cp-address", &control_plane.dp_server(), "--name", &name, "--mesh", &mesh])
@@ -96,14 +98,14 @@ impl Proxy {
             .arg(work_dir.path())
             .args(["--concurrency", "1"])
             .env("ENVOY_BIN", envoy()?)
-            .env("KUMA_READINESS_PORT", own_port()?.to_string())
+            .env("KUMA_READINESS_PORT", readiness_port.to_string())
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
             .spawn()
             .context("starting kuma-dp")?;
-        Ok(Proxy { name, work_dir, child, _unread: unread })
+        Ok(Proxy { name, work_dir, readiness_port, child, _unread: unread })
     }
 
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
@@ -119,9 +121,21 @@ impl Proxy {
 
     /// Asks Envoy's own admin interface.
     pub fn admin(&self, path: &str) -> anyhow::Result<String> {
+        self.admin_request("GET", path)
+    }
+
+    /// Has Envoy do something.
+    pub fn admin_post(&self, path: &str) -> anyhow::Result<String> {
+        self.admin_request("POST", path)
+    }
+
+    fn admin_request(&self, method: &str, path: &str) -> anyhow::Result<String> {
         let mut socket = UnixStream::connect(self.work_dir.path().join("kuma-envoy-admin.sock"))?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(socket, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")?;
+        write!(
+            socket,
+            "{method} {path} HTTP/1.1\r\nhost: admin\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;
         let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
@@ -138,6 +152,11 @@ impl Proxy {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where the agent says whether it is ready.
+    pub fn readiness_port(&self) -> u16 {
+        self.readiness_port
     }
 
     pub fn work_dir(&self) -> &Path {
@@ -161,7 +180,24 @@ impl Proxy {
 
     /// Asks the agent to stop.
     pub fn terminate(&self) -> anyhow::Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?)
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Freezes the agent: it neither says farewell nor restarts its Envoy.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Ends Envoy alone, as an agent does that knows no farewell.
+    pub fn terminate_envoy(&self) -> anyhow::Result<()> {
+        let agent = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"))?;
+        let envoy = children.split_whitespace().next().context("the agent has no child")?;
+        Ok(kill(Pid::from_raw(envoy.parse()?), Signal::SIGTERM)?)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
     }
 
     pub fn kill(&mut self) -> anyhow::Result<()> {

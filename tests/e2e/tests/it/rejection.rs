@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use e2e::{
-    Kumactl, Setup, eventually,
+    Client, Kumactl, Setup, eventually,
     proxy::own_address,
     service::{Service, dataplane, with_outbound},
 };
@@ -109,6 +109,33 @@ fn a_listener_that_cannot_be_opened_is_told_with_its_resource_and_the_others_wor
             .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
         drop(somebody);
     }
+}
+
+#[test]
+fn an_inbound_whose_port_is_taken_is_not_ready_and_not_called() {
+    let world = World::start(Setup::default());
+    let _served = world.service("web-1", "web", "http");
+    let (address, app) = (own_address(), own_address());
+    let _app = Service::start("web-2", "http", (app, 9000).into()).unwrap();
+    let somebody = TcpListener::bind((address, 8080)).unwrap();
+    let blocked = world.proxy(&dataplane("web-2", "web", address, "http", (app, 9000).into()));
+    let health = Client::new(format!("http://127.0.0.1:{}", blocked.readiness_port()));
+    let ready = || health.get("/ready").unwrap();
+    eventually("the agent to know", || ready().status == 503 && ready().body.contains("rejected"))
+        .unwrap_or_else(|error| panic!("{error}: {:?}", ready()));
+    let healthy = || {
+        let service = world.control_plane.client().get("/meshes/default/meshservices/web").unwrap().json();
+        service["status"]["dataplaneProxies"]["healthy"].as_u64()
+    };
+    let (_caller, calls) = client_with(&world, "caller", &[by_reference("web")], &[]);
+    for _ in 0..20 {
+        assert_eq!(answered_by(calls, 10001), "web-1");
+    }
+    assert_eq!(healthy(), Some(1), "a proxy that listens nowhere is not healthy");
+
+    drop(somebody);
+    eventually("the second one to answer", || answered_by(calls, 10001) == "web-2").unwrap();
+    eventually("both to be healthy", || healthy() == Some(2) && ready().status == 200).unwrap();
 }
 
 #[test]
