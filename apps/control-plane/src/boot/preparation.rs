@@ -1,8 +1,8 @@
 //! What a start writes: what is missing, and that no proxy is connected to a predecessor any more.
 //!
 //! A control plane that has served before and cannot write at the moment, because its disk is full, say,
-//! serves what is stored: proxies that are cut off are worse than a start that is not complete. It writes
-//! when it can, and is not ready until then.
+//! serves what is stored: proxies that are cut off are worse than a start that is not complete. It is not ready
+//! while it cannot write, and writes soon after it can.
 
 use std::{sync::Arc, time::Duration};
 

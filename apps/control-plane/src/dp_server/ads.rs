@@ -241,10 +241,7 @@ impl<P: Protocol> Session<'_, P> {
                 () = renewal::due(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
                 () = expiry(earlier(self.unannounced, self.restore_at)) => Box::pin(self.make_known()).await?,
                 () = expiry(self.second_try) => self.try_again().await?,
-                at = end_of(self.registration.credentials()) => {
-                    let reason = format!("the dataplane token expired at {at}: give the proxy a newer one");
-                    return Err(Status::unauthenticated(reason));
-                }
+                expired = self.registration.credentials().expired() => return Err(expired),
             }
         }
     }
@@ -405,18 +402,4 @@ async fn expiry(at: Option<Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// How long a timer may run before it looks at the clock: timers stand still while a machine is suspended.
-const LONGEST_NAP: Duration = Duration::from_secs(30);
-
-/// Waits until the token ends, by the clock that tokens are judged by; forever when it does not end.
-async fn end_of(credentials: &Credentials) -> Timestamp {
-    let Some(end) = credentials.expires() else { return std::future::pending().await };
-    while let Ok(left) = Duration::try_from(end.duration_since(Timestamp::now()))
-        && !left.is_zero()
-    {
-        tokio::time::sleep(left.min(LONGEST_NAP)).await;
-    }
-    end
 }

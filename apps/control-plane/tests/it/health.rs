@@ -13,6 +13,7 @@ use envoy::health::{
 };
 use http::StatusCode;
 use http_body_util::BodyExt;
+use identity::DataplaneToken;
 use prost::Message;
 use resources::{Draft, Key, Kind, format::universal};
 use serde_json::{Value, json};
@@ -172,6 +173,19 @@ async fn what_to_check_is_sent_when_it_changes_and_only_then() {
     server.context.registrar.put(web(&[80, 81])).await.unwrap();
     assert_eq!(checker.clusters().await, [ADMIN, "localhost:8080", "localhost:8081"]);
     checker.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_does() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    server.context.registrar.put(web(&[80])).await.unwrap();
+    let claims = DataplaneToken { mesh: "default".to_owned(), ..DataplaneToken::default() };
+    let token = server.token_for("default", &claims, Duration::from_secs(5)).await;
+    let mut checker = Checker::open(&server, Some(&token)).await;
+    assert!(!checker.clusters().await.is_empty());
+    let (code, message) = checker.next().await.unwrap_err();
+    assert_eq!(code, (tonic::Code::Unauthenticated as i32).to_string(), "{message}");
+    assert!(message.contains("expired"), "{message}");
 }
 
 #[tokio::test]

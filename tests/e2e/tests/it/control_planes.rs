@@ -14,8 +14,9 @@ use xds::Type;
 
 use crate::world::{World, answered_by, by_reference, client, everybody, load};
 
-/// A handshake of HTTP/2 and answers that say "nothing new" fit; configuration does not.
-const ALMOST_NOTHING: u64 = 1024;
+/// A handshake of HTTP/2, answers that say "nothing new", what is to be checked and the endpoints of one service fit;
+/// configuration does not.
+const ALMOST_NOTHING: u64 = 2048;
 
 fn received(proxy: &Proxy) -> u64 {
     proxy.stat("cluster.ads_cluster.upstream_cx_rx_bytes_total").unwrap()

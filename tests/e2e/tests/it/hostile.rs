@@ -78,9 +78,9 @@ async fn long_introduction(address: &Address, number: usize) -> Option<JoinHandl
 /// What the control plane is attacked with.
 struct Attack {
     /// Connections that only waste time.
-    sockets: Vec<TcpStream>,
-    /// Watches that are never read; they may stay as long as little waits for them.
-    watches: Vec<TcpStream>,
+    sockets: Vec<(&'static str, TcpStream)>,
+    /// Answers and watches that are never read; they may stay as long as little waits for them.
+    unread: Vec<TcpStream>,
     streams: Vec<JoinHandle<()>>,
 }
 
@@ -95,33 +95,35 @@ impl Attack {
             b"content-length: 4000000\r\n\r\n{\"type\": \"",
         ]
         .concat();
-        let attacks: [(u16, &[u8]); 8] = [
-            (api, b""),
-            (proxies, b""),
-            (health, b""),
-            (api, b"GET /meshes HTTP/1.1\r\nhost: lo"),
-            (proxies, &[0x16, 3, 1, 2, 0, 1]),
-            (proxies, b"PRI * HTTP/2.0 and then something else entirely\r\n\r\n"),
-            (api, &body),
-            (api, &lists),
+        let attacks: [(&str, u16, &[u8]); 7] = [
+            ("nothing to the API", api, b""),
+            ("nothing to the server of proxies", proxies, b""),
+            ("nothing to the diagnostics", health, b""),
+            ("half a head", api, b"GET /meshes HTTP/1.1\r\nhost: lo"),
+            ("half a handshake", proxies, &[0x16, 3, 1, 2, 0, 1]),
+            ("no handshake", proxies, b"PRI * HTTP/2.0 and then something else entirely\r\n\r\n"),
+            ("half a body", api, &body),
         ];
-        let (mut sockets, mut watches, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sockets, mut unread, mut streams) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..EACH {
-            for (port, bytes) in attacks {
-                sockets.extend(says(port, number, bytes).await);
+            for (what, port, bytes) in attacks {
+                sockets.extend(says(port, number, bytes).await.map(|socket| (what, socket)));
             }
-            watches.extend(says(api, number, watch).await);
+            for request in [watch.as_slice(), &lists] {
+                unread.extend(says(api, number, request).await);
+            }
             streams.extend(long_introduction(address, number).await);
         }
-        Attack { sockets, watches, streams }
+        Attack { sockets, unread, streams }
     }
 
     /// Waits until the control plane has ended every connection that only wastes its time.
     async fn wait_for_the_control_plane_to_end_it(self) {
-        for mut socket in self.sockets {
+        for (what, mut socket) in self.sockets {
             let mut rest = Vec::new();
             // Closed with or without a word; an error is a connection that was reset.
-            let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("the connection ends");
+            let ended = timeout(DEADLINE, socket.read_to_end(&mut rest)).await;
+            assert!(ended.is_ok(), "the connection goes on: {what}");
         }
         for stream in self.streams {
             timeout(DEADLINE, stream).await.expect("the stream ends").unwrap();
@@ -163,7 +165,7 @@ fn proxies_do_not_notice_five_hundred_hostile_connections() {
         let before = resident(pid);
 
         let attack = Attack::begin(&world, &address).await;
-        let reached = attack.sockets.len() + attack.streams.len() + attack.watches.len();
+        let reached = attack.sockets.len() + attack.streams.len() + attack.unread.len();
         assert!(reached > 5 * EACH, "only {reached} connections were made");
         all_hear_of(&world, &mut streams, "Allow").await;
         connected(&address, std::slice::from_ref(&late)).await;

@@ -227,7 +227,9 @@ fn filters(chain: &Value) -> [String; 5] {
                 let hosts: Vec<_> = list(routes, "virtual_hosts").collect();
                 assert_eq!(hosts.len(), 1, "{routes:#}");
                 names[0] = format!("http {}", text(config, "stat_prefix"));
-                names[1] = text(&hosts[0]["routes"][0]["route"], "cluster");
+                // The last one takes what no other one takes.
+                let last = list(hosts[0], "routes").last().unwrap();
+                names[1] = text(&last["route"], "cluster");
                 names[2] = text(routes, "name");
                 names[3] = text(hosts[0], "name");
                 let of_http =

@@ -51,7 +51,7 @@ pub async fn run(
     let first: Option<Request> = context.admission.introduction(caller, incoming.next()).await?;
     let Some(first) = first else { return Ok(()) };
     let mut session = Session::of(context.clone(), hds, token, first)?;
-    Box::pin(session.admitted()).await?;
+    let Some(credentials) = admitted(&mut session, &mut incoming).await? else { return Ok(()) };
     let _named = context.admission.named(caller, session.proxy.key())?;
     drop(stranger);
     session.refresh(outgoing).await?;
@@ -65,6 +65,19 @@ pub async fn run(
                 Some(_) => {}
             },
             () = woken.notified() => session.refresh(outgoing).await?,
+            expired = credentials.expired() => return Err(expired),
+        }
+    }
+}
+
+/// Waits until the proxy is let in; `None` when it ends the stream meanwhile.
+async fn admitted(session: &mut Session, incoming: &mut Messages) -> Result<Option<Credentials>, Status> {
+    let mut admitted = Box::pin(session.admitted());
+    loop {
+        tokio::select! {
+            credentials = &mut admitted => return credentials.map(Some),
+            // There is nothing to report yet.
+            request = incoming.next::<Request>() => if request?.is_none() { return Ok(None) },
         }
     }
 }
@@ -109,7 +122,7 @@ impl Session {
     }
 
     /// Waits until the proxy's Dataplane is stored and its token fits.
-    async fn admitted(&mut self) -> Result<(), Status> {
+    async fn admitted(&mut self) -> Result<Credentials, Status> {
         let deadline = Instant::now() + UNKNOWN;
         loop {
             let snapshot = self.snapshot()?;
@@ -126,12 +139,13 @@ impl Session {
     }
 
     /// Whether the token is good now, and for the Dataplane that is stored now.
-    fn authenticate(&self, snapshot: &Snapshot) -> Result<(), Status> {
+    fn authenticate(&self, snapshot: &Snapshot) -> Result<Credentials, Status> {
         let key = self.proxy.key();
         let credentials = Credentials::verify(&self.context, snapshot, &key.mesh, self.token.as_deref())?;
         credentials.allow_name(&key)?;
         let stored = snapshot.get(&key).ok_or_else(|| Status::not_found(format!("there is no {key}")))?;
-        credentials.allow_stored(stored)
+        credentials.allow_stored(stored)?;
+        Ok(credentials)
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, Status> {
