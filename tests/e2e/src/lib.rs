@@ -8,7 +8,6 @@ mod control_plane;
 pub mod discovery;
 mod envoy;
 pub mod grpc;
-mod ports;
 mod programs;
 pub mod prometheus;
 pub mod proxy;
@@ -17,8 +16,8 @@ pub mod service;
 pub use client::{Answer, Client};
 pub use control_plane::{ControlPlane, Log, Setup};
 pub use envoy::envoy;
-pub use ports::own_port;
 pub use programs::{Kumactl, Profile, kumactl, program};
+pub use testkit::ports::own_port;
 
 use std::time::{Duration, Instant};
 

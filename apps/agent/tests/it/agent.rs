@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -185,7 +185,7 @@ pub fn http(port: u16, path: &str) -> Option<(u16, String)> {
 }
 
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    testkit::ports::own_port().unwrap()
 }
 
 /// `ENVOY_BIN`, or `envoy` in the `PATH`, or the one that `cargo xtask envoy` installed.

@@ -163,7 +163,7 @@ impl Running {
 
 /// A port of 127.0.0.1 where nobody listens.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    testkit::ports::own_port().unwrap()
 }
 
 #[track_caller]
