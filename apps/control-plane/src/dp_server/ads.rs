@@ -226,6 +226,7 @@ impl<P: Protocol> Session<'_, P> {
         self.perform(actions).await?;
         loop {
             let watcher = self.connected.watcher.clone();
+            let (next_look, next_step) = (self.next_look(), earlier(self.next_telling(), self.second_try));
             // Boxed is what happens rarely and needs much room meanwhile: the task of an idle stream stays small.
             tokio::select! {
                 request = incoming.next() => {
@@ -238,12 +239,38 @@ impl<P: Protocol> Session<'_, P> {
                     if changed.is_err() { return Ok(()) }
                     Box::pin(self.on_secrets()).await?;
                 }
-                () = renewal::due(self.issued.as_ref().map(Issued::renew_at).or(self.retry)) => Box::pin(self.send_target()).await?,
-                () = expiry(earlier(self.unannounced, self.restore_at)) => Box::pin(self.make_known()).await?,
-                () = expiry(self.second_try) => self.try_again().await?,
-                expired = self.registration.credentials().expired() => return Err(expired),
+                () = renewal::due(next_look) => Box::pin(self.on_time()).await?,
+                () = expiry(next_step) => Box::pin(self.on_step()).await?,
             }
         }
+    }
+
+    /// When the certificate must be renewed, tried again, or the token ends, whichever is first. One timer for all:
+    /// each takes room in every idle stream.
+    fn next_look(&self) -> Option<Timestamp> {
+        let secrets = self.issued.as_ref().map(Issued::renew_at).or(self.retry);
+        secrets.into_iter().chain(self.registration.credentials().expires()).min()
+    }
+
+    /// When to make known again what others could not be told, or to bring the Dataplane back.
+    fn next_telling(&self) -> Option<Instant> {
+        earlier(self.unannounced, self.restore_at)
+    }
+
+    async fn on_step(&mut self) -> Result<(), Status> {
+        let now = Instant::now();
+        if self.second_try.is_some_and(|at| at <= now) {
+            self.try_again().await?;
+        }
+        if self.next_telling().is_some_and(|at| at <= now) {
+            self.make_known().await?;
+        }
+        Ok(())
+    }
+
+    async fn on_time(&mut self) -> Result<(), Status> {
+        self.registration.credentials().check_time()?;
+        self.send_target().await
     }
 
     /// Looks again at the token, and at what the proxy's certificate is made from.
@@ -396,7 +423,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-/// Waits until the certificate should be renewed; forever when there is none to wait for.
+/// Waits for a moment; forever when there is none to wait for.
 async fn expiry(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

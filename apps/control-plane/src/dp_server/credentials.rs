@@ -13,7 +13,7 @@ use resources::{Draft, Key, Labels, Resource, Spec, kinds::dataplane::Dataplane,
 use store::Snapshot;
 use tonic::Status;
 
-use super::{Context, renewal};
+use super::Context;
 
 /// The type of proxy that tokens of Dataplanes are for; a token without a type is for any.
 const DATAPLANE: &str = "dataplane";
@@ -62,12 +62,19 @@ impl Credentials {
         }
     }
 
-    /// Waits until the token expires, by the clock that tokens are judged by, and says so; forever when it does not.
-    pub async fn expired(&self) -> Status {
-        let end = self.0.as_ref().and_then(|verified| verified.expires);
-        renewal::due(end).await;
-        let end = end.unwrap_or_default();
-        Status::unauthenticated(format!("the dataplane token expired at {end}: give the proxy a newer one"))
+    /// When the token expires, by the wall clock.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.0.as_ref().and_then(|verified| verified.expires)
+    }
+
+    /// Whether the token has not expired yet.
+    pub fn check_time(&self) -> Result<(), Status> {
+        match self.expires().filter(|end| *end <= Timestamp::now()) {
+            None => Ok(()),
+            Some(end) => Err(Status::unauthenticated(format!(
+                "the dataplane token expired at {end}: give the proxy a newer one"
+            ))),
+        }
     }
 
     /// Whether the proxy may have this name, whatever else its Dataplane says.

@@ -17,6 +17,7 @@ use crate::dp_server::{
     ads,
     credentials::Credentials,
     proxy::{self, Proxy},
+    renewal,
 };
 
 /// How long a proxy may connect here before its Dataplane is stored: its discovery stream brings it along.
@@ -65,7 +66,7 @@ pub async fn run(
                 Some(_) => {}
             },
             () = woken.notified() => session.refresh(outgoing).await?,
-            expired = credentials.expired() => return Err(expired),
+            () = renewal::due(credentials.expires()) => credentials.check_time()?,
         }
     }
 }
