@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{ONE_OF_BACKENDS, check_chosen, check_unused};
+use super::{ONE_OF_BACKENDS, access_log_format, check_chosen, check_unused};
 use crate::{
     Path, Violations,
     kinds::{
@@ -162,6 +161,9 @@ impl Backend for LoggingBackend {
     }
 
     fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Err(reason) = access_log_format::check(&self.format) {
+            found.add(path.field("format"), format!("format string is not valid: {reason}"));
+        }
         let config = path.field("config");
         match self.kind.as_str() {
             FILE => {
@@ -248,7 +250,7 @@ impl MetricsBackend {
             return;
         }
         let conf = self.conf.get_or_insert_default();
-        let Ok(typed) = serde_json::from_value::<Conf>(Value::Object(conf.clone())) else { return };
+        let Ok(typed) = typed(conf) else { return };
         if typed.port == 0 {
             conf.insert("port".into(), 5670.into());
         }
@@ -288,13 +290,19 @@ pub(crate) fn check_metrics_backend(backend: &MetricsBackend, path: &Path, found
 
 fn read(conf: Option<&Struct>, path: &Path, found: &mut Violations) -> Option<Conf> {
     let Some(conf) = conf else { return Some(Conf::default()) };
-    match serde_json::from_value(Value::Object(conf.clone())) {
+    match typed(conf) {
         Ok(typed) => Some(typed),
         Err(error) => {
             found.add(path, format!("could not parse config: {error}"));
             None
         }
     }
+}
+
+/// A `null` is the default of its field, as everywhere in protobuf.
+fn typed(conf: &Struct) -> Result<Conf, serde_json::Error> {
+    let given = conf.iter().filter(|(_, value)| !value.is_null());
+    serde_json::from_value(given.map(|(field, value)| (field.clone(), value.clone())).collect())
 }
 
 fn unknown_type(available: &[&str]) -> String {

@@ -247,6 +247,36 @@ fn prometheus_gets_a_port_a_path_and_tags() {
 }
 
 #[test]
+fn the_format_of_a_log_is_checked() {
+    let logging = |format: &str| {
+        json!({ "logging": { "backends": [
+            { "name": "a", "type": "file", "format": format, "conf": { "path": "/tmp/log" } }] } })
+    };
+    valid(Kind::Mesh, logging("[%START_TIME%] %KUMA_SOURCE_SERVICE% %REQ(:path)%"));
+    rejected(
+        logging("%DURATION% ms, %duration%"),
+        &[(
+            "logging.backends[0].format",
+            "format string is not valid: expected a command operator to start at position 16, instead got: \
+             \"%duration%\"",
+        )],
+    );
+}
+
+#[test]
+fn a_null_in_the_settings_of_a_backend_is_the_default() {
+    let backend = |kind: &str, conf: Value| json!([{ "name": "a", "type": kind, "conf": conf }]);
+    rejected(
+        json!({ "logging": { "backends": backend("tcp", json!({ "address": null })) } }),
+        &[("logging.backends[0].config.address", "cannot be empty")],
+    );
+    valid(
+        Kind::Mesh,
+        json!({ "metrics": { "backends": backend("prometheus", json!({ "aggregate": null })) } }),
+    );
+}
+
+#[test]
 fn constraints_are_selectors_with_tags() {
     let rules = json!([{}, { "tags": { "": "" } }, { "tags": { "!@#$": "!@#$" } }]);
     let mut expect = Vec::new();
