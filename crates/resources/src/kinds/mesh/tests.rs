@@ -270,10 +270,25 @@ fn a_null_in_the_settings_of_a_backend_is_the_default() {
         json!({ "logging": { "backends": backend("tcp", json!({ "address": null })) } }),
         &[("logging.backends[0].config.address", "cannot be empty")],
     );
-    valid(
-        Kind::Mesh,
-        json!({ "metrics": { "backends": backend("prometheus", json!({ "aggregate": null })) } }),
-    );
+    let metrics = |conf: Value| json!({ "metrics": { "backends": backend("prometheus", conf) } });
+    valid(Kind::Mesh, metrics(json!({ "aggregate": null, "envoy": { "usedOnly": null } })));
+}
+
+#[test]
+fn settings_of_a_backend_have_the_right_types() {
+    for (section, kind, at, conf) in [
+        ("metrics", "prometheus", "conf", json!({ "aggregate": [{ "port": -1 }] })),
+        ("metrics", "prometheus", "conf", json!({ "aggregate": [[]] })),
+        ("metrics", "prometheus", "conf", json!({ "envoy": { "usedOnly": "x" } })),
+        ("metrics", "prometheus", "conf", json!({ "tls": [] })),
+        ("tracing", "zipkin", "config", json!({ "url": "http://a:80", "traceId128bit": "x" })),
+    ] {
+        let mesh = json!({ section: { "backends": [{ "name": "a", "type": kind, "conf": conf }] } });
+        let found = draft(Kind::Mesh, mesh).validate().into_vec();
+        assert_eq!(found.len(), 1, "{conf}");
+        assert_eq!(found[0].field, format!("{section}.backends[0].{at}"), "{conf}");
+        assert!(found[0].message.starts_with("could not parse config: "), "{}", found[0].message);
+    }
 }
 
 #[test]
