@@ -56,5 +56,5 @@ pub(crate) fn positive_duration(value: Option<GoDuration>, path: &Path, found: &
 
 /// Checks a number for which zero has no meaning.
 pub(crate) fn positive(value: Option<u32>, path: &Path, found: &mut Violations) {
-    found.require(value != Some(0), path, "must be greater than zero when defined");
+    found.require(value != Some(0), path, "must be greater than 0");
 }

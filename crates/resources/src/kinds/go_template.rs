@@ -26,29 +26,53 @@ pub(crate) struct CompileError {
 /// Parses a template; functions beyond the builtins must already be registered with it and be named
 /// in `functions`.
 pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Result<Template, CompileError> {
-    let (tree, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).map_err(in_go_words)?;
-    check_blocks(text)?;
-    let known = |name: &str| BUILTINS.contains(&name) || functions.contains(&name);
-    let unknown = std::iter::once(&tree)
-        .chain(defines.iter().map(|define| &define.body))
-        .find_map(|list| unknown_in_list(list, &known));
+    let unknown = match unknown_function(text, functions) {
+        Ok(unknown) => {
+            check_blocks(text)?;
+            unknown
+        }
+        Err(error) => {
+            // Go reads from left to right, so it comes upon the function before it misses the end.
+            let closed = unknown_function(&format!("{text}}}}}"), functions);
+            Some(closed.ok().flatten().ok_or_else(|| in_go_words(text, error))?)
+        }
+    };
     match unknown {
         Some((line, name)) => Err(CompileError {
             message: format!("template: :{line}: function {name:?} not defined"),
             unknown_function: Some(name),
         }),
-        None => template.parse(text).map_err(in_go_words),
+        None => template.parse(text).map_err(|error| in_go_words(text, error)),
     }
 }
 
-fn in_go_words(error: TemplateError) -> CompileError {
-    let message = match error {
-        TemplateError::Parse { line, message, .. } | TemplateError::Lex { line, message, .. } => {
-            return syntax_error(line, &message);
+/// The first call of something that is no function.
+fn unknown_function(text: &str, functions: &[&str]) -> Result<Option<Unknown>, TemplateError> {
+    let (tree, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse)?;
+    let known = |name: &str| BUILTINS.contains(&name) || functions.contains(&name);
+    let mut lists = std::iter::once(&tree).chain(defines.iter().map(|define| &define.body));
+    Ok(lists.find_map(|list| unknown_in_list(list, &known)))
+}
+
+fn in_go_words(text: &str, error: TemplateError) -> CompileError {
+    match error {
+        TemplateError::Lex { line, col, message, .. } if message.starts_with("unexpected character") => {
+            syntax_error(line, &bad_character(text, line, col).unwrap_or(message))
         }
-        other => other.to_string(),
-    };
-    CompileError { message, unknown_function: None }
+        TemplateError::Parse { line, message, .. } | TemplateError::Lex { line, message, .. } => {
+            syntax_error(line, &message)
+        }
+        other => CompileError { message: other.to_string(), unknown_function: None },
+    }
+}
+
+/// What Go says about a character that cannot stand where it does; it depends on what it follows.
+fn bad_character(text: &str, line: usize, column: usize) -> Option<String> {
+    let mut around = text.lines().nth(line.checked_sub(1)?)?.chars().skip(column.checked_sub(2)?);
+    let (before, bad) = (around.next()?, around.next()?);
+    let follows_word = before.is_alphanumeric() || before == '_';
+    let what = if follows_word { "bad character" } else { "unrecognized character in action:" };
+    Some(format!("{what} U+{:04X} '{bad}'", u32::from(bad)))
 }
 
 /// Checks that every block is closed and nothing else is.
@@ -165,6 +189,18 @@ mod tests {
             "",
         ] {
             assert_eq!(error(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_in_the_words_of_go() {
+        for (text, expect) in [
+            ("{{.Name[4 }}", "template: :1: bad character U+005B '['"),
+            ("a\n{{ .Name @ }}", "template: :2: unrecognized character in action: U+0040 '@'"),
+            ("{{foo", "template: :1: function \"foo\" not defined"),
+            ("{{print", "template: :1: unclosed action"),
+        ] {
+            assert_eq!(error(text).as_deref(), Some(expect), "{text}");
         }
     }
 

@@ -14,6 +14,7 @@ use crate::{
     },
 };
 
+mod access_log_format;
 pub mod observability;
 pub use observability::{Logging, Metrics, MetricsBackend, Tracing};
 

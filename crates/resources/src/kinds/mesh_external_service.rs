@@ -72,6 +72,7 @@ pub struct Endpoint {
     pub port: u32,
     /// Endpoints of the next priority are used when these are unhealthy; 0 comes first.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = MAX_PRIORITY))]
     pub priority: Option<u32>,
 }
 

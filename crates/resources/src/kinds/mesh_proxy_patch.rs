@@ -1,7 +1,7 @@
 //! Changes to the Envoy configuration that no policy offers.
 //!
-//! Values are Envoy resources in YAML. Here only their syntax is checked; whether Envoy knows the
-//! fields shows when the patch is applied to a proxy.
+//! Values are Envoy resources in YAML. Here their syntax is checked, and that what is added has a name;
+//! whether Envoy knows the fields shows when the patch is applied to a proxy.
 
 use std::collections::BTreeMap;
 

@@ -12,6 +12,7 @@ use crate::{
     NoStatus, Path, Schema, Subject, Violations,
     duration::GoDuration,
     policy::{MESH_RETRY, Policy},
+    shape,
 };
 
 mod conditions;
@@ -119,7 +120,9 @@ pub struct RateLimitedBackOff {
 /// The response header that says when to try again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["format", "name"]))]
 pub struct ResetHeader {
+    #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
     pub format: RateLimitFormat,
 }

@@ -311,6 +311,31 @@ fn the_identities_of_a_permission_are_complete() {
 }
 
 #[test]
+fn the_headers_and_predicates_of_a_retry_are_complete() {
+    let back_off = |headers: Value| json!({"rateLimitedBackOff": {"resetHeaders": headers}});
+    let mut http = back_off(json!([{}, {"name": "", "format": "Minutes"}]));
+    http["hostSelection"] = json!([{"tags": {"a": "b"}}]);
+    let grpc = back_off(json!([{"name": "Retry-After", "format": "Seconds"}]));
+    let headers = |protocol: &str, field: &str| {
+        format!("spec.to[0].default.{protocol}.rateLimitedBackOff.resetHeaders{field}")
+    };
+    let pattern = r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'";
+    check(
+        Kind::MeshRetry,
+        json!({"to": [{"targetRef": mesh(), "default": {"http": http, "grpc": grpc}}]}),
+        &[
+            (&headers("grpc", "[0].name"), pattern),
+            ("spec.to[0].default.http.hostSelection[0].predicate", REQUIRED),
+            (&headers("http", "[0].format"), REQUIRED),
+            (&headers("http", "[0].name"), REQUIRED),
+            (&headers("http", "[1].format"), "in body should be one of [Seconds UnixTimestamp]"),
+            (&headers("http", "[1].name"), "in body should be at least 1 chars long"),
+            (&headers("http", "[1].name"), pattern),
+        ],
+    );
+}
+
+#[test]
 fn load_balancing_is_within_its_limits() {
     let balancer = |field: &str| format!("spec.to[0].default.loadBalancer.{field}");
     check(
@@ -344,13 +369,14 @@ fn an_external_service_says_where_it_is() {
     check(Kind::MeshExternalService, json!({}), &[("spec.match", REQUIRED)]);
     check(
         Kind::MeshExternalService,
-        json!({"match": {"type": "", "protocol": ""}, "endpoints": [{}, {"address": "", "port": 0}],
+        json!({"match": {"type": "", "protocol": ""}, "endpoints": [{}, {"address": "", "port": 0, "priority": 129}],
                "extension": {}, "tls": {"verification": {"subjectAltNames": [{"type": "Exact"}], "mode": "None"}}}),
         &[
             ("spec.endpoints[0].address", REQUIRED),
             ("spec.endpoints[0].port", REQUIRED),
             ("spec.endpoints[1].address", "in body should be at least 1 chars long"),
             ("spec.endpoints[1].port", "in body should be greater than or equal to 1"),
+            ("spec.endpoints[1].priority", "in body should be less than or equal to 128"),
             ("spec.extension.type", REQUIRED),
             ("spec.match.port", REQUIRED),
             ("spec.match.protocol", "in body should be one of [tcp grpc http http2]"),

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, DeserializeOwned},
+};
 
-use super::{ONE_OF_BACKENDS, check_chosen, check_unused};
+use super::{ONE_OF_BACKENDS, access_log_format, check_chosen, check_unused};
 use crate::{
     Path, Violations,
     kinds::{
@@ -97,7 +99,7 @@ pub struct MetricsBackend {
     pub conf: Option<Struct>,
 }
 
-/// The parts of a backend's `conf` that are checked; what else it holds is kept as it is.
+/// The parts of a backend's `conf` that are checked, of some only the type; what else it holds is kept as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Conf {
@@ -110,8 +112,16 @@ struct Conf {
     tags: Tags,
     #[serde(rename = "skipMTLS")]
     skip_mtls: Option<bool>,
+    #[serde(deserialize_with = "optional_object")]
     tls: Option<PrometheusTls>,
+    #[serde(deserialize_with = "objects")]
     aggregate: Vec<Aggregate>,
+    #[serde(deserialize_with = "optional_object")]
+    envoy: Option<EnvoyMetrics>,
+    #[serde(rename = "traceId128bit")]
+    trace_id_128_bit: bool,
+    shared_span_context: bool,
+    split_service: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -124,6 +134,18 @@ struct PrometheusTls {
 #[serde(rename_all = "camelCase", default)]
 struct Aggregate {
     name: String,
+    path: String,
+    address: String,
+    #[serde(deserialize_with = "number")]
+    port: u32,
+    enabled: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EnvoyMetrics {
+    filter_regex: String,
+    used_only: bool,
 }
 
 /// What logging and tracing backends have alike.
@@ -162,6 +184,9 @@ impl Backend for LoggingBackend {
     }
 
     fn validate(&self, path: &Path, found: &mut Violations) {
+        if let Err(reason) = access_log_format::check(&self.format) {
+            found.add(path.field("format"), format!("format string is not valid: {reason}"));
+        }
         let config = path.field("config");
         match self.kind.as_str() {
             FILE => {
@@ -248,7 +273,7 @@ impl MetricsBackend {
             return;
         }
         let conf = self.conf.get_or_insert_default();
-        let Ok(typed) = serde_json::from_value::<Conf>(Value::Object(conf.clone())) else { return };
+        let Ok(typed) = typed::<Conf>(conf) else { return };
         if typed.port == 0 {
             conf.insert("port".into(), 5670.into());
         }
@@ -288,13 +313,31 @@ pub(crate) fn check_metrics_backend(backend: &MetricsBackend, path: &Path, found
 
 fn read(conf: Option<&Struct>, path: &Path, found: &mut Violations) -> Option<Conf> {
     let Some(conf) = conf else { return Some(Conf::default()) };
-    match serde_json::from_value(Value::Object(conf.clone())) {
+    match typed(conf) {
         Ok(typed) => Some(typed),
         Err(error) => {
             found.add(path, format!("could not parse config: {error}"));
             None
         }
     }
+}
+
+/// A `null` is the default of its field, as everywhere in protobuf.
+fn typed<T: DeserializeOwned>(conf: &Struct) -> Result<T, serde_json::Error> {
+    let given = conf.iter().filter(|(_, value)| !value.is_null());
+    serde_json::from_value(given.map(|(field, value)| (field.clone(), value.clone())).collect())
+}
+
+/// [`typed`] for settings inside others; serde alone takes a list for them, too.
+fn optional_object<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    typed(&Struct::deserialize(deserializer)?).map(Some).map_err(de::Error::custom)
+}
+
+fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let all = Vec::<Struct>::deserialize(deserializer)?;
+    all.iter().map(typed).collect::<Result<_, _>>().map_err(de::Error::custom)
 }
 
 fn unknown_type(available: &[&str]) -> String {

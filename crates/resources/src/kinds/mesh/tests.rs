@@ -247,6 +247,51 @@ fn prometheus_gets_a_port_a_path_and_tags() {
 }
 
 #[test]
+fn the_format_of_a_log_is_checked() {
+    let logging = |format: &str| {
+        json!({ "logging": { "backends": [
+            { "name": "a", "type": "file", "format": format, "conf": { "path": "/tmp/log" } }] } })
+    };
+    valid(Kind::Mesh, logging("[%START_TIME%] %KUMA_SOURCE_SERVICE% %REQ(:path)%"));
+    rejected(
+        logging("%DURATION% ms, %duration%"),
+        &[(
+            "logging.backends[0].format",
+            "format string is not valid: expected a command operator to start at position 16, instead got: \
+             \"%duration%\"",
+        )],
+    );
+}
+
+#[test]
+fn a_null_in_the_settings_of_a_backend_is_the_default() {
+    let backend = |kind: &str, conf: Value| json!([{ "name": "a", "type": kind, "conf": conf }]);
+    rejected(
+        json!({ "logging": { "backends": backend("tcp", json!({ "address": null })) } }),
+        &[("logging.backends[0].config.address", "cannot be empty")],
+    );
+    let metrics = |conf: Value| json!({ "metrics": { "backends": backend("prometheus", conf) } });
+    valid(Kind::Mesh, metrics(json!({ "aggregate": null, "envoy": { "usedOnly": null } })));
+}
+
+#[test]
+fn settings_of_a_backend_have_the_right_types() {
+    for (section, kind, at, conf) in [
+        ("metrics", "prometheus", "conf", json!({ "aggregate": [{ "port": -1 }] })),
+        ("metrics", "prometheus", "conf", json!({ "aggregate": [[]] })),
+        ("metrics", "prometheus", "conf", json!({ "envoy": { "usedOnly": "x" } })),
+        ("metrics", "prometheus", "conf", json!({ "tls": [] })),
+        ("tracing", "zipkin", "config", json!({ "url": "http://a:80", "traceId128bit": "x" })),
+    ] {
+        let mesh = json!({ section: { "backends": [{ "name": "a", "type": kind, "conf": conf }] } });
+        let found = draft(Kind::Mesh, mesh).validate().into_vec();
+        assert_eq!(found.len(), 1, "{conf}");
+        assert_eq!(found[0].field, format!("{section}.backends[0].{at}"), "{conf}");
+        assert!(found[0].message.starts_with("could not parse config: "), "{}", found[0].message);
+    }
+}
+
+#[test]
 fn constraints_are_selectors_with_tags() {
     let rules = json!([{}, { "tags": { "": "" } }, { "tags": { "!@#$": "!@#$" } }]);
     let mut expect = Vec::new();

@@ -82,7 +82,7 @@ fn something_is_limited_and_no_limit_is_zero() {
             "at least one of: 'connectionLimits' or 'outlierDetection' should be configured",
         )],
     );
-    let message = "must be greater than zero when defined";
+    let message = "must be greater than 0";
     violations(
         to(
             json!({"connectionLimits": {"maxConnections": 0, "maxConnectionPools": 0, "maxPendingRequests": 0,
@@ -108,7 +108,7 @@ fn detectors_are_required_even_when_they_are_disabled() {
              successRate, failurePercentage",
         )],
     );
-    let positive = "must be greater than zero when defined";
+    let (positive, longer) = ("must be greater than 0", "must be greater than zero when defined");
     violations(
         to(json!({"outlierDetection": {
             "interval": "0s", "baseEjectionTime": "-1s", "maxEjectionPercent": 101, "healthyPanicThreshold": 101,
@@ -117,8 +117,8 @@ fn detectors_are_required_even_when_they_are_disabled() {
                 "successRate": {"minimumHosts": 0, "standardDeviationFactor": "x"},
                 "failurePercentage": {"requestVolume": 0, "threshold": 101}}}})),
         &[
-            (&at("interval"), positive),
-            (&at("baseEjectionTime"), positive),
+            (&at("interval"), longer),
+            (&at("baseEjectionTime"), longer),
             (&at("maxEjectionPercent"), "must be in inclusive range [0, 100]"),
             (&at("healthyPanicThreshold"), "must be in inclusive range [0.0, 100.0]"),
             (&at("detectors.totalFailures.consecutive"), positive),

@@ -1,6 +1,6 @@
 //! Which fields each operation needs and which it forbids.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Change, FilterMatch, JsonPatch, JsonPatchOp, Operation};
 use crate::{Path, Violations, kinds::checks};
@@ -12,16 +12,16 @@ impl Change<FilterMatch> {
     pub(super) fn validate_filter(&self, field: &str, modification: &Path, found: &mut Violations) {
         let path = modification.field(field);
         match self.operation {
-            Operation::AddFirst | Operation::AddLast => self.validate_value(&path, found),
+            Operation::AddFirst | Operation::AddLast => self.validate_value(field, &path, found),
             Operation::AddBefore => {
                 let hint = "must be defined. You need to pick a filter before which this one will be added";
                 self.require_name(hint, &path, found);
-                self.validate_value(&path, found);
+                self.validate_value(field, &path, found);
             }
             Operation::AddAfter => {
                 let hint = "must be defined. You need to pick a filter after which this one will be added";
                 self.require_name(hint, &path, found);
-                self.validate_value(&path, found);
+                self.validate_value(field, &path, found);
             }
             Operation::Patch => {
                 self.require_name(checks::MUST_BE_DEFINED, &path, found);
@@ -53,7 +53,7 @@ impl<M> Change<M> {
                 if let Some(forbidden) = forbidden {
                     found.add(path.field(forbidden), checks::MUST_NOT_BE_DEFINED);
                 }
-                self.validate_value(&path, found);
+                self.validate_value(field, &path, found);
             }
             Operation::Patch => self.validate_patch(field, &path, found),
             Operation::Remove => self.forbid_value(&path, found),
@@ -61,10 +61,16 @@ impl<M> Change<M> {
         }
     }
 
-    fn validate_value(&self, path: &Path, found: &mut Violations) {
-        match &self.value {
-            Some(value) => validate_yaml(value, &path.field("value"), found),
-            None => found.add(path.field("value"), checks::MUST_BE_DEFINED),
+    /// What is added is a whole resource, so Envoy's rules for it hold; a patch need not be one.
+    fn validate_value(&self, field: &str, path: &Path, found: &mut Violations) {
+        let path = path.field("value");
+        let Some(value) = &self.value else {
+            found.add(path, checks::MUST_BE_DEFINED);
+            return;
+        };
+        let incomplete = |fields| missing(field, &fields).map_or(Ok(()), Err);
+        if let Err(reason) = mapping(value).and_then(incomplete) {
+            found.add(path, not_valid(&reason));
         }
     }
 
@@ -78,7 +84,11 @@ impl<M> Change<M> {
             (Some(_), false) => {
                 found.add(path, format!("{field} must have only one type defined: value, jsonPatches"));
             }
-            (Some(value), true) => validate_yaml(value, &path.field("value"), found),
+            (Some(value), true) => {
+                if let Err(reason) = mapping(value) {
+                    found.add(path.field("value"), not_valid(&reason));
+                }
+            }
             (None, false) => {
                 for (i, patch) in patches.iter().enumerate() {
                     patch.validate(&path.field("jsonPatches").index(i), found);
@@ -91,13 +101,43 @@ impl<M> Change<M> {
     }
 }
 
-fn validate_yaml(text: &str, path: &Path, found: &mut Violations) {
-    let reason = match serde_saphyr::from_str::<Value>(text) {
-        Ok(Value::Object(fields)) if !fields.is_empty() => return,
-        Ok(_) => "expected a YAML mapping".to_owned(),
-        Err(error) => error.to_string(),
+/// The fields of an Envoy resource. What is no YAML is read as JSON by Kuma, which is what its error is about.
+fn mapping(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err("expected a YAML mapping".to_owned()),
+        Err(error) => match serde_json::from_str::<Value>(text) {
+            Err(json) if json.is_eof() => Err("unexpected EOF".to_owned()),
+            _ => Err(error.to_string()),
+        },
+    }
+}
+
+/// What a whole resource lacks, in the words of Envoy's own rules.
+fn missing(field: &str, fields: &Map<String, Value>) -> Option<String> {
+    let message = match field {
+        "cluster" => "Cluster",
+        "virtualHost" => "VirtualHost",
+        "networkFilter" => "Filter",
+        "httpFilter" => "HttpFilter",
+        _ => return None,
     };
-    found.add(path, format!("native Envoy resource is not valid: {reason}"));
+    let empty = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    };
+    if empty(fields.get("name")) {
+        return Some(format!("invalid {message}.Name: value length must be at least 1 runes"));
+    }
+    (field == "virtualHost" && empty(fields.get("domains")))
+        .then(|| format!("invalid {message}.Domains: value must contain at least 1 item(s)"))
+}
+
+fn not_valid(reason: &str) -> String {
+    format!("native Envoy resource is not valid: {reason}")
 }
 
 fn available(operations: &[&str]) -> String {

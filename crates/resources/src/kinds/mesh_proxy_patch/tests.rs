@@ -30,7 +30,7 @@ fn a_full_patch_is_valid_and_survives_a_round_trip() {
             {"httpFilter": {"operation": "AddFirst", "value": "name: x"}},
             {"httpFilter": {"match": {"name": "router"}, "operation": "AddAfter", "value": "name: x"}},
             {"virtualHost": {"match": {"origin": "outbound", "routeConfigurationName": "r"}, "operation": "Add",
-                             "value": "name: x"}}
+                             "value": "{name: x, domains: ['*']}"}}
         ]}
     });
     valid(Kind::MeshProxyPatch, resource(spec.clone()));
@@ -92,7 +92,7 @@ fn every_violation_on_clusters_listeners_and_virtual_hosts_is_reported() {
     }
     let at = |rest: &str| format!("spec.default.appendModifications[0].virtualHost{rest}");
     violations(
-        json!([{"virtualHost": {"operation": "Add", "match": {"name": "a"}, "value": "name: x"}}]),
+        json!([{"virtualHost": {"operation": "Add", "match": {"name": "a"}, "value": "{name: x, domains: ['*']}"}}]),
         &[(&at(".match.name"), "must not be defined")],
     );
     violations(
@@ -154,7 +154,7 @@ fn a_patch_is_a_value_or_a_json_patch() {
         json!([{"cluster": {"operation": "Patch", "value": "a: b", "jsonPatches": [{"op": "remove", "path": "/a"}]}}]),
         &[(at, "cluster must have only one type defined: value, jsonPatches")],
     );
-    for value in ["just text", "[1, 2]", ""] {
+    for value in ["just text", "[1, 2]", "7"] {
         violations(
             json!([{"cluster": {"operation": "Patch", "value": value}}]),
             &[(
@@ -163,6 +163,40 @@ fn a_patch_is_a_value_or_a_json_patch() {
             )],
         );
     }
+}
+
+#[test]
+fn what_is_added_is_a_whole_resource_and_a_patch_may_be_a_part_of_one() {
+    let not_valid = "native Envoy resource is not valid";
+    for (field, message) in [
+        ("cluster", "Cluster"),
+        ("virtualHost", "VirtualHost"),
+        ("networkFilter", "Filter"),
+        ("httpFilter", "HttpFilter"),
+    ] {
+        let at = format!("spec.default.appendModifications[0].{field}.value");
+        let filter = field.ends_with("Filter");
+        let (add, named) = if filter { ("AddLast", json!({"name": "a"})) } else { ("Add", json!({})) };
+        let nameless = format!("{not_valid}: invalid {message}.Name: value length must be at least 1 runes");
+        for value in ["{}", "name: ''", "domains: ['*']"] {
+            violations(json!([{field: {"operation": add, "value": value}}]), &[(&at, &nameless)]);
+        }
+        for value in ["{}", ""] {
+            violations(json!([{field: {"operation": "Patch", "match": named, "value": value}}]), &[]);
+        }
+    }
+    violations(
+        json!([{"virtualHost": {"operation": "Add", "value": "name: a"}}]),
+        &[(
+            "spec.default.appendModifications[0].virtualHost.value",
+            &format!("{not_valid}: invalid VirtualHost.Domains: value must contain at least 1 item(s)"),
+        )],
+    );
+    violations(json!([{"listener": {"operation": "Add", "value": "{}"}}]), &[]);
+    violations(
+        json!([{"listener": {"operation": "Add", "value": "{\"name\": "}}]),
+        &[("spec.default.appendModifications[0].listener.value", &format!("{not_valid}: unexpected EOF"))],
+    );
 }
 
 #[test]

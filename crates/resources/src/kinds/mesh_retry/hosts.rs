@@ -16,6 +16,7 @@ const UPDATE_FREQUENCY: i32 = 2;
 /// A condition on the endpoint of another try.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["predicate"]))]
 pub struct Predicate {
     pub predicate: PredicateType,
     #[serde(skip_serializing_if = "Option::is_none")]
