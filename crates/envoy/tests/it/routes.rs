@@ -102,7 +102,7 @@ fn conditions_are_put_in_envoys_words() {
 fn conditions_that_envoy_would_refuse_are_put_in_other_words() {
     check_match(
         "{ headers: [{ type: Prefix, name: a }, { type: RegularExpression, name: b }], \
-         queryParams: [{ type: RegularExpression, name: c }] }",
+         queryParams: [{ type: RegularExpression, name: c, value: '' }] }",
         &[json!({
             "prefix": "/",
             "headers": [

@@ -149,7 +149,7 @@ spec:
         - matches:
             - { path: { type: Exact, value: /two } }
             - { headers: [{ name: x-version, value: two }] }
-            - { headers: [{ type: Prefix, name: x-given }, { type: RegularExpression, name: x-empty }], queryParams: [{ type: RegularExpression, name: q }] }
+            - { headers: [{ type: Prefix, name: x-given }, { type: RegularExpression, name: x-empty }], queryParams: [{ type: RegularExpression, name: q, value: '' }] }
           default: { backendRefs: [{ kind: MeshService, name: two, port: 80 }] }
         - matches: [{ path: { type: PathPrefix, value: /split } }]
           default: { backendRefs: [{ kind: MeshService, name: one, port: 80 }, { kind: MeshService, name: two, port: 80 }] }
