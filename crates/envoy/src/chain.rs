@@ -20,6 +20,8 @@ pub(crate) enum NetworkSlot {
     /// What later filters tell clients apart by.
     ClientState,
     RateLimit,
+    /// What counts requests to a Kafka broker.
+    Kafka,
     /// What takes the bytes in the end.
     Handler,
 }
@@ -42,8 +44,13 @@ impl Slot for HttpSlot {
 }
 
 impl Slot for NetworkSlot {
-    const ORDER: &'static [NetworkSlot] =
-        &[NetworkSlot::Permission, NetworkSlot::ClientState, NetworkSlot::RateLimit, NetworkSlot::Handler];
+    const ORDER: &'static [NetworkSlot] = &[
+        NetworkSlot::Permission,
+        NetworkSlot::ClientState,
+        NetworkSlot::RateLimit,
+        NetworkSlot::Kafka,
+        NetworkSlot::Handler,
+    ];
 }
 
 /// Filters by slot, added in any order; several in one slot keep theirs.

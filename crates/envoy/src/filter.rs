@@ -21,12 +21,20 @@ use crate::{
     proto::{any, bool_value, duration, u32_value},
 };
 
-/// How long a stream may rest before a route has been found for it.
+/// How long a stream that came in may rest before a route has been found for it.
 const STREAM_IDLE: Duration = Duration::from_secs(3600);
 /// Addresses whose requests count as internal, with the length of their prefix.
-const INTERNAL_V4: [(&str, u32); 4] =
-    [("10.0.0.0", 8), ("192.168.0.0", 16), ("172.16.0.0", 12), ("127.0.0.1", 32)];
-const INTERNAL_V6: [(&str, u32); 2] = [("fd00::", 8), ("::1", 128)];
+const INTERNAL: [(&str, u32); 7] = [
+    ("10.0.0.0", 8),
+    ("192.168.0.0", 16),
+    ("172.16.0.0", 12),
+    ("fc00::", 7),
+    ("fd00::", 8),
+    ("127.0.0.1", 32),
+    ("::1", 128),
+];
+/// Those of them that are the proxy's own machine.
+const LOCAL: std::ops::RangeFrom<usize> = 5..;
 
 /// Requests of HTTP.
 pub(crate) struct HttpFilter {
@@ -56,12 +64,14 @@ impl HttpFilter {
         });
         let router = http_filter("envoy.filters.http.router", &Router::default());
         // The proxy's own interface is for its own machine.
-        let (v4, v6) = match self.direction {
-            Side::Admin => (&INTERNAL_V4[3..], &INTERNAL_V6[1..]),
-            Side::Inbound | Side::Outbound => (&INTERNAL_V4[..], &INTERNAL_V6[..]),
+        let internal = match self.direction {
+            Side::Admin => &INTERNAL[LOCAL],
+            Side::Inbound | Side::Outbound => &INTERNAL[..],
         };
-        let internal = v4.iter().chain(v6.iter().filter(|_| self.ipv6)).map(|&(prefix, length)| {
-            core::CidrRange { address_prefix: prefix.to_owned(), prefix_len: Some(u32_value(length)) }
+        let understood = |(prefix, _): &&(&str, u32)| self.ipv6 || !prefix.contains(':');
+        let internal = internal.iter().filter(understood).map(|&(prefix, length)| core::CidrRange {
+            address_prefix: prefix.to_owned(),
+            prefix_len: Some(u32_value(length)),
         });
         let mut manager = hcm::HttpConnectionManager {
             stat_prefix: self.stats,
@@ -78,7 +88,6 @@ impl HttpFilter {
             ..Default::default()
         };
         if self.direction != Side::Admin {
-            manager.stream_idle_timeout = Some(duration(STREAM_IDLE));
             manager.request_headers_timeout = Some(duration(self.request_headers));
             manager.common_http_protocol_options = Some(core::HttpProtocolOptions {
                 idle_timeout: Some(duration(Duration::ZERO)),
@@ -88,6 +97,7 @@ impl HttpFilter {
         match self.direction {
             Side::Outbound => manager.normalize_path = Some(bool_value(true)),
             Side::Inbound => {
+                manager.stream_idle_timeout = Some(duration(STREAM_IDLE));
                 manager.forward_client_cert_details = ForwardClientCertDetails::SanitizeSet.into();
                 manager.set_current_client_cert_details =
                     Some(SetCurrentClientCertDetails { uri: true, ..Default::default() });

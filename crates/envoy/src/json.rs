@@ -6,8 +6,10 @@
 
 use std::sync::OnceLock;
 
-use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{DescriptorError, DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::{Value, value};
+
+use crate::kafka;
 
 static DESCRIPTORS: &[u8] = include_bytes!("../descriptors.bin");
 
@@ -36,7 +38,12 @@ pub fn to_json(type_url: &str, message: &[u8]) -> Result<Value, Error> {
 
 fn pool() -> Result<&'static DescriptorPool, Error> {
     static POOL: OnceLock<Result<DescriptorPool, Error>> = OnceLock::new();
-    let read = || DescriptorPool::decode(DESCRIPTORS).map_err(|error| Error::Descriptors(error.to_string()));
+    let read = || {
+        let mut pool = DescriptorPool::decode(DESCRIPTORS)?;
+        pool.add_file_descriptor_proto(kafka::description())?;
+        Ok(pool)
+    };
+    let read = || read().map_err(|error: DescriptorError| Error::Descriptors(error.to_string()));
     POOL.get_or_init(read).as_ref().map_err(Clone::clone)
 }
 

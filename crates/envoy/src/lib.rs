@@ -20,6 +20,7 @@ mod endpoint;
 mod filter;
 pub mod health;
 pub mod json;
+pub mod kafka;
 mod listener;
 mod part;
 mod permission;

@@ -19,6 +19,7 @@ use crate::{
     chain::{Chain, HttpSlot, NetworkSlot},
     client,
     filter::{self, HttpFilter, Side},
+    kafka,
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
     permission,
     proto::{Metadata, any, bool_value, ip_address},
@@ -60,7 +61,7 @@ impl Part for InboundListener<'_> {
                 ServerTls::Off | ServerTls::Strict => Vec::new(),
             },
             traffic_direction: TrafficDirection::Inbound.into(),
-            ..at((inbound.address, inbound.port), inbound.bind, inbound.reuse_port)
+            ..at((inbound.address, inbound.port), inbound.bind, Some(inbound.reuse_port))
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], inbound.tags.iter()))
     }
@@ -114,7 +115,7 @@ impl InboundListener<'_> {
     }
 
     fn filters(&self, secured: bool) -> Vec<listener::Filter> {
-        let Inbound { names, permissions, protocol, clients, .. } = self.inbound;
+        let Inbound { names, permissions, protocol, kafka_filter, clients, .. } = self.inbound;
         let permissions = permissions.as_ref().filter(|_| secured);
         if is_http(*protocol) {
             let asked = permissions.map(|permissions| {
@@ -134,6 +135,7 @@ impl InboundListener<'_> {
         });
         Chain::empty()
             .with(NetworkSlot::Permission, asked)
+            .with(NetworkSlot::Kafka, kafka_filter.then(|| kafka::filter(&names.filter_stats)))
             .with(NetworkSlot::Handler, [self.tcp()])
             .in_order()
     }
@@ -202,7 +204,7 @@ impl Part for OutboundListener<'_> {
             additional_addresses: further.collect(),
             filter_chains: vec![listener::FilterChain { filters: vec![handled], ..Default::default() }],
             traffic_direction: TrafficDirection::Outbound.into(),
-            ..self.addresses.first().map(|&first| at(first, self.bind, self.reuse_port)).unwrap_or_default()
+            ..self.addresses.first().map(|&first| at(first, self.bind, None)).unwrap_or_default()
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], self.tags.iter().copied()))
     }
@@ -263,7 +265,7 @@ impl Part for AdminListener<'_> {
             filter_chains: chains,
             listener_filters: vec![tls_inspector()],
             traffic_direction: TrafficDirection::Inbound.into(),
-            ..at((*address, *port), true, *reuse_port)
+            ..at((*address, *port), true, Some(*reuse_port))
         }
         .encode_to_vec()
     }
@@ -285,11 +287,12 @@ impl AdminListener<'_> {
     }
 }
 
-fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: bool) -> listener::Listener {
+/// Whether workers share the port is said of what comes in; of the rest Envoy decides.
+fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
     listener::Listener {
         address: Some(ip_address(ip, port)),
         bind_to_port: (!bind).then(|| bool_value(false)),
-        enable_reuse_port: Some(bool_value(reuse_port)),
+        enable_reuse_port: reuse_port.map(bool_value),
         ..Default::default()
     }
 }

@@ -62,6 +62,14 @@ pub(crate) fn from_ads() -> core::ConfigSource {
     }
 }
 
+/// Keys and certificates.
+pub(crate) fn inline_bytes(text: &str) -> core::DataSource {
+    core::DataSource {
+        specifier: Some(core::data_source::Specifier::InlineBytes(text.as_bytes().to_vec())),
+        ..Default::default()
+    }
+}
+
 pub(crate) fn inline(text: &str) -> core::DataSource {
     core::DataSource {
         specifier: Some(core::data_source::Specifier::InlineString(text.to_owned())),

@@ -3,12 +3,12 @@
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use prost::Message;
 
-use crate::proto::inline;
+use crate::proto::inline_bytes;
 
 pub(crate) fn certificate(name: &str, chain_pem: &str, key_pem: &str) -> Vec<u8> {
     let certificate = tls::TlsCertificate {
-        certificate_chain: Some(inline(chain_pem)),
-        private_key: Some(inline(key_pem)),
+        certificate_chain: Some(inline_bytes(chain_pem)),
+        private_key: Some(inline_bytes(key_pem)),
         ..Default::default()
     };
     encode(name, tls::secret::Type::TlsCertificate(certificate))
@@ -16,7 +16,7 @@ pub(crate) fn certificate(name: &str, chain_pem: &str, key_pem: &str) -> Vec<u8>
 
 pub(crate) fn authorities(name: &str, roots_pem: &str) -> Vec<u8> {
     let context =
-        tls::CertificateValidationContext { trusted_ca: Some(inline(roots_pem)), ..Default::default() };
+        tls::CertificateValidationContext { trusted_ca: Some(inline_bytes(roots_pem)), ..Default::default() };
     encode(name, tls::secret::Type::ValidationContext(context))
 }
 

@@ -10,7 +10,7 @@ use prost::{Message, Name};
 use resources::naming::{SpiffeId, SpiffePrefix};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
 
-use crate::proto::{any, bool_value, from_ads, inline};
+use crate::proto::{any, bool_value, from_ads, inline_bytes};
 
 /// How proxies of the mesh tell each other that they speak its mutual TLS.
 pub(crate) const ALPN: &str = "kuma";
@@ -63,7 +63,7 @@ pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {
     });
     let trusted_ca = match &with.authorities {
         ExternalAuthorities::Anyone => None,
-        ExternalAuthorities::Pem(pem) => Some(inline(pem)),
+        ExternalAuthorities::Pem(pem) => Some(inline_bytes(pem)),
         ExternalAuthorities::File(path) => Some(file(path)),
     };
     let validation = trusted_ca.map(|trusted_ca| {
@@ -99,7 +99,7 @@ pub(crate) fn of_admin(with: &AdminTls) -> TransportSocket {
             tls_certificates: vec![certificate(&with.certificate, &with.key)],
             validation_context_type: Some(ValidationContextType::ValidationContext(
                 tls::CertificateValidationContext {
-                    trusted_ca: Some(inline(&with.authority)),
+                    trusted_ca: Some(inline_bytes(&with.authority)),
                     match_typed_subject_alt_names: vec![san(
                         SanType::Dns,
                         MatchPattern::Exact(CONTROL_PLANE.to_owned()),
@@ -137,8 +137,8 @@ fn secret(name: &str) -> tls::SdsSecretConfig {
 
 fn certificate(chain: &str, key: &str) -> tls::TlsCertificate {
     tls::TlsCertificate {
-        certificate_chain: Some(inline(chain)),
-        private_key: Some(inline(key)),
+        certificate_chain: Some(inline_bytes(chain)),
+        private_key: Some(inline_bytes(key)),
         ..Default::default()
     }
 }

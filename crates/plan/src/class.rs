@@ -74,7 +74,6 @@ impl Hash for Calls {
 pub struct Class {
     pub mesh: Arc<str>,
     pub unified_naming: bool,
-    pub reuse_port: bool,
     pub ipv6: bool,
     /// Virtual addresses are bound, so nothing needs to be redirected.
     pub bind_outbounds: bool,
@@ -93,7 +92,6 @@ impl Class {
         Class {
             mesh: traits.mesh.clone(),
             unified_naming: traits.unified_naming,
-            reuse_port: traits.reuse_port,
             ipv6: traits.ipv6,
             bind_outbounds: traits.bind_outbounds,
             system_ca_path: traits.system_ca_path.clone(),
@@ -110,10 +108,10 @@ impl Class {
     }
 
     fn key(&self) -> impl Eq + Hash + '_ {
-        let Class { mesh, unified_naming, reuse_port, ipv6, bind_outbounds, .. } = self;
+        let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
         let Class { system_ca_path, namespace, calls, taken, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
-        let traits = (mesh, unified_naming, reuse_port, ipv6, bind_outbounds, system_ca_path, namespace);
+        let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
         (traits, calls, taken, policies)
     }
 }

@@ -97,6 +97,7 @@ fn one(
         port,
         workload: (service_address, service_port),
         protocol,
+        kafka_filter: protocol == Protocol::Kafka && context.traits.kafka_filter,
         tls: server_tls(context),
         bind: !redirected,
         reuse_port: context.traits.reuse_port,

@@ -108,6 +108,8 @@ pub struct ProxyTraits {
     pub readiness_port: u16,
     /// The file of certificate authorities on the proxy's machine, if it has one.
     pub system_ca_path: Option<String>,
+    /// It can count what is asked of a Kafka broker.
+    pub kafka_filter: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -203,6 +205,8 @@ pub struct Inbound {
     /// Where the application listens.
     pub workload: (IpAddr, u16),
     pub protocol: Protocol,
+    /// Count what is asked of the application, which is a Kafka broker.
+    pub kafka_filter: bool,
     pub tls: ServerTls,
     /// Off under transparent proxying, where traffic arrives at one port and is handed over.
     pub bind: bool,
@@ -239,7 +243,6 @@ pub struct Outbound {
     /// Further addresses of the same listener.
     pub also_at: Vec<(IpAddr, u16)>,
     pub bind: bool,
-    pub reuse_port: bool,
     pub ipv6: bool,
     pub protocol: Protocol,
     pub routing: Routing,
@@ -262,7 +265,8 @@ pub struct Passthrough {
     pub direction: Direction,
     /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
-    pub reuse_port: bool,
+    /// `None` for what the application sends: the proxy decides.
+    pub reuse_port: Option<bool>,
 }
 
 /// Offer Envoy's admin interface to the control plane.

@@ -148,7 +148,6 @@ impl Planned<'_, '_, '_> {
             port,
             also_at: Vec::new(),
             bind: context.class.binds(),
-            reuse_port: context.class.reuse_port,
             ipv6: context.class.ipv6,
             protocol: destination.protocol,
             routing,

@@ -44,7 +44,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<String>) 
                 port,
                 direction,
                 allowed,
-                reuse_port: context.traits.reuse_port,
+                reuse_port: (direction == Direction::Inbound).then_some(context.traits.reuse_port),
             });
         }
     }

@@ -3,6 +3,8 @@
 //! First the sender's name alone, which says whose keys verify its token. Then, for a sender with a good token, the
 //! sizes of what it tells about itself. What is within the limits is parsed, and kept as long as the stream.
 
+use envoy::kafka;
+use memchr::memmem;
 use prost::Message;
 use tonic::Status;
 use xds::message::{Node, UnreadNode};
@@ -25,6 +27,15 @@ pub fn sender<S: Message + Default>(
 
 pub fn undecodable(error: &prost::DecodeError) -> Status {
     Status::invalid_argument(format!("cannot decode: {error}"))
+}
+
+/// Whether the sender of a whole message lists the filter that counts what is asked of Kafka brokers. A list of
+/// extensions has hundreds of entries, of which this one counts, so it is looked for instead of parsed.
+pub fn has_kafka_filter(message: &[u8]) -> bool {
+    // The name as the first field of a message, so that no text in the metadata is taken for it.
+    let name = kafka::FILTER.as_bytes();
+    let Ok(length) = u8::try_from(name.len()) else { return false };
+    memmem::find(message, &[&[0x0a, length], name].concat()).is_some()
 }
 
 /// Whether the metadata is worth parsing.

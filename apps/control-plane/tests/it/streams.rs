@@ -92,11 +92,14 @@ impl Stream {
     }
 
     pub async fn send(&mut self, request: DeltaRequest) {
-        let body = request.encode_to_vec();
+        self.send_message(&request.encode_to_vec()).await;
+    }
+
+    pub async fn send_message(&mut self, body: &[u8]) {
         let mut frame = BytesMut::new();
         frame.put_u8(0);
         frame.put_u32(u32::try_from(body.len()).unwrap());
-        frame.put_slice(&body);
+        frame.put_slice(body);
         self.send_bytes(frame).await;
     }
 
@@ -293,4 +296,72 @@ async fn what_a_proxy_refuses_is_sent_again_until_it_takes_it() {
         assert_eq!(stream.judged(in_use).await, (Type::Cluster, vec![inbound.clone()]));
     }
     assert_eq!(stream.response().await, (Type::Cluster, vec![inbound]));
+}
+
+/// `envoy.config.core.v3.Node` and its extensions, as far as a proxy lists them.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Listing {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<prost_types::Struct>,
+    #[prost(message, repeated, tag = "9")]
+    extensions: Vec<Extension>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Extension {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    category: String,
+}
+
+/// A `DeltaDiscoveryRequest` of such a node.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Introduction {
+    #[prost(message, optional, tag = "1")]
+    node: Option<Listing>,
+    #[prost(string, tag = "2")]
+    type_url: String,
+}
+
+/// The listeners of a Kafka broker's proxy, which lists these extensions and says `told` in its metadata.
+async fn broker_listeners(extensions: &[&str], told: &str) -> Vec<u8> {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    let tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "kafka" });
+    let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 9092, "tags": tags }] });
+    let key = Key::new(Kind::Dataplane, "default", "web");
+    server.world.put([resource(key, &[], json!({ "networking": networking }))]).await;
+    let extension =
+        |name: &&str| Extension { name: (*name).to_owned(), category: "envoy.filters.network".to_owned() };
+    let told = prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(told.to_owned())) };
+    let introduction = Introduction {
+        node: Some(Listing {
+            id: "default.web".to_owned(),
+            metadata: Some(prost_types::Struct { fields: BTreeMap::from([("told".to_owned(), told)]) }),
+            extensions: extensions.iter().map(extension).collect(),
+        }),
+        type_url: Type::Listener.url().to_owned(),
+    };
+    let mut stream = Stream::open(&server, None).await;
+    stream.send_message(&introduction.encode_to_vec()).await;
+    match stream.next().await {
+        Next::Response(response) => response.encode_to_vec(),
+        end => panic!("{end:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_lists_the_kafka_filter_gets_it() {
+    let (tcp, kafka) = ("envoy.filters.network.tcp_proxy", "envoy.filters.network.kafka_broker");
+    let has =
+        |listeners: &[u8], name: &str| listeners.windows(name.len()).any(|part| part == name.as_bytes());
+    for (extensions, told, expected) in
+        [(&[tcp, kafka][..], "", true), (&[tcp], "", false), (&[], "", false), (&[tcp], kafka, false)]
+    {
+        let listeners = broker_listeners(extensions, told).await;
+        assert!(has(&listeners, tcp));
+        assert_eq!(has(&listeners, kafka), expected, "{extensions:?} {told:?}");
+    }
 }

@@ -104,6 +104,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
         system_ca_path: None,
+        kafka_filter: false,
     }
 }
 

@@ -115,12 +115,12 @@ fn secrets_are_encoded_under_the_name_they_are_asked_for() {
         shown(&identity),
         json!({
             "name": "system_mtls_identity_default",
-            "tlsCertificate": {"certificateChain": {"inlineString": "CHAIN"}, "privateKey": {"inlineString": "KEY"}},
+            "tlsCertificate": {"certificateChain": {"inlineBytes": "Q0hBSU4="}, "privateKey": {"inlineBytes": "S0VZ"}},
         })
     );
     assert_eq!(
         shown(&authorities),
-        json!({"name": "system_mtls_ca_default", "validationContext": {"trustedCa": {"inlineString": "ROOTS"}}})
+        json!({"name": "system_mtls_ca_default", "validationContext": {"trustedCa": {"inlineBytes": "Uk9PVFM="}}})
     );
     assert_ne!(identity.version, encoder.secret("system_mtls_identity_default", "CHAIN", "OTHER").version);
     assert_eq!(encoder.remembered(), 0);

@@ -233,7 +233,7 @@ fn what_is_outside_the_mesh_is_called_directly() {
             (
                 "/transportSocket/typedConfig/commonTlsContext",
                 json!({"validationContext": {
-                    "trustedCa": {"inlineString": "PEM"},
+                    "trustedCa": {"inlineBytes": "UEVN"},
                     "matchTypedSubjectAltNames": [
                         {"sanType": "IP_ADDRESS", "matcher": {"exact": "127.0.0.7"}},
                         {"sanType": "DNS", "matcher": {"exact": "a.example.com"}},

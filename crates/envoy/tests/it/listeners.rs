@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use envoy::Encoder;
-use plan::AdminTls;
+use plan::{AdminTls, ProxyTraits};
 use serde_json::{Value, json};
 use xds::Type;
 
@@ -54,8 +54,16 @@ fn an_inbound_takes_requests_for_the_application() {
             (&manager("/requestHeadersTimeout"), json!("0s")),
             (&manager("/normalizePath"), Value::Null),
             (
-                &manager("/internalAddressConfig/cidrRanges/3"),
-                json!({"addressPrefix": "127.0.0.1", "prefixLen": 32}),
+                &manager("/internalAddressConfig/cidrRanges"),
+                json!([
+                    {"addressPrefix": "10.0.0.0", "prefixLen": 8},
+                    {"addressPrefix": "192.168.0.0", "prefixLen": 16},
+                    {"addressPrefix": "172.16.0.0", "prefixLen": 12},
+                    {"addressPrefix": "fc00::", "prefixLen": 7},
+                    {"addressPrefix": "fd00::", "prefixLen": 8},
+                    {"addressPrefix": "127.0.0.1", "prefixLen": 32},
+                    {"addressPrefix": "::1", "prefixLen": 128},
+                ]),
             ),
             (
                 &manager("/routeConfig"),
@@ -95,6 +103,28 @@ fn filters_stand_in_the_order_of_their_meaning() {
     let secured = inbound(SECURED, "tcp");
     let expected = ["envoy.filters.network.rbac", "envoy.filters.network.tcp_proxy"];
     assert_eq!(filter_names(&secured["filterChains"][0]), expected);
+}
+
+#[test]
+fn requests_to_a_kafka_broker_are_counted_by_a_proxy_that_can() {
+    let web =
+        web("inbound: [{ name: main, port: 80, servicePort: 9092, tags: { kuma.io/protocol: kafka } }]");
+    let filters = |traits: &ProxyTraits| {
+        let listener = shown(&target(&[SECURED, &web], traits), Type::Listener, "inbound:127.0.0.2:80");
+        listener["filterChains"][0]["filters"].clone()
+    };
+    let usual = filters(&traits("web"));
+    let able = filters(&ProxyTraits { kafka_filter: true, ..traits("web") });
+    assert_eq!(usual.as_array().unwrap().len(), 2);
+    assert_eq!((&able[0], &able[2]), (&usual[0], &usual[1]));
+    let kafka = "envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker";
+    assert_eq!(
+        able[1],
+        json!({
+            "name": "envoy.filters.network.kafka_broker",
+            "typedConfig": {"@type": format!("type.googleapis.com/{kafka}"), "statPrefix": "localhost_9092"},
+        })
+    );
 }
 
 #[test]
@@ -169,12 +199,14 @@ fn an_outbound_offers_a_destination() {
         &[
             ("/statPrefix", json!(name)),
             ("/trafficDirection", json!("OUTBOUND")),
+            ("/enableReusePort", Value::Null),
             ("/address/socketAddress", json!({"address": "127.0.0.1", "portValue": 10001})),
             ("/additionalAddresses/0/address/socketAddress/portValue", json!(10002)),
             ("/metadata/filterMetadata", json!({"io.kuma.tags": {"kuma.io/unified-name": name}})),
             (&manager("/statPrefix"), json!(name)),
             (&manager("/normalizePath"), json!(true)),
             (&manager("/forwardClientCertDetails"), Value::Null),
+            (&manager("/streamIdleTimeout"), Value::Null),
             (&manager("/routeConfig/name"), json!(name)),
             (
                 &manager("/routeConfig/virtualHosts/0/routes/0"),
@@ -216,10 +248,13 @@ fn redirected_listeners_do_not_bind_but_those_they_are_redirected_to_do() {
             ("/useOriginalDst", json!(true)),
             ("/bindToPort", Value::Null),
             ("/trafficDirection", json!("INBOUND")),
+            ("/enableReusePort", json!(true)),
             (&format!("{MANAGER}/statPrefix"), json!("self_passthrough_ipv4_inbound")),
             (&format!("{MANAGER}/cluster"), json!("self_passthrough_ipv4_inbound")),
         ],
     );
+    let outbound = shown(&target, Type::Listener, "self_passthrough_ipv4_outbound");
+    check(&outbound, &[("/enableReusePort", Value::Null)]);
 }
 
 #[test]
@@ -251,8 +286,8 @@ fn the_admin_interface_answers_whoever_proves_to_be_the_control_plane() {
             (
                 "/filterChains/1/transportSocket/typedConfig/commonTlsContext",
                 json!({
-                    "tlsCertificates": [{"certificateChain": {"inlineString": "CERT"}, "privateKey": {"inlineString": "KEY"}}],
-                    "validationContext": {"trustedCa": {"inlineString": "CA"}, "matchTypedSubjectAltNames":
+                    "tlsCertificates": [{"certificateChain": {"inlineBytes": "Q0VSVA=="}, "privateKey": {"inlineBytes": "S0VZ"}}],
+                    "validationContext": {"trustedCa": {"inlineBytes": "Q0E="}, "matchTypedSubjectAltNames":
                         [{"sanType": "DNS", "matcher": {"exact": "kuma-cp"}}]},
                 }),
             ),

@@ -57,6 +57,9 @@ fn proxies_that_call_the_same_under_the_same_policies_share_their_outbounds() {
 fn names_and_calls_keep_classes_apart() {
     let mesh = mesh(&[PLAIN, BACKEND, &two(TRANSPARENT)]);
     assert_ne!(class(&mesh, &traits("web")), class(&mesh, &unified("web-2")));
+    // What a proxy does with what comes in makes no difference to what it calls.
+    let able = ProxyTraits { kafka_filter: true, reuse_port: false, ..traits("web-2") };
+    assert_eq!(class(&mesh, &traits("web")), class(&mesh, &able));
     let no_ipv6 = ProxyTraits { ipv6: false, ..traits("web-2") };
     assert_ne!(class(&mesh, &traits("web")), class(&mesh, &no_ipv6));
     assert_ne!(class(&mesh, &traits("web")), class(&mesh, &traits("backend")));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use plan::{Error, ServerTls};
+use plan::{Error, ProxyTraits, ServerTls};
 use policy::{ClientMatch, Effect};
 use topology::Protocol;
 
@@ -143,4 +143,16 @@ fn a_proxy_without_a_dataplane_has_no_plan() {
         "cannot plan proxy \"web\": there is no Dataplane of that name in mesh \"default\"; \
          create it or start kuma-dp with --dataplane-file"
     );
+}
+
+#[test]
+fn requests_to_kafka_brokers_alone_are_counted_and_only_by_proxies_that_can() {
+    let web = web("inbound:\n\
+         - { port: 80, tags: { kuma.io/protocol: kafka } }\n\
+         - { port: 81, tags: { kuma.io/protocol: tcp } }\n");
+    for able in [true, false] {
+        let plan = plan(&[PLAIN, &web], &ProxyTraits { kafka_filter: able, ..traits("web") });
+        let counted: Vec<bool> = plan.inbounds.iter().map(|inbound| inbound.kafka_filter).collect();
+        assert_eq!(counted, [able, false]);
+    }
 }

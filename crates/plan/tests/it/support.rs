@@ -89,6 +89,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
         system_ca_path: None,
+        kafka_filter: false,
     }
 }
 

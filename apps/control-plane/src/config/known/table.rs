@@ -85,7 +85,10 @@ pub const ROWS: &[Row] = &[
     ("dpServer.tlsMinVersion", "KUMA_DP_SERVER_TLS_MIN_VERSION", "TLSv1_2"),
     ("eventBus.bufferSize", "KUMA_EVENT_BUS_BUFFER_SIZE", "100"),
     ("experimental.autoReachableServices", "KUMA_EXPERIMENTAL_AUTO_REACHABLE_SERVICES", "false"),
+    ("experimental.cniApp", "KUMA_EXPERIMENTAL_CNI_APP", ""),
     ("experimental.deltaXds", "KUMA_EXPERIMENTAL_DELTA_XDS", "false"),
+    ("experimental.generateMeshServices", "KUMA_EXPERIMENTAL_GENERATE_MESH_SERVICES", "false"),
+    ("experimental.inboundTagsDisabled", "KUMA_EXPERIMENTAL_INBOUND_TAGS_DISABLED", "false"),
     ("experimental.ingressTagFilters", "KUMA_EXPERIMENTAL_INGRESS_TAG_FILTERS", "[]"),
     (
         "experimental.kdsEventBasedWatchdog.delayFullResync",
@@ -109,6 +112,7 @@ pub const ROWS: &[Row] = &[
     ),
     ("experimental.kubeOutboundsAsVIPs", "KUMA_EXPERIMENTAL_KUBE_OUTBOUNDS_AS_VIPS", "true"),
     ("experimental.sidecarContainers", "KUMA_EXPERIMENTAL_SIDECAR_CONTAINERS", "false"),
+    ("experimental.skipPersistedVIPs", "KUMA_EXPERIMENTAL_SKIP_PERSISTED_VIPS", "false"),
     (
         "experimental.useTagFirstVirtualOutboundModel",
         "KUMA_EXPERIMENTAL_USE_TAG_FIRST_VIRTUAL_OUTBOUND_MODEL",
@@ -147,7 +151,9 @@ pub const ROWS: &[Row] = &[
     ("metrics.mesh.bufferSize", "KUMA_METRICS_MESH_BUFFER_SIZE", "1000"),
     ("metrics.mesh.eventProcessors", "KUMA_METRICS_MESH_EVENT_PROCESSORS", "1"),
     ("metrics.mesh.fullResyncInterval", "KUMA_METRICS_MESH_FULL_RESYNC_INTERVAL", "20s"),
+    ("metrics.mesh.maxResyncTimeout", "KUMA_METRICS_MESH_MAX_RESYNC_TIMEOUT", "0s"),
     ("metrics.mesh.minResyncInterval", "KUMA_METRICS_MESH_MIN_RESYNC_INTERVAL", "1s"),
+    ("metrics.mesh.minResyncTimeout", "KUMA_METRICS_MESH_MIN_RESYNC_TIMEOUT", "0s"),
     (
         "metrics.zone.compactFinishedSubscriptions",
         "KUMA_METRICS_ZONE_COMPACT_FINISHED_SUBSCRIPTIONS",

@@ -58,12 +58,14 @@ pub(super) async fn enter<P: Protocol>(
     let credentials = Credentials::verify(context, &*snapshot(context)?, &key.mesh, token.as_deref())?;
     credentials.allow_name(&key)?;
     introduction::check_unread(&node)?;
+    let kafka_filter = introduction::has_kafka_filter(&first);
     let first = P::Request::decode(first).map_err(|error| undecodable(&error))?;
     let proxy = {
         let nobody = Node::default();
         let node = P::node(&first).unwrap_or(&nobody);
         introduction::check_read(node)?;
-        let proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
+        let mut proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
+        proxy.traits.kafka_filter = kafka_filter;
         // The message was read twice, and the token was verified for what it said first.
         Some(proxy).filter(|proxy| proxy.key() == key).ok_or_else(|| {
             Status::invalid_argument(format!("the node is both {key} and another one; send one node"))
