@@ -20,7 +20,7 @@ use crate::{
     proto::{duration, ip_address, pipe, u32_value},
 };
 
-/// What Envoy is told to check.
+/// What Envoy is asked to check.
 pub type Specifier = HealthCheckSpecifier;
 
 /// How often and how long something is checked.

@@ -1,4 +1,4 @@
-//! Health discovery: what a proxy is told to check, and what its reports make of its Dataplane.
+//! Health discovery: what a proxy is asked to check, and what its reports make of its Dataplane.
 
 use std::{convert::Infallible, time::Duration};
 

@@ -227,7 +227,7 @@ async fn whoever_cannot_be_let_in_is_told_why() {
     nobody.send(DeltaRequest { type_url: Type::Cluster.url().to_owned(), ..DeltaRequest::default() }).await;
     let Next::End(code, text) = nobody.next().await else { panic!() };
     assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
-    // Encoded for the wire once, as gRPC says, so that whoever decodes it once can read it.
+    // Encoded for the wire once, as gRPC says, so that it can be read after one decoding.
     assert_eq!(text, r#"node id "" is not of the form <mesh>.<name>"#);
 }
 

@@ -89,7 +89,7 @@ fn static_bootstrap(target: &Target) -> bootstrap::Bootstrap {
     }
 }
 
-/// Asserts that Envoy accepts everything a proxy is told.
+/// Asserts that Envoy accepts everything a proxy is sent.
 #[track_caller]
 pub fn check(plan: &ProxyPlan) {
     let encoder = Encoder::default();

@@ -242,7 +242,7 @@ fn envoy_accepts_every_word_about_retries_and_limits() {
     }
 }
 
-/// A service with two endpoints, at one of which nobody listens.
+/// A service with two endpoints, one of which does not listen.
 fn half_dead(protocol: &str, policies: &str, outbound: u16) -> ProxyPlan {
     let (port, application) = (free_port(), application("one"));
     let tags = format!("tags: {{ kuma.io/service: one, kuma.io/protocol: {protocol} }}");

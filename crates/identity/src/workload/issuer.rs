@@ -176,7 +176,7 @@ impl<T: Clone> Issuer<T> {
         let Some(failure) = self.failure(wanted.mesh, wanted.backend) else {
             return Err(Error::Crypto("issuing a certificate"));
         };
-        // Never one with other names: whoever asks now need not be who asked then.
+        // Never one with other names: the caller may be another one than before.
         let usable = |facts: &Facts| now < facts.expires && facts.names == wanted.names;
         match at(held, wanted.place).filter(|(facts, _)| usable(facts)) {
             Some((facts, known)) => {

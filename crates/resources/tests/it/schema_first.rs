@@ -1,4 +1,4 @@
-//! What a user who writes a policy or a MeshExternalService is told first: whether it has the shape that the
+//! What a user who writes a policy or a MeshExternalService learns first: whether it has the shape that the
 //! schema of the kind asks for. Only then the kind's own rules are looked at.
 
 use resources::{

@@ -34,7 +34,7 @@ impl Owner {
     }
 
     /// The user id. `None` when the kernel does not tell, or when no process has the socket any more: what
-    /// a client sent before it was gone belongs to nobody.
+    /// a client sent before it was gone has no owner.
     pub async fn uid(&self) -> Option<u32> {
         if let Some(found) = self.0.found.get() {
             return *found;

@@ -20,7 +20,7 @@ pub fn complete(dataplane: &Dataplane, setup: &Setup, is_new: bool) -> Dataplane
         if !inbound.tags.is_empty() {
             inbound.tags.insert(labels::ZONE.to_owned(), name.clone());
         }
-        // Until the first probe nobody knows whether the application listens.
+        // Until the first probe it is unknown whether the application listens.
         if is_new && setup.health_discovery && inbound.service_probe.is_some() {
             inbound.state = InboundState::NotReady;
             inbound.health = Some(Health { ready: false });
