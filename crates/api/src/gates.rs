@@ -1,4 +1,6 @@
-//! What clients share: how many long lists are made and how many watches are open at a time.
+//! What clients share: how many long lists are made and how many watches are open at a time, and the lists themselves.
+
+mod kept;
 
 use std::{
     collections::HashMap,
@@ -8,6 +10,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::kept::Kept;
 use crate::Error;
 
 /// Open watches, of all clients.
@@ -21,6 +24,8 @@ pub struct Gates {
     /// However many lists are asked for, so many are made at a time: proxies need the processors, too.
     turns: Arc<Semaphore>,
     watches: Arc<Mutex<Watches>>,
+    /// Long answers that were made before.
+    pub(crate) answers: Kept,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +37,11 @@ struct Watches {
 impl Default for Gates {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Gates { turns: Arc::new(Semaphore::new(processors)), watches: Arc::default() }
+        Gates {
+            turns: Arc::new(Semaphore::new(processors)),
+            watches: Arc::default(),
+            answers: Kept::default(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
@@ -11,16 +12,23 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 /// An answer with a JSON body.
 pub fn respond<T: Serialize>(status: StatusCode, value: &T) -> Response {
     match pretty(value) {
-        Ok(bytes) => {
-            let mut response = (status, Body::from(bytes)).into_response();
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response
-        }
+        Ok(bytes) => with_type(status, bytes.into()),
         Err(error) => {
             tracing::error!(%error, "encoding an answer failed");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
+}
+
+/// An answer that is JSON already.
+pub fn encoded(bytes: Bytes) -> Response {
+    with_type(StatusCode::OK, bytes)
+}
+
+fn with_type(status: StatusCode, bytes: Bytes) -> Response {
+    let mut response = (status, Body::from(bytes)).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 pub fn ok<T: Serialize>(value: &T) -> Response {

@@ -192,7 +192,7 @@ fn not_a_number(text: &str, error: &IntErrorKind) -> String {
 }
 
 /// Where the client reaches the root of this API: what the operator says, or else what the client used.
-fn origin(call: &Call) -> String {
+pub fn origin(call: &Call) -> String {
     let root = call.context.settings.root_url.trim_end_matches('/');
     if !root.is_empty() {
         return root.to_owned();

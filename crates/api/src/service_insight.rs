@@ -1,6 +1,7 @@
 //! Service insights: stored as one resource per mesh, shown as one per service.
 
 use axum::response::Response;
+use bytes::Bytes;
 use resources::{
     Key, Kind, Resource,
     format::universal,
@@ -8,12 +9,13 @@ use resources::{
     labels,
 };
 use serde_json::{Map, Value};
+use store::Snapshot;
 
 use crate::{
     Error,
     call::{Call, with_revision},
     json,
-    list::{Named, Paging, in_scope},
+    list::{Named, Paging, in_scope, origin},
     resource::RETRIEVE,
 };
 
@@ -37,6 +39,11 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let wanted = wanted_types(call)?;
     let paging = Paging::read(call)?;
     let part = call.query("name").unwrap_or_default();
+    let question = question(call, &snapshot, mesh);
+    let answers = &call.context.gates.answers;
+    if let Some(kept) = answers.get(&question) {
+        return Ok(with_revision(json::encoded(kept), &snapshot));
+    }
     let stored = in_scope(&snapshot, Kind::ServiceInsight, mesh);
     let services = stored.flat_map(|stored| {
         let insight = stored.spec.get::<ServiceInsight>().into_iter();
@@ -47,7 +54,20 @@ pub fn list(call: &Call) -> Result<Response, Error> {
         one.name.contains(part) && (wanted.is_empty() || wanted.contains(&one.service.service_type))
     });
     let listing = paging.cut(call, found, |one| render(one.stored, one.name, one.service));
-    Ok(with_revision(json::ok(&listing), &snapshot))
+    let failed = |error: serde_json::Error| Error::Internal { title: RETRIEVE, cause: error.to_string() };
+    let answer = Bytes::from(json::pretty(&listing).map_err(failed)?);
+    answers.keep(question, answer.clone());
+    Ok(with_revision(json::encoded(answer), &snapshot))
+}
+
+/// What is asked, where the next page would be, and of which versions.
+fn question(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> String {
+    let mut question = format!("{} {}", origin(call), call.parts.uri);
+    for stored in in_scope(snapshot, Kind::ServiceInsight, mesh) {
+        // The version of one that was deleted and made again starts anew; the times do not.
+        question += &format!(" {}@{} {} {}", stored.mesh(), stored.version, stored.created, stored.modified);
+    }
+    question
 }
 
 /// `GET /meshes/{mesh}/service-insights/{name}`.

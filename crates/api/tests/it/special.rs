@@ -245,6 +245,14 @@ async fn service_insights_are_shown_one_by_one() {
     }
     let wrong = world.get("/service-insights?type=odd").await;
     wrong.expect_problem(400, "Bad Request", "bad request: unsupported service type");
+
+    // An answer is kept as long as it is true.
+    let total = async || world.get("/service-insights").await.expect(200).json()["total"].clone();
+    assert_eq!((total().await, total().await), (json!(3), json!(3)));
+    let spec = json!({ "services": { "late": {} } });
+    let spec = Spec::from_json(Kind::ServiceInsight, spec, &mut Vec::new()).unwrap();
+    world.store_resource(Kind::ServiceInsight, "other", "all-services-other", Labels::new(), spec).await;
+    assert_eq!(total().await, json!(4));
 }
 
 #[tokio::test]
