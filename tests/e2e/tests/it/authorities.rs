@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
     proxy::{Proxy, own_address},
@@ -167,8 +168,9 @@ fn roots(proxy: &Proxy) -> usize {
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let secrets = dump["configs"].as_array().into_iter().flatten();
     let bundles = secrets
-        .filter_map(|secret| secret["secret"]["validation_context"]["trusted_ca"]["inline_string"].as_str());
-    bundles.map(|bundle| bundle.matches("BEGIN CERTIFICATE").count()).max().unwrap_or_default()
+        .filter_map(|secret| secret["secret"]["validation_context"]["trusted_ca"]["inline_bytes"].as_str());
+    let pems = bundles.map(|bundle| String::from_utf8(BASE64_STANDARD.decode(bundle).unwrap()).unwrap());
+    pems.map(|pem| pem.matches("BEGIN CERTIFICATE").count()).max().unwrap_or_default()
 }
 
 #[test]
