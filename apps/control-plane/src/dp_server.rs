@@ -8,6 +8,7 @@ pub mod credentials;
 pub mod departures;
 pub mod drain;
 pub mod features;
+mod grpc;
 pub mod hds;
 pub mod introduction;
 pub mod proxy;
@@ -35,6 +36,11 @@ use crate::{insights, push::Push};
 const MAX_BOOTSTRAP: usize = 1 << 20;
 /// Two names and a token.
 const MAX_DRAIN: usize = 64 << 10;
+
+/// How often a Dataplane is written again after somebody else changed it in between.
+const ATTEMPTS: usize = 10;
+/// How long the write of another control plane may be on its way here: a proxy waits for the answer.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// What every proxy's request may need.
 pub struct Context {

@@ -5,6 +5,7 @@ pub(crate) mod checks;
 pub mod config;
 pub mod dataplane;
 pub mod dataplane_insight;
+mod directions;
 pub mod entry;
 pub(crate) mod go_template;
 pub mod hostname_generator;

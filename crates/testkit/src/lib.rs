@@ -1,4 +1,5 @@
 //! Fixtures for tests: a dev-dependency only.
 
+pub mod kuma;
 pub mod ports;
 pub mod postgres;

@@ -9,10 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::Router;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use runtime::{
+    Shutdown,
+    listen::{Limits, Listener},
+};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::control_plane::ControlPlane;
 
@@ -186,6 +192,19 @@ pub fn http(port: u16, path: &str) -> Option<(u16, String)> {
 
 pub fn free_port() -> u16 {
     testkit::ports::own_port().unwrap()
+}
+
+/// Serves at a port of its own until the runtime is dropped.
+pub fn serve(router: Router) -> (u16, Runtime, Shutdown) {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let shutdown = Shutdown::default();
+    let port = runtime.block_on(async {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let port = listener.addr().port();
+        listener.serve(router, None, Limits::default(), &shutdown);
+        port
+    });
+    (port, runtime, shutdown)
 }
 
 /// `ENVOY_BIN`, or `envoy` in the `PATH`, or the one that `cargo xtask envoy` installed.

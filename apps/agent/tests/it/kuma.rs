@@ -14,13 +14,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use runtime::{
-    Shutdown,
-    listen::{Limits, Listener},
-};
+use runtime::Shutdown;
 
 use crate::{
-    agent::{Agent, DATAPLANE, Home, free_port, http},
+    agent::{Agent, DATAPLANE, Home, free_port, http, serve},
     control_plane::ControlPlane,
 };
 
@@ -97,7 +94,6 @@ fn an_agent_whose_log_nobody_reads_looks_after_envoy_all_the_same() {
 
 /// An application with probes of every kind; serves until the runtime is dropped.
 fn application() -> (u16, tokio::runtime::Runtime, Shutdown) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let serving = |status: u8| ([("content-type", "application/grpc")], vec![0, 0, 0, 0, 2, 8, status]);
     let router = Router::new()
         .route(
@@ -112,14 +108,7 @@ fn application() -> (u16, tokio::runtime::Runtime, Shutdown) {
                 serving(if body.ends_with(b"shop") { 1 } else { 2 })
             }),
         );
-    let shutdown = Shutdown::default();
-    let port = runtime.block_on(async {
-        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let port = listener.addr().port();
-        listener.serve(router, None, Limits::default(), &shutdown);
-        port
-    });
-    (port, runtime, shutdown)
+    serve(router)
 }
 
 /// Status and body of a probe with one more header.

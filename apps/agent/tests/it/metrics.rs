@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 
 use axum::{Router, routing::get};
-use runtime::{
-    Shutdown,
-    listen::{Limits, Listener},
-};
+use runtime::Shutdown;
 
 use crate::{
-    agent::{Agent, Home, free_port, http},
+    agent::{Agent, Home, free_port, http, serve},
     control_plane::{ControlPlane, DESTINATION},
 };
 
@@ -19,17 +16,9 @@ const DATAPLANE: &str = "type: Dataplane\nmesh: default\nname: web-1\nnetworking
 
 /// An application that counts its orders; serves until the runtime is dropped.
 fn application() -> (u16, tokio::runtime::Runtime, Shutdown) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let text = "# TYPE orders counter\norders{kind=\"book\"} 3\n";
     let router = Router::new().route("/stats/metrics", get(move || async move { text }));
-    let shutdown = Shutdown::default();
-    let port = runtime.block_on(async {
-        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let port = listener.addr().port();
-        listener.serve(router, None, Limits::default(), &shutdown);
-        port
-    });
-    (port, runtime, shutdown)
+    serve(router)
 }
 
 /// Every family has one type and its samples stand together.

@@ -4,23 +4,18 @@
 //! then feeds three kinds of events to the state machine: requests, wake-ups of the push loop, and changes
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
-pub mod entry;
+mod entry;
 mod presence;
-
-pub(super) use entry::token;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
-use http::{HeaderValue, Response};
+use http::Response;
 use jiff::Timestamp;
 use resources::naming::{Kri, classify};
 use runtime::Backoff;
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
-use tonic::{Status, metadata::MetadataMap};
+use tokio::{sync::watch, time::Instant};
+use tonic::Status;
 use topology::MeshSnapshot;
 use xds::{
     Action, Target,
@@ -33,56 +28,29 @@ use xds::{
 use self::entry::Entered;
 use super::{
     Context,
-    admission::{Caller, Messages},
+    admission::Messages,
     credentials::Credentials,
+    grpc::{self, Opened, Outgoing},
     introduction,
     registration::Registration,
     renewal,
-    responses::Responses,
     secrets::{Issued, PAUSE},
     status,
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
 
-pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
 pub async fn delta(State(context): State<Arc<Context>>, request: Request) -> Response<tonic::body::Body> {
-    serve::<xds::delta::Stream>(context, request).await
+    grpc::serve(&context.clone(), request, |opened| stream::<xds::delta::Stream>(context, opened))
 }
 
 pub async fn state_of_the_world(
     State(context): State<Arc<Context>>,
     request: Request,
 ) -> Response<tonic::body::Body> {
-    serve::<xds::sotw::Stream>(context, request).await
-}
-
-async fn serve<P: Protocol>(context: Arc<Context>, request: Request) -> Response<tonic::body::Body> {
-    let (admission, caller) = (context.admission.clone(), Caller::of(&request));
-    if let Err(status) = admission.open(&caller) {
-        return status.into_http();
-    }
-    let (parts, body) = request.into_parts();
-    let metadata = MetadataMap::from_headers(parts.headers);
-    let incoming = Messages::new(body, admission.clone(), caller.clone());
-    // One response at a time: a proxy that does not read holds up nobody but itself.
-    let (outgoing, responses) = mpsc::channel(1);
-    let (shutdown, ending) = (context.shutdown.clone(), context.shutdown.clone());
-    shutdown.spawn(async move {
-        if let Err(status) = stream::<P>(context, &caller, metadata, incoming, &outgoing).await {
-            admission.ended(&caller, &status);
-            tokio::select! {
-                // The proxy may be gone already.
-                _ = outgoing.send(Err(status)) => {}
-                () = ending.begun() => {}
-            }
-        }
-    });
-    let mut response = Response::new(tonic::body::Body::new(Responses::new(responses)));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
-    response
+    grpc::serve(&context.clone(), request, |opened| stream::<xds::sotw::Stream>(context, opened))
 }
 
 /// The two variants of the protocol, as far as moving bytes is concerned.
@@ -133,17 +101,10 @@ macro_rules! protocol {
 protocol!(xds::delta::Stream, DeltaSender, DeltaRequest, DeltaResponse);
 protocol!(xds::sotw::Stream, Sender, WorldRequest, WorldResponse);
 
-type Outgoing<R> = mpsc::Sender<Result<R, Status>>;
-
 /// The life of one stream, from the first request to its end.
-async fn stream<P: Protocol>(
-    context: Arc<Context>,
-    caller: &Caller,
-    metadata: MetadataMap,
-    mut incoming: Messages,
-    outgoing: &Outgoing<P::Response>,
-) -> Result<(), Status> {
-    let entered = Box::pin(entry::enter::<P>(&context, caller, metadata, &mut incoming)).await?;
+async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>) -> Result<(), Status> {
+    let Opened { caller, metadata, mut incoming, outgoing } = opened;
+    let entered = Box::pin(entry::enter::<P>(&context, &caller, metadata, &mut incoming)).await?;
     let Some(Entered { first, token, registration, named: _named, secrets_changed, secrets_as_of }) = entered
     else {
         return Ok(());
@@ -166,7 +127,7 @@ async fn stream<P: Protocol>(
         machine: P::identified_as(&context.instance_id),
         registration: &registration,
         connected,
-        outgoing,
+        outgoing: &outgoing,
         current: None,
         issued: None,
         retry: None,

@@ -3,7 +3,7 @@
 //! Its inbounds are stored as not ready, which takes them out of every list of endpoints at once. When
 //! the proxy comes back it brings its Dataplane along, as ready as ever.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use http::StatusCode;
@@ -17,7 +17,7 @@ use serde_json::json;
 use store::{Error, Write};
 use tonic::Status;
 
-use super::{Context, credentials::Credentials, proxy::Proxy};
+use super::{ATTEMPTS, CATCH_UP, Context, credentials::Credentials, proxy::Proxy};
 
 /// Which proxy.
 #[derive(Deserialize)]
@@ -28,11 +28,6 @@ pub struct Request {
     #[serde(default)]
     dataplane_token: String,
 }
-
-/// How often a Dataplane is written again after somebody else changed it in between.
-const ATTEMPTS: usize = 10;
-/// How long the write of another control plane may be on its way here: a proxy waits for the answer.
-const CATCH_UP: Duration = Duration::from_secs(5);
 
 pub async fn answer(
     State(context): State<Arc<Context>>,

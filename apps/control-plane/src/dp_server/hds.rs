@@ -16,20 +16,15 @@ use std::{
 use axum::extract::{Request, State};
 use http::Response;
 use resources::{
-    Draft, Key, Kind, Spec,
+    Draft, Key, Kind,
     kinds::dataplane::{Dataplane, InboundState},
 };
 use runtime::Shutdown;
 use store::{Dirty, Store};
-use tokio::sync::{Notify, mpsc};
-use tonic::{Status, metadata::MetadataMap};
+use tokio::sync::Notify;
+use tonic::Status;
 
-use super::{
-    Context,
-    admission::{Caller, Messages},
-    ads::GRPC,
-    responses::Responses,
-};
+use super::{Context, grpc, registration::with_inbounds};
 use crate::config::HealthDiscovery;
 
 /// The streams of this control plane, by the Dataplane they are about.
@@ -134,49 +129,29 @@ impl Drop for Subscription {
 
 /// A Dataplane that a proxy brings along, with the states that checks have found: a proxy that listens says nothing
 /// about its application.
-pub fn keep_probed(mut draft: Draft, stored: Option<&Dataplane>) -> Draft {
-    let Some(mut dataplane) = draft.spec.get::<Dataplane>().cloned() else { return draft };
+pub fn keep_probed(draft: Draft, stored: Option<&Dataplane>) -> Draft {
     let known = stored.map(Dataplane::inbounds).unwrap_or_default();
-    let inbounds = dataplane.networking.iter_mut().flat_map(|networking| &mut networking.inbound);
-    for inbound in inbounds.filter(|inbound| inbound.service_probe.is_some()) {
+    with_inbounds(draft, |inbound| {
+        if inbound.service_probe.is_none() {
+            return;
+        }
         match known.iter().find(|other| other.section_name() == inbound.section_name()) {
             Some(same) => (inbound.state, inbound.health) = (same.state, same.health.clone()),
             None if inbound.state == InboundState::Ready => inbound.state = InboundState::NotReady,
             None => {}
         }
-    }
-    draft.spec = Spec::from(dataplane);
-    draft
+    })
 }
 
 pub async fn serve(State(context): State<Arc<Context>>, request: Request) -> Response<tonic::body::Body> {
     let Some(hds) = context.hds.clone() else {
         return Status::unimplemented("health discovery is switched off: dpServer.hds.enabled").into_http();
     };
-    let (admission, caller) = (context.admission.clone(), Caller::of(&request));
-    if let Err(status) = admission.open(&caller) {
-        return status.into_http();
-    }
-    let (parts, body) = request.into_parts();
-    let metadata = MetadataMap::from_headers(parts.headers);
-    let incoming = Messages::new(body, admission.clone(), caller.clone());
-    let (outgoing, responses) = mpsc::channel(1);
-    let (shutdown, ending) = (context.shutdown.clone(), context.shutdown.clone());
-    shutdown.spawn(async move {
-        let ended = tokio::select! {
-            ended = session::run(context, hds, &caller, metadata, incoming, &outgoing) => ended,
+    let ending = context.shutdown.clone();
+    grpc::serve(&context.clone(), request, |opened| async move {
+        tokio::select! {
+            ended = session::run(context, hds, opened) => ended,
             () = ending.begun() => Ok(()),
-        };
-        if let Err(status) = ended {
-            admission.ended(&caller, &status);
-            tokio::select! {
-                // The proxy may be gone already.
-                _ = outgoing.send(Err(status)) => {}
-                () = ending.begun() => {}
-            }
         }
-    });
-    let mut response = Response::new(tonic::body::Body::new(Responses::new(responses)));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
-    response
+    })
 }

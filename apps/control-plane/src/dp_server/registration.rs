@@ -19,15 +19,13 @@ use store::{Error, Snapshot, Write, registrar::Refusal};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy};
+use super::{
+    ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy,
+};
 use crate::insights::Connection;
 
-/// How often a Dataplane is written again after somebody else changed it in between.
-const ATTEMPTS: usize = 10;
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the write of another control plane may be on its way here: a proxy waits for the answer.
-const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// One connection of a registered proxy.
 pub struct Registration {
@@ -356,9 +354,10 @@ fn unavailable(error: Error) -> Status {
 
 /// The Dataplane of a proxy that listens.
 fn ready(draft: Draft, listening: &Listening) -> Draft {
-    with_states(draft, |inbound| match inbound.state {
-        InboundState::Ready if listening.all_but.contains(&inbound.section_name()) => InboundState::NotReady,
-        state => state,
+    with_inbounds(draft, |inbound| {
+        if inbound.state == InboundState::Ready && listening.all_but.contains(&inbound.section_name()) {
+            inbound.state = InboundState::NotReady;
+        }
     })
 }
 
@@ -366,20 +365,18 @@ fn ready(draft: Draft, listening: &Listening) -> Draft {
 /// inbounds, so that nobody notices; one that is new is called by nobody until it listens.
 fn not_yet_ready(draft: Draft, stored: Option<&Dataplane>) -> Draft {
     let known = stored.map(Dataplane::inbounds).unwrap_or_default();
-    with_states(draft, |inbound| {
-        let same = known.iter().find(|other| other.section_name() == inbound.section_name());
-        match inbound.state {
-            InboundState::Ready => same.map_or(InboundState::NotReady, |same| same.state),
-            state => state,
+    with_inbounds(draft, |inbound| {
+        if inbound.state == InboundState::Ready {
+            let same = known.iter().find(|other| other.section_name() == inbound.section_name());
+            inbound.state = same.map_or(InboundState::NotReady, |same| same.state);
         }
     })
 }
 
-fn with_states(mut draft: Draft, state: impl Fn(&Inbound) -> InboundState) -> Draft {
+/// The same Dataplane with other inbounds.
+pub(super) fn with_inbounds(mut draft: Draft, change: impl Fn(&mut Inbound)) -> Draft {
     let Some(mut dataplane) = draft.spec.get::<Dataplane>().cloned() else { return draft };
-    for inbound in dataplane.networking.iter_mut().flat_map(|networking| &mut networking.inbound) {
-        inbound.state = state(inbound);
-    }
+    dataplane.networking.iter_mut().flat_map(|networking| &mut networking.inbound).for_each(change);
     draft.spec = Spec::from(dataplane);
     draft
 }

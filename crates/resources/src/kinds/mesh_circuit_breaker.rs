@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    directions::Directions,
     entry::{Always, Described, Entry, InEntry, InRule},
     target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
 };
@@ -95,6 +96,10 @@ impl Conf {
 }
 
 impl MeshCircuitBreaker {
+    fn directions(&self) -> Directions<'_, Always<Conf>, Entry<Conf>> {
+        Directions { top: self.target_ref.as_ref(), rules: &self.rules, to: &self.to, from: &self.from }
+    }
+
     fn validate_entries(&self, spec: &Path, found: &mut Violations) {
         for (i, from) in self.from.iter().enumerate() {
             let path = spec.field("from").index(i);
@@ -130,21 +135,13 @@ impl Schema for MeshCircuitBreaker {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed = Allowed {
-            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::by_role(subject, MESH_CIRCUIT_BREAKER)
-        };
-        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
-        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
-        if self.rules.is_empty() && self.to.is_empty() && self.from.is_empty() {
-            found.add(&spec, "at least one of 'from', 'to' or 'rules' has to be defined");
-        }
+        self.directions().validate(subject, MESH_CIRCUIT_BREAKER, &spec, found);
+        self.directions().require_one(&spec, found);
         self.validate_entries(&spec, found);
     }
 
     fn warnings(&self) -> Vec<String> {
-        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
-        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
+        self.directions().warnings()
     }
 }
 

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    directions::Directions,
     entry::{Described, Entry, InEntry, InRule, Rule},
     int_or_string::{self, IntOrString},
-    target_ref::{self, Allowed, Match, TargetRef},
+    target_ref::{Allowed, Match, TargetRef},
 };
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
@@ -150,6 +151,10 @@ fn is_bandwidth(text: &str) -> bool {
 }
 
 impl MeshFaultInjection {
+    fn directions(&self) -> Directions<'_, Rule<Conf>, Entry<Conf>> {
+        Directions { top: self.target_ref.as_ref(), rules: &self.rules, to: &self.to, from: &self.from }
+    }
+
     fn validate_entries(&self, spec: &Path, found: &mut Violations) {
         let whole_mesh = TargetRef::mesh();
         let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
@@ -190,18 +195,12 @@ impl Schema for MeshFaultInjection {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed = Allowed {
-            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::by_role(subject, MESH_FAULT_INJECTION)
-        };
-        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
-        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
+        self.directions().validate(subject, MESH_FAULT_INJECTION, &spec, found);
         self.validate_entries(&spec, found);
     }
 
     fn warnings(&self) -> Vec<String> {
-        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
-        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
+        self.directions().warnings()
     }
 }
 

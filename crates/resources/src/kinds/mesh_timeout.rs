@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checks,
+    directions::Directions,
     entry::{Described, Entry, InEntry, InRule, Rule},
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
@@ -139,6 +140,10 @@ impl Http {
 }
 
 impl MeshTimeout {
+    fn directions(&self) -> Directions<'_, Rule<Conf>, Entry<Conf>> {
+        Directions { top: self.target_ref.as_ref(), rules: &self.rules, to: &self.to, from: &self.from }
+    }
+
     fn validate_entries(&self, spec: &Path, found: &mut Violations) {
         let top = target_ref::top_kind(self.target_ref.as_ref());
         let route_or_gateway = matches!(top, K::MeshHttpRoute | K::MeshGateway);
@@ -188,21 +193,13 @@ impl Schema for MeshTimeout {
 
     fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed = Allowed {
-            inbound_policy: !self.from.is_empty() || !self.rules.is_empty(),
-            ..Allowed::by_role(subject, MESH_TIMEOUT)
-        };
-        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
-        target_ref::rules_stand_alone(&self.rules, &self.to, &self.from, &spec, found);
-        if self.rules.is_empty() && self.to.is_empty() && self.from.is_empty() {
-            found.add(&spec, "at least one of 'from', 'to' or 'rules' has to be defined");
-        }
+        self.directions().validate(subject, MESH_TIMEOUT, &spec, found);
+        self.directions().require_one(&spec, found);
         self.validate_entries(&spec, found);
     }
 
     fn warnings(&self) -> Vec<String> {
-        let top = target_ref::top_level_warnings(self.target_ref.as_ref());
-        target_ref::from_warning(&self.from).into_iter().chain(top).collect()
+        self.directions().warnings()
     }
 }
 

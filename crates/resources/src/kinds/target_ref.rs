@@ -309,21 +309,6 @@ pub(crate) fn validate_top(top: Option<&TargetRef>, allowed: Allowed<'_>, found:
     }
 }
 
-/// Checks that a policy does not mix `rules` with the lists they replace.
-pub(crate) fn rules_stand_alone<R, E>(
-    rules: &[R],
-    to: &[E],
-    from: &[E],
-    spec: &Path,
-    found: &mut Violations,
-) {
-    found.require(
-        rules.is_empty() || (to.is_empty() && from.is_empty()),
-        spec,
-        "fields 'to' and 'from' must be empty when 'rules' is defined",
-    );
-}
-
 /// The kind a policy without a top-level reference has.
 pub(crate) fn top_kind(top: Option<&TargetRef>) -> &TargetRefKind {
     top.map_or(&TargetRefKind::Mesh, |top| &top.kind)

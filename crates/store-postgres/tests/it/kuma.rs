@@ -3,22 +3,14 @@
 use resources::{Key, Kind, kinds::config::Config as StoredConfig};
 use store::{Store, backup};
 use store_postgres::{Kuma, Postgres};
-use testkit::postgres::{Database, fresh_database, shared};
+use testkit::{
+    kuma::TABLES,
+    postgres::{Database, fresh_database, shared},
+};
 
 use crate::{config, unavailable};
 
-const TABLES: &str = "
-    CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
-    INSERT INTO schema_migrations VALUES (1710856785, false);
-    CREATE TABLE resources (
-        name varchar(253) NOT NULL, mesh varchar(100) NOT NULL, type varchar(100) NOT NULL,
-        version integer NOT NULL, spec text,
-        creation_time timestamp NOT NULL DEFAULT now(), modification_time timestamp NOT NULL DEFAULT now(),
-        owner_name varchar(100), owner_mesh varchar(100), owner_type varchar(100),
-        labels jsonb DEFAULT '{}', status jsonb NOT NULL DEFAULT '{}',
-        CONSTRAINT resources_pkey PRIMARY KEY (name, mesh, type),
-        CONSTRAINT owner_fk FOREIGN KEY (owner_name, owner_mesh, owner_type)
-            REFERENCES resources (name, mesh, type) ON DELETE CASCADE);
+const ROWS: &str = "
     INSERT INTO resources (name, mesh, type, version, spec, creation_time) VALUES
         ('default', '', 'Mesh', 4,
          '{\"mtls\":{\"enabledBackend\":\"ca-1\",\"backends\":[{\"name\":\"ca-1\",\"type\":\"builtin\"}]}}',
@@ -38,7 +30,7 @@ const TABLES: &str = "
 
 fn used_by_kuma() -> Database {
     let database = fresh_database().unwrap();
-    shared().unwrap().sql(&database.name, TABLES).unwrap();
+    shared().unwrap().sql(&database.name, &[TABLES, ROWS].concat()).unwrap();
     database
 }
 

@@ -3,19 +3,13 @@
 use std::process::{Command, Output};
 
 use e2e::{ControlPlane, Profile, Setup, program};
-use testkit::postgres::{Database, Postgres};
+use testkit::{
+    kuma::TABLES,
+    postgres::{Database, Postgres},
+};
 
-/// Kuma's tables, with a mesh, a policy, the cluster id, and what is left out.
-const TABLES: &str = r#"
-    CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
-    INSERT INTO schema_migrations VALUES (1710856785, false);
-    CREATE TABLE resources (
-        name varchar(253) NOT NULL, mesh varchar(100) NOT NULL, type varchar(100) NOT NULL,
-        version integer NOT NULL, spec text,
-        creation_time timestamp NOT NULL DEFAULT now(), modification_time timestamp NOT NULL DEFAULT now(),
-        owner_name varchar(100), owner_mesh varchar(100), owner_type varchar(100),
-        labels jsonb DEFAULT '{}', status jsonb NOT NULL DEFAULT '{}',
-        CONSTRAINT resources_pkey PRIMARY KEY (name, mesh, type));
+/// A mesh, a policy, the cluster id, and what is left out.
+const ROWS: &str = r#"
     INSERT INTO resources (name, mesh, type, version, spec) VALUES
         ('shop', '', 'Mesh', 4, '{}'),
         ('kuma-cluster-id', '', 'Config', 0, '{"config":"0b1e"}'),
@@ -38,7 +32,7 @@ fn import(database: &Database, store: &str, work_dir: &std::path::Path) -> Outpu
 fn a_database_of_kuma_is_refused_until_it_is_imported_here_or_into_a_file() {
     let postgres = Postgres::start().unwrap();
     let database = postgres.create_database("kuma").unwrap();
-    postgres.sql(&database.name, TABLES).unwrap();
+    postgres.sql(&database.name, &[TABLES, ROWS].concat()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let here = Setup::default().on_postgres(&database);
     let refused = format!("{:#}", ControlPlane::start(dir.path(), here.clone()).unwrap_err());

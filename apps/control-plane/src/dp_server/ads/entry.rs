@@ -13,14 +13,13 @@ use crate::{
         Context,
         admission::{Caller, Messages, Named},
         credentials::Credentials,
+        grpc,
         introduction::{self, undecodable},
         proxy::{Proxy, key_of},
         registration::Registration,
     },
     push::SecretChanges,
 };
-
-const TOKEN: &str = "authorization";
 
 /// A stream whose proxy is registered.
 pub(super) struct Entered<R> {
@@ -42,7 +41,7 @@ pub(super) async fn enter<P: Protocol>(
     incoming: &mut Messages,
 ) -> Result<Option<Entered<P::Request>>, Status> {
     let _stranger = context.admission.stranger(caller).await?;
-    let token = token(&metadata)?;
+    let token = grpc::token(&metadata)?;
     // The stream lives on for days; what it came with does not.
     drop(metadata);
     if Credentials::verify_early(context, &*snapshot(context)?, token.as_deref())? {
@@ -76,23 +75,4 @@ pub(super) async fn enter<P: Protocol>(
     let named = context.admission.named(caller, proxy.key())?;
     let registration = Registration::begin(context.clone(), proxy, credentials).await?;
     Ok(Some(Entered { first, token, registration, named, secrets_changed, secrets_as_of }))
-}
-
-/// Exactly one token, or none.
-pub fn token(metadata: &MetadataMap) -> Result<Option<String>, Status> {
-    let mut values = metadata.get_all(TOKEN).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Status::unauthenticated("more than one token in the authorization metadata"));
-    }
-    let text = first.map(|value| value.to_str().map(|text| bare(text).to_owned())).transpose();
-    text.map_err(|_| Status::unauthenticated("the token in the authorization metadata is not text"))
-}
-
-/// The token without the scheme that some clients put before it; Envoy's bootstrap has none.
-fn bare(token: &str) -> &str {
-    match token.trim().split_once(' ') {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
-        _ => token,
-    }
 }

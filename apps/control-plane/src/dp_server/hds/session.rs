@@ -8,40 +8,29 @@ use plan::{AdminTarget, Names};
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use serde_json::json;
 use store::{Error, Snapshot, Write};
-use tokio::{sync::mpsc, time::Instant};
-use tonic::{Code, Status, metadata::MetadataMap};
+use tokio::time::Instant;
+use tonic::{Code, Status};
 
 use super::{Context, Hds, Subscription, checks};
 use crate::dp_server::{
-    admission::{Caller, Messages},
-    ads,
+    ATTEMPTS, CATCH_UP,
+    admission::Messages,
     credentials::Credentials,
+    grpc::{self, Opened, Outgoing},
     proxy::{self, Proxy},
     renewal,
 };
 
 /// How long a proxy may connect here before its Dataplane is stored: its discovery stream brings it along.
 const UNKNOWN: Duration = Duration::from_secs(30);
-/// How often a Dataplane is written again after somebody else changed it in between.
-const ATTEMPTS: usize = 10;
-/// How long the write of another control plane may be on its way here.
-const CATCH_UP: Duration = Duration::from_secs(5);
 /// The time between two writes of one stream: an application that comes and goes costs no more than that.
 const PAUSE: Duration = Duration::from_secs(1);
 
-type Outgoing = mpsc::Sender<Result<Specifier, Status>>;
-
 /// Serves one stream until the proxy ends it or is refused.
-pub async fn run(
-    context: Arc<Context>,
-    hds: Arc<Hds>,
-    caller: &Caller,
-    metadata: MetadataMap,
-    mut incoming: Messages,
-    outgoing: &Outgoing,
-) -> Result<(), Status> {
-    let stranger = context.admission.stranger(caller).await?;
-    let token = ads::token(&metadata)?;
+pub async fn run(context: Arc<Context>, hds: Arc<Hds>, opened: Opened<Specifier>) -> Result<(), Status> {
+    let Opened { caller, metadata, mut incoming, outgoing } = opened;
+    let stranger = context.admission.stranger(&caller).await?;
+    let token = grpc::token(&metadata)?;
     // The stream lives on for days; what it came with does not.
     drop(metadata);
     let snapshot = context.registrar.store().snapshot().map_err(unavailable)?;
@@ -49,13 +38,13 @@ pub async fn run(
         incoming.verified();
     }
     drop(snapshot);
-    let first: Option<Request> = context.admission.introduction(caller, incoming.next()).await?;
+    let first: Option<Request> = context.admission.introduction(&caller, incoming.next()).await?;
     let Some(first) = first else { return Ok(()) };
     let mut session = Session::of(context.clone(), hds, token, first)?;
     let Some(credentials) = admitted(&mut session, &mut incoming).await? else { return Ok(()) };
-    let _named = context.admission.named(caller, session.proxy.key())?;
+    let _named = context.admission.named(&caller, session.proxy.key())?;
     drop(stranger);
-    session.refresh(outgoing).await?;
+    session.refresh(&outgoing).await?;
     let woken = session.subscription.woken.clone();
     loop {
         tokio::select! {
@@ -65,7 +54,7 @@ pub async fn run(
                 // Envoy says who it is once more when it connects again, on a new stream.
                 Some(_) => {}
             },
-            () = woken.notified() => session.refresh(outgoing).await?,
+            () = woken.notified() => session.refresh(&outgoing).await?,
             () = renewal::due(credentials.expires()) => credentials.check_time()?,
         }
     }
@@ -154,7 +143,7 @@ impl Session {
     }
 
     /// Sends what is to be checked, if that is something else than before.
-    async fn refresh(&mut self, outgoing: &Outgoing) -> Result<(), Status> {
+    async fn refresh(&mut self, outgoing: &Outgoing<Specifier>) -> Result<(), Status> {
         let snapshot = self.snapshot()?;
         let Some(stored) = snapshot.get(&self.proxy.key()) else { return Ok(()) };
         self.authenticate(&snapshot)?;
