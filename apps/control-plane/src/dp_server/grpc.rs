@@ -44,7 +44,9 @@ where
     let incoming = Messages::new(body, admission.clone(), caller.clone());
     // One response at a time: a proxy that does not read holds up only itself.
     let (outgoing, responses) = mpsc::channel(1);
-    let life = life(Opened { caller: caller.clone(), metadata, incoming, outgoing: outgoing.clone() });
+    // In a box: what a task captures and then awaits it holds twice.
+    let life =
+        Box::pin(life(Opened { caller: caller.clone(), metadata, incoming, outgoing: outgoing.clone() }));
     let ending = context.shutdown.clone();
     context.shutdown.spawn(async move {
         if let Err(status) = life.await {
