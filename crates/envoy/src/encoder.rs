@@ -13,7 +13,7 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames, ZoneProxy,
+    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, Security, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -50,11 +50,11 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, security, .. } = plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
-        self.put_own(&mut own, mesh, inbounds, secrets.as_ref());
+        self.put_own(&mut own, mesh, inbounds, security.as_ref());
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
-        self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
+        self.put_outgoing(&mut shared, mesh, outbounds, backends, security.as_ref());
         Target { own, shared: Arc::new(shared) }
     }
 
@@ -73,7 +73,7 @@ impl Encoder {
     /// What only this proxy has, except secrets, which the caller inserts.
     pub fn lower_own(&self, plan: &Own) -> xds::Own {
         let mut own = xds::Own::default();
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref());
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         own
     }
@@ -81,15 +81,15 @@ impl Encoder {
     /// What all proxies of a class have.
     pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
         let mut layer = Layer::default();
-        let Outgoing { mesh, outbounds, backends, secrets, .. } = plan;
-        self.put_outgoing(&mut layer, mesh, outbounds, backends, secrets.as_ref());
+        let Outgoing { mesh, outbounds, backends, security, .. } = plan;
+        self.put_outgoing(&mut layer, mesh, outbounds, backends, security.as_ref());
         layer
     }
 
-    fn put_own(&self, own: &mut xds::Own, mesh: &str, inbounds: &[Inbound], secrets: Option<&SecretNames>) {
+    fn put_own(&self, own: &mut xds::Own, mesh: &str, inbounds: &[Inbound], security: Option<&Security>) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
         for inbound in inbounds.iter().rev() {
-            self.put_into(own, &InboundListener { mesh, secrets, inbound });
+            self.put_into(own, &InboundListener { mesh, security, inbound });
             self.put_into(own, &InboundCluster::of(inbound));
         }
     }
@@ -100,7 +100,7 @@ impl Encoder {
         mesh: &str,
         outbounds: &[Outbound],
         backends: &[Backend],
-        secrets: Option<&SecretNames>,
+        security: Option<&Security>,
     ) {
         for outbound in outbounds {
             self.put(layer, &OutboundListener::of(outbound));
@@ -109,7 +109,7 @@ impl Encoder {
             if let Some(external) = &backend.external {
                 self.put(layer, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(mesh, backend, secrets);
+                let cluster = MeshCluster::of(mesh, backend, security);
                 self.put(layer, &cluster);
                 self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }

@@ -11,7 +11,7 @@ use std::{
 
 use plan::{
     Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, SecretNames,
+    PassthroughNames, Routing, Security,
 };
 use resources::kinds::mesh_circuit_breaker;
 use topology::{ClientTls, Endpoints, Protocol};
@@ -31,7 +31,7 @@ pub(crate) trait Part: Hash {
 #[derive(Hash)]
 pub(crate) struct InboundListener<'a> {
     pub mesh: &'a str,
-    pub secrets: Option<&'a SecretNames>,
+    pub security: Option<&'a Security>,
     pub inbound: &'a Inbound,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct MeshCluster<'a> {
     pub stats: Option<&'a str>,
     pub protocol: Protocol,
     pub tls: &'a ClientTls,
-    pub secrets: Option<&'a SecretNames>,
+    pub security: Option<&'a Security>,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
@@ -189,18 +189,14 @@ impl<'a> OutboundListener<'a> {
 }
 
 impl<'a> MeshCluster<'a> {
-    pub(crate) fn of(
-        mesh: &'a str,
-        backend: &'a Backend,
-        secrets: Option<&'a SecretNames>,
-    ) -> MeshCluster<'a> {
+    pub(crate) fn of(mesh: &'a str, backend: &'a Backend, security: Option<&'a Security>) -> MeshCluster<'a> {
         MeshCluster {
             mesh,
             name: &backend.cluster,
             stats: backend.cluster_stats.as_deref(),
             protocol: backend.protocol,
             tls: &backend.tls,
-            secrets,
+            security,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
         }

@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, effective::Applying};
+use crate::{ProxyTraits, TlsParameters, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -82,6 +82,8 @@ pub struct Class {
     pub calls: Calls,
     /// Addresses where the application answers, of those where it would be offered something.
     pub taken: BTreeSet<(IpAddr, u16)>,
+    /// How its connections are secured, as far as policies say it.
+    pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
     pub applying: Applying,
 }
@@ -98,6 +100,7 @@ impl Class {
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
             taken: BTreeSet::new(),
+            parameters: TlsParameters::of(&applying),
             applying: applying.about_calls(),
         }
     }
@@ -109,10 +112,10 @@ impl Class {
 
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, parameters, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
-        (traits, calls, taken, policies)
+        (traits, calls, taken, parameters, policies)
     }
 }
 

@@ -11,11 +11,11 @@ use resources::{
     labels,
     naming::{SectionName, SelfName},
 };
-use topology::{MtlsMode, Protocol};
+use topology::Protocol;
 
 use crate::{
-    ClientTimeouts, Code, Inbound, OwnContext, Problem, ServerTls, Timeouts, breakers, ip_of,
-    names::InboundFacts, port_of,
+    ClientTimeouts, Code, Inbound, OwnContext, Problem, Timeouts, breakers, ip_of, names::InboundFacts,
+    port_of,
 };
 
 /// The tag tools read a listener's unified name from when it has no tags.
@@ -105,7 +105,7 @@ fn one(
         workload: (service_address, service_port),
         protocol,
         kafka_filter: protocol == Protocol::Kafka && context.traits.kafka_filter,
-        tls: server_tls(context),
+        tls: context.effective.server_tls(spec),
         bind: !redirected,
         reuse_port: context.traits.reuse_port,
         ipv6: context.traits.ipv6,
@@ -116,14 +116,6 @@ fn one(
         clients: ClientTimeouts::of_inbound(&rules, timeouts.request),
         breaker: breakers::of_inbound(&context.effective.inbound_rules(Kind::MeshCircuitBreaker, spec)),
     })
-}
-
-pub(crate) fn server_tls(context: &OwnContext<'_>) -> ServerTls {
-    match context.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
-        None => ServerTls::Off,
-        Some(MtlsMode::Strict) => ServerTls::Strict,
-        Some(MtlsMode::Permissive) => ServerTls::Permissive,
-    }
 }
 
 fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Problem>) -> Protocol {

@@ -44,7 +44,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
     let system = Meaning { kri: None, role: Role::System };
-    if let Some(secrets) = &plan.secrets {
+    if let Some(secrets) = plan.security.as_ref().map(|security| &security.secrets) {
         known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
     }
     for Inbound { section, names, .. } in &plan.inbounds {

@@ -22,6 +22,7 @@ pub mod problem;
 pub mod reads;
 mod retries;
 mod route;
+mod security;
 mod system;
 mod timeouts;
 
@@ -59,6 +60,7 @@ pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
+pub use security::{Security, TlsParameters};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 /// Why there is no plan at all.
@@ -158,8 +160,8 @@ pub struct ProxyPlan {
     pub backends: Vec<Backend>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
-    /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
-    pub secrets: Option<SecretNames>,
+    /// What secures inbounds and outbounds; `None` while mTLS is off.
+    pub security: Option<Security>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<Problem>,
 }
@@ -171,8 +173,8 @@ pub struct Own {
     pub inbounds: Vec<Inbound>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
-    /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
-    pub secrets: Option<SecretNames>,
+    /// What secures inbounds and outbounds; `None` while mTLS is off.
+    pub security: Option<Security>,
     pub problems: Vec<Problem>,
 }
 
@@ -183,7 +185,7 @@ pub struct Outgoing {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
-    pub secrets: Option<SecretNames>,
+    pub security: Option<Security>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
@@ -367,10 +369,10 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, admin, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, admin, security, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
-    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, problems })
+    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, security, problems })
 }
 
 /// The Dataplane of a proxy.
@@ -397,7 +399,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
         inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&networking.address, names, traits, &mut problems),
-        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        security: Security::of(context.snapshot, names, || TlsParameters::of(applying)),
         problems,
     })
 }
@@ -422,7 +424,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
-        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        security: Security::of(snapshot, names, || class.parameters.clone()),
         problems,
         reads: reads.finish(&snapshot.name),
     }

@@ -358,6 +358,8 @@ table! {
                 .global_to_zones().zone_to_global().with_status();
         MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
             spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
+        Workload(k::workload::Workload) =
+            spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
     }
     policies {
         MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =
@@ -373,6 +375,7 @@ table! {
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
+        MeshTLS(k::mesh_tls::MeshTLS) = "meshtlses", "mtls", policy::MESH_TLS;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
         MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
             "meshtrafficpermissions", "mtp", policy::MESH_TRAFFIC_PERMISSION;

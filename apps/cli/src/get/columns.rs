@@ -104,6 +104,11 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("ENDPOINTS", |item| list(&item["spec"]["endpoints"], |e| endpoint(e, "address", "port"))),
             ("HOSTNAMES", hostnames),
         ],
+        Kind::Workload => vec![
+            ("PROXIES", |item| number(&item["status"]["dataplaneProxies"]["total"]).to_string()),
+            ("CONNECTED", |item| number(&item["status"]["dataplaneProxies"]["connected"]).to_string()),
+            ("HEALTHY", |item| number(&item["status"]["dataplaneProxies"]["healthy"]).to_string()),
+        ],
         other if other.descriptor().policy.is_some() => {
             vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
         }

@@ -20,5 +20,6 @@ mod stats;
 mod stats_live;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
+mod tls;
 mod traffic;
 mod view;

@@ -13,5 +13,6 @@ mod problems;
 mod routes;
 mod support;
 mod timeouts;
+mod tls;
 mod transparent;
 mod zone_proxies;

@@ -25,13 +25,11 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
     ("MeshOpenTelemetryBackend", "motb"),
-    ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
     ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
-    ("MeshTLS", "mtls"),
     ("MeshTrace", "mtr"),
 ];
 
