@@ -34,7 +34,7 @@ use crate::{
         setting::{AuthnType, DpAuthnType, Mode, StoreType},
         source::Loaded,
     },
-    defaults, diagnostics, dp_server, insights, inspect, mesh_services,
+    defaults, diagnostics, dp_server, insights, inspect, mesh_identities, mesh_services,
     push::{self, Push},
     storage,
 };
@@ -223,6 +223,7 @@ fn serve_proxies(
     let shutdown = context.shutdown.clone();
     context.push.start(&shutdown);
     mesh_services::start(context.registrar.clone(), config, &shutdown);
+    mesh_identities::start(&context.registrar, config, Files::within(config.data_source_dir()), &shutdown);
     let addr = listener.addr();
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr

@@ -13,6 +13,7 @@ pub mod dp_server;
 mod following;
 pub mod insights;
 pub mod inspect;
+pub mod mesh_identities;
 pub mod mesh_services;
 pub mod push;
 mod storage;

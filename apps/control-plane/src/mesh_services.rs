@@ -24,12 +24,13 @@ use crate::{
 };
 
 /// The kinds of a mesh that services are made from.
-const SOURCES: [Kind; 6] = [
+const SOURCES: [Kind; 7] = [
     Kind::Dataplane,
     Kind::DataplaneInsight,
     Kind::MeshService,
     Kind::MeshExternalService,
     Kind::MeshMultiZoneService,
+    Kind::MeshIdentity,
     Kind::Workload,
 ];
 /// How long to leave a mesh alone after its services were written: a thousand proxies that connect at once

@@ -89,7 +89,9 @@ impl SecretChanges {
         for key in keys {
             match key.kind {
                 Kind::GlobalSecret => self.everywhere = round,
-                Kind::Secret => drop(self.of_mesh.insert(key.mesh.clone(), round)),
+                Kind::Secret | Kind::MeshIdentity | Kind::MeshTrust => {
+                    self.of_mesh.insert(key.mesh.clone(), round);
+                }
                 Kind::Mesh => drop(self.of_mesh.insert(key.name.clone(), round)),
                 _ => continue,
             }

@@ -78,7 +78,7 @@ impl Part for MeshCluster<'_> {
         made.typed_extension_protocol_options = options(Some(Http::Two), timeouts);
         made.transport_socket = match (self.tls, self.security) {
             (ClientTls::Mesh { sni, spiffe_ids }, Some(security)) => {
-                Some(tls::of_mesh_client(self.mesh, sni, spiffe_ids, security))
+                Some(tls::of_mesh_client(sni, spiffe_ids, security))
             }
             _ => None,
         };

@@ -54,7 +54,7 @@ impl Encoder {
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
         self.put_own(&mut own, mesh, inbounds, security.as_ref());
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
-        self.put_outgoing(&mut shared, mesh, outbounds, backends, security.as_ref());
+        self.put_outgoing(&mut shared, outbounds, backends, security.as_ref());
         Target { own, shared: Arc::new(shared) }
     }
 
@@ -81,8 +81,8 @@ impl Encoder {
     /// What all proxies of a class have.
     pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
         let mut layer = Layer::default();
-        let Outgoing { mesh, outbounds, backends, security, .. } = plan;
-        self.put_outgoing(&mut layer, mesh, outbounds, backends, security.as_ref());
+        let Outgoing { outbounds, backends, security, .. } = plan;
+        self.put_outgoing(&mut layer, outbounds, backends, security.as_ref());
         layer
     }
 
@@ -97,7 +97,6 @@ impl Encoder {
     fn put_outgoing(
         &self,
         layer: &mut Layer,
-        mesh: &str,
         outbounds: &[Outbound],
         backends: &[Backend],
         security: Option<&Security>,
@@ -109,7 +108,7 @@ impl Encoder {
             if let Some(external) = &backend.external {
                 self.put(layer, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(mesh, backend, security);
+                let cluster = MeshCluster::of(backend, security);
                 self.put(layer, &cluster);
                 self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }
@@ -147,6 +146,11 @@ impl Encoder {
     /// Certificates of authorities, in PEM.
     pub fn authorities(&self, name: &str, roots_pem: &str) -> Arc<Encoded> {
         self.finish(Type::Secret, name, &secret::authorities(name, roots_pem))
+    }
+
+    /// Certificates of authorities by trust domain, in PEM.
+    pub fn trust_bundle(&self, name: &str, domains: &[(String, String)]) -> Arc<Encoded> {
+        self.finish(Type::Secret, name, &secret::trust_bundle(name, domains))
     }
 
     /// How many resources of a type were encoded since the beginning, for proving that cost follows change.

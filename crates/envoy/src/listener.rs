@@ -105,7 +105,7 @@ impl InboundListener<'_> {
         secured: bool,
         filter_chain_match: Option<listener::FilterChainMatch>,
     ) -> listener::FilterChain {
-        let socket = self.security.map(|security| tls::of_mesh_server(self.mesh, security));
+        let socket = self.security.map(tls::of_mesh_server);
         listener::FilterChain {
             filter_chain_match,
             filters: self.filters(secured),

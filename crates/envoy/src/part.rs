@@ -65,7 +65,6 @@ pub(crate) struct OutboundListener<'a> {
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
 #[derive(Hash)]
 pub(crate) struct MeshCluster<'a> {
-    pub mesh: &'a str,
     pub name: &'a str,
     pub stats: Option<&'a str>,
     pub protocol: Protocol,
@@ -189,9 +188,8 @@ impl<'a> OutboundListener<'a> {
 }
 
 impl<'a> MeshCluster<'a> {
-    pub(crate) fn of(mesh: &'a str, backend: &'a Backend, security: Option<&'a Security>) -> MeshCluster<'a> {
+    pub(crate) fn of(backend: &'a Backend, security: Option<&'a Security>) -> MeshCluster<'a> {
         MeshCluster {
-            mesh,
             name: &backend.cluster,
             stats: backend.cluster_stats.as_deref(),
             protocol: backend.protocol,

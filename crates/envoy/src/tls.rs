@@ -18,29 +18,27 @@ pub(crate) const ALPN: &str = "kuma";
 /// The name in the certificate that the control plane shows to proxies.
 const CONTROL_PLANE: &str = "kuma-cp";
 
-/// What an inbound demands of its clients: a certificate of the same mesh.
-pub(crate) fn of_mesh_server(mesh: &str, security: &Security) -> TransportSocket {
+/// What an inbound demands of its clients: a certificate of a trust domain that is believed.
+pub(crate) fn of_mesh_server(security: &Security) -> TransportSocket {
     socket(&tls::DownstreamTlsContext {
-        common_tls_context: Some(of_mesh(security, vec![of_same_mesh(mesh)])),
+        common_tls_context: Some(of_mesh(security, believed(security))),
         require_client_certificate: Some(bool_value(true)),
         ..Default::default()
     })
 }
 
 /// What an outbound demands of its server: one of these identities.
-pub(crate) fn of_mesh_client(
-    mesh: &str,
-    sni: &str,
-    spiffe_ids: &[String],
-    security: &Security,
-) -> TransportSocket {
+pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Security) -> TransportSocket {
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
     let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
     if servers.is_empty() {
         // An empty list would let anybody in whom the authority ever signed. A proxy without tags has the
         // identity of the mesh itself.
-        let itself = SpiffeId::of_trust_domain(mesh).to_string();
-        servers.extend([of_same_mesh(mesh), san(SanType::Uri, MatchPattern::Exact(itself))]);
+        let itself = |domain: &String| {
+            san(SanType::Uri, MatchPattern::Exact(SpiffeId::of_trust_domain(domain).to_string()))
+        };
+        servers.extend(believed(security));
+        servers.extend(security.trust_domains.iter().map(itself));
     }
     let mut common = of_mesh(security, servers);
     common.alpn_protocols = vec![ALPN.to_owned()];
@@ -54,8 +52,11 @@ pub(crate) fn of_mesh_client(
     })
 }
 
-fn of_same_mesh(mesh: &str) -> tls::SubjectAltNameMatcher {
-    san(SanType::Uri, MatchPattern::Prefix(SpiffePrefix::of_trust_domain(mesh).to_string()))
+fn believed(security: &Security) -> Vec<tls::SubjectAltNameMatcher> {
+    let of_domain = |domain: &String| {
+        san(SanType::Uri, MatchPattern::Prefix(SpiffePrefix::of_trust_domain(domain).to_string()))
+    };
+    security.trust_domains.iter().map(of_domain).collect()
 }
 
 pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {

@@ -10,6 +10,7 @@
 //! Invariant: no text that leaves this module, errors included, holds bytes of a key.
 
 pub mod builtin;
+pub mod bundled;
 pub(crate) mod signer;
 mod source;
 

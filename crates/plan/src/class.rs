@@ -82,6 +82,8 @@ pub struct Class {
     pub calls: Calls,
     /// Addresses where the application answers, of those where it would be offered something.
     pub taken: BTreeSet<(IpAddr, u16)>,
+    /// The MeshIdentity that it has.
+    pub identity: Option<Arc<str>>,
     /// How its connections are secured, as far as policies say it.
     pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
@@ -100,6 +102,7 @@ impl Class {
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
             taken: BTreeSet::new(),
+            identity: applying.identity.clone(),
             parameters: TlsParameters::of(&applying),
             applying: applying.about_calls(),
         }
@@ -112,10 +115,10 @@ impl Class {
 
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, parameters, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, identity, parameters, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
-        (traits, calls, taken, parameters, policies)
+        (traits, calls, taken, identity, parameters, policies)
     }
 }
 

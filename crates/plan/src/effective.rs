@@ -50,7 +50,11 @@ const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
 
 /// The policies that select one proxy, of the kinds that have an effect, lowest precedence first.
 #[derive(Debug, Clone, Default)]
-pub struct Applying([Vec<Arc<Policy>>; KINDS.len()]);
+pub struct Applying {
+    policies: [Vec<Arc<Policy>>; KINDS.len()],
+    /// The KRI of the MeshIdentity that the proxy is given.
+    pub identity: Option<Arc<str>>,
+}
 
 impl Applying {
     pub fn of(snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
@@ -62,16 +66,18 @@ impl Applying {
             false => Vec::new(),
         };
         let selector = Selector { routes: &routes, ..Selector::default() };
-        Applying(KINDS.map(|kind| {
+        let policies = KINDS.map(|kind| {
             let of_kind = candidates.iter().copied().filter(|policy| policy.resource.kind() == kind);
             selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
-        }))
+        });
+        let identity = snapshot.identity_of(dataplane).and_then(|identity| identity.kri(""));
+        Applying { policies, identity: identity.map(|kri| kri.to_string().into()) }
     }
 
     /// The policies of a kind; none of a kind without an effect.
     pub fn of_kind(&self, kind: Kind) -> &[Arc<Policy>] {
         let at = KINDS.iter().position(|known| *known == kind);
-        at.and_then(|at| self.0.get(at)).map_or(&[], Vec::as_slice)
+        at.and_then(|at| self.policies.get(at)).map_or(&[], Vec::as_slice)
     }
 
     /// Those that say something about what the proxy calls.
@@ -79,12 +85,12 @@ impl Applying {
     pub fn about_calls(mut self) -> Applying {
         let about =
             |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
-        self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
+        self.policies.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.0.iter().flatten()
+        self.policies.iter().flatten()
     }
 }
 
@@ -142,24 +148,27 @@ impl<'a> Effective<'a> {
 
     /// How an inbound treats its clients: as MeshTLS says, or else as the mesh does.
     pub fn server_tls(&self, inbound: &Inbound) -> ServerTls {
-        match self.server_tls_of_mesh() {
+        match self.server_tls_by_default() {
             ServerTls::Off => ServerTls::Off,
             of_mesh => security::mode(&self.inbound_rules(Kind::MeshTLS, inbound)).unwrap_or(of_mesh),
         }
     }
 
-    /// How inbounds treat their clients unless a policy says otherwise.
-    pub fn server_tls_of_mesh(&self) -> ServerTls {
+    /// How inbounds treat their clients unless a policy says otherwise. A proxy with an identity asks for one.
+    pub fn server_tls_by_default(&self) -> ServerTls {
         match self.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
+            _ if self.applying.identity.is_some() => ServerTls::Strict,
             None => ServerTls::Off,
             Some(MtlsMode::Strict) => ServerTls::Strict,
             Some(MtlsMode::Permissive) => ServerTls::Permissive,
         }
     }
 
-    /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.
+    /// Who may call an inbound; `None` without mTLS, because clients cannot be told apart.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
-        self.snapshot.mtls.as_ref()?;
+        if self.server_tls_by_default() == ServerTls::Off {
+            return None;
+        }
         let kind = Kind::MeshTrafficPermission;
         let policies = self.policies(kind).iter().map(|policy| &policy.resource);
         Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))

@@ -394,12 +394,15 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let mesh = snapshot.mesh.spec.get::<Mesh>();
     let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
     let mut problems = Vec::new();
+    security::problems(snapshot, dataplane, &mut problems);
     Ok(Own {
         mesh: snapshot.name.clone(),
         inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&networking.address, names, traits, &mut problems),
-        security: Security::of(context.snapshot, names, || TlsParameters::of(applying)),
+        security: Security::of(context.snapshot, names, applying.identity.as_deref(), || {
+            TlsParameters::of(applying)
+        }),
         problems,
     })
 }
@@ -424,7 +427,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
-        security: Security::of(snapshot, names, || class.parameters.clone()),
+        security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         problems,
         reads: reads.finish(&snapshot.name),
     }

@@ -4,22 +4,26 @@ use std::sync::Arc;
 
 use policy::InboundRule;
 use resources::{
-    Kind,
+    Kind, Resource,
     kinds::{
+        mesh_identity::{MeshIdentity, ProviderType},
         mesh_tls::{Conf, Mode},
         target_ref::TargetRefKind,
         tls::TlsCipher,
     },
+    naming::system,
 };
 
 use topology::MeshSnapshot;
 
-use crate::{Applying, Names, SecretNames, ServerTls, TlsVersion, external::tls_version};
+use crate::{Applying, Code, Names, Problem, SecretNames, ServerTls, TlsVersion, external::tls_version};
 
 /// What a proxy needs for mutual TLS, on both sides of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Security {
     pub secrets: SecretNames,
+    /// The trust domains whose proxies are believed.
+    pub trust_domains: Arc<[String]>,
     /// `None` where no policy says any.
     pub parameters: Option<Arc<TlsParameters>>,
 }
@@ -34,14 +38,29 @@ pub struct TlsParameters {
 }
 
 impl Security {
-    /// `None` while the mesh has no mTLS.
+    /// `None` while the mesh has no mTLS and the proxy no identity. Once there are MeshTrusts, all proxies believe what
+    /// these say, with whatever certificate they have themselves: so both kinds can call each other.
     pub(crate) fn of(
         snapshot: &MeshSnapshot,
         names: Names,
+        identity: Option<&str>,
         parameters: impl FnOnce() -> Option<Arc<TlsParameters>>,
     ) -> Option<Security> {
-        snapshot.mtls.as_ref()?;
-        Some(Security { secrets: names.secrets(&snapshot.name), parameters: parameters() })
+        if snapshot.mtls.is_none() && identity.is_none() {
+            return None;
+        }
+        let mut secrets = names.secrets(&snapshot.name);
+        if let Some(identity) = identity {
+            secrets.identity = identity.to_owned();
+        }
+        let trust_domains = match snapshot.trust_domains() {
+            Some(domains) => {
+                secrets.authorities = system::TRUST_BUNDLE.to_owned();
+                domains
+            }
+            None => vec![snapshot.name.to_string()],
+        };
+        Some(Security { secrets, trust_domains: trust_domains.into(), parameters: parameters() })
     }
 }
 
@@ -69,6 +88,29 @@ pub(crate) fn mode(rules: &[InboundRule]) -> Option<ServerTls> {
         Some(Mode::Permissive) => Some(ServerTls::Permissive),
         Some(Mode::Other(_)) | None => None,
     }
+}
+
+/// Says why a proxy is not given the identity that selects it.
+pub(crate) fn problems(snapshot: &MeshSnapshot, dataplane: &Resource, problems: &mut Vec<Problem>) {
+    let Some(identity) = snapshot.identities.of(dataplane) else { return };
+    let Some(spec) = identity.spec.get::<MeshIdentity>() else { return };
+    let Some(provider) = &spec.provider else { return };
+    let named = spec.spiffe_id(identity, dataplane, &snapshot.zone);
+    let reason = match (spec.lacks(identity, dataplane), named) {
+        (Some(lacking), _) => lacking,
+        (None, Err(reason)) => reason,
+        _ if provider.type_ != ProviderType::Bundled => {
+            format!("its provider is {}, and only Bundled has an effect", provider.type_)
+        }
+        _ if !topology::identities::is_ready(identity) => "it is not ready".to_owned(),
+        _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would believe it".to_owned(),
+        _ => return,
+    };
+    let text = format!("MeshIdentity {:?}: {reason}", identity.name());
+    problems.push(match identity.kri("") {
+        Some(kri) => Problem::about(Code::IdentityWithoutEffect, kri, text),
+        None => Problem::new(Code::IdentityWithoutEffect, text),
+    });
 }
 
 fn folded(rules: &[InboundRule]) -> Option<Arc<Conf>> {

@@ -56,7 +56,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
 fn lets_in(context: &OwnContext<'_>) -> bool {
     let inbounds = &context.networking.inbound;
     let asks = || match inbounds.is_empty() {
-        true => context.effective.server_tls_of_mesh() == ServerTls::Strict,
+        true => context.effective.server_tls_by_default() == ServerTls::Strict,
         false => inbounds.iter().any(|inbound| context.effective.server_tls(inbound) == ServerTls::Strict),
     };
     context.networking.gateway.is_some() || !context.traits.strict_inbound_ports || !asks()

@@ -68,6 +68,9 @@ macro_rules! codes {
 }
 
 codes! {
+    IdentityWithoutEffect = "identity-without-effect", Warning,
+        "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
+        "Look at the status of the MeshIdentity, and at what the finding says.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";

@@ -358,6 +358,10 @@ table! {
                 .global_to_zones().zone_to_global().with_status();
         MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
             spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
+        MeshIdentity(k::mesh_identity::MeshIdentity) =
+            spec("MeshIdentity", "meshidentities", InMesh).short("mid").global_to_zones().zone_to_global().with_status();
+        MeshTrust(k::mesh_trust::MeshTrust) =
+            spec("MeshTrust", "meshtrusts", InMesh).short("mtrust").global_to_zones().zone_to_global().with_status();
         Workload(k::workload::Workload) =
             spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
     }

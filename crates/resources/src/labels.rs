@@ -7,6 +7,7 @@ pub const ORIGIN_ZONE: &str = "zone";
 pub const ZONE: &str = "kuma.io/zone";
 pub const ENV: &str = "kuma.io/env";
 pub const ENV_UNIVERSAL: &str = "universal";
+pub const ENV_KUBERNETES: &str = "kubernetes";
 pub const MESH: &str = "kuma.io/mesh";
 pub const POLICY_ROLE: &str = "kuma.io/policy-role";
 pub const MANAGED_BY: &str = "kuma.io/managed-by";
@@ -23,6 +24,7 @@ pub const SERVICE: &str = "kuma.io/service";
 pub const PROTOCOL: &str = "kuma.io/protocol";
 
 pub const K8S_NAMESPACE: &str = "k8s.kuma.io/namespace";
+pub const K8S_SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
 pub const K8S_SERVICE_NAME: &str = "k8s.kuma.io/service-name";
 pub const K8S_SERVICE_PORT: &str = "k8s.kuma.io/service-port";
 pub const K8S_HEADLESS: &str = "k8s.kuma.io/is-headless-service";

@@ -34,6 +34,8 @@ pub(crate) struct Surroundings<'a> {
     pub mesh: &'a str,
     pub zone: &'a str,
     pub mtls: Option<&'a Mtls>,
+    /// Whether proxies may have certificates though the mesh has no mTLS.
+    pub identities: bool,
 }
 
 /// What a subject offers, by destination.
@@ -133,7 +135,7 @@ impl<'r> Owner<'r> {
             legacy_name: legacy::destination(&self.kri, port.port),
             port: port.port,
             protocol: Protocol::from(&port.app_protocol),
-            tls: client_tls(around.mtls, ready, || (server_name(self.resource, port), spiffe_ids())),
+            tls: client_tls(around, ready, || (server_name(self.resource, port), spiffe_ids())),
             vips: self.vips.clone(),
             hostnames: self.hostnames.clone(),
             external: None,
@@ -192,7 +194,7 @@ pub(crate) fn tagged(
 ) -> Built {
     let service = wanted.get(labels::SERVICE).map_or("", String::as_str);
     let ready = !members.is_empty() && members.iter().all(|member| certified.contains(&member.key.name));
-    let tls = client_tls(around.mtls, ready, || {
+    let tls = client_tls(around, ready, || {
         let mut of_sni = Tags::clone(wanted);
         of_sni.insert("mesh".to_owned(), around.mesh.to_owned());
         (sni::from_tags(&of_sni), vec![SpiffeId::of_service(around.mesh, service).to_string()])
@@ -225,14 +227,20 @@ pub(crate) fn tagged(
     }
 }
 
-fn client_tls(mtls: Option<&Mtls>, ready: bool, server: impl FnOnce() -> (String, Vec<String>)) -> ClientTls {
-    match mtls {
-        // A permissive server takes plain traffic, which is safe until all of them have certificates.
-        Some(mtls) if ready || mtls.mode == MtlsMode::Strict => {
+fn client_tls(
+    around: Surroundings<'_>,
+    ready: bool,
+    server: impl FnOnce() -> (String, Vec<String>),
+) -> ClientTls {
+    let strict = around.mtls.is_some_and(|mtls| mtls.mode == MtlsMode::Strict);
+    let secured = around.mtls.is_some() || around.identities;
+    match strict || secured && ready {
+        // A server that need not be strict takes plain traffic, which is safe until all of them have certificates.
+        true => {
             let (sni, spiffe_ids) = server();
             ClientTls::Mesh { sni, spiffe_ids }
         }
-        _ => ClientTls::Off,
+        false => ClientTls::Off,
     }
 }
 

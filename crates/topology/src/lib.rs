@@ -14,6 +14,7 @@
 mod build;
 pub mod destination;
 pub mod endpoint;
+pub mod identities;
 pub mod labelled;
 pub mod matching;
 pub mod selection;
@@ -24,5 +25,6 @@ pub mod workloads;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints, Instance};
+pub use identities::{Identities, Trusts};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};

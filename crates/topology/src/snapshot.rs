@@ -10,9 +10,13 @@ use resources::{
         dataplane::BackendRef,
         mesh::{self, Mesh},
     },
+    naming::SpiffeId,
 };
 
-use crate::{Destination, DestinationId, Endpoints, labelled::Labelled, selection::Selections};
+use crate::{
+    Destination, DestinationId, Endpoints, Identities, Trusts, identities, labelled::Labelled,
+    selection::Selections,
+};
 
 /// Everything about one mesh that a proxy's configuration can depend on.
 ///
@@ -23,6 +27,12 @@ pub struct MeshSnapshot {
     pub name: Arc<str>,
     pub mesh: Arc<Resource>,
     pub mtls: Option<Mtls>,
+    /// Who proxies are besides what the mesh's own authority says of them.
+    pub identities: Identities,
+    /// Whom proxies believe besides the mesh's own authorities.
+    pub trusts: Trusts,
+    /// The zone of this control plane.
+    pub zone: Arc<str>,
     pub dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     pub destinations: OrdMap<DestinationId, Arc<Destination>>,
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
@@ -63,6 +73,31 @@ impl Mtls {
 }
 
 impl MeshSnapshot {
+    /// The identity that a proxy is given: `None` while the one that is its own is not ready, or nobody would believe
+    /// it.
+    pub fn identity_of(&self, dataplane: &Resource) -> Option<&Arc<Resource>> {
+        let own = self.identities.of(dataplane).filter(|_| !self.trusts.is_empty())?;
+        let named = || self.identities.spiffe_id(dataplane, &self.zone).is_some();
+        (identities::is_ready(own) && named()).then_some(own)
+    }
+
+    /// Who a proxy is by the identity that it is given.
+    pub fn spiffe_id_of(&self, dataplane: &Resource) -> Option<SpiffeId> {
+        self.identity_of(dataplane)?;
+        self.identities.spiffe_id(dataplane, &self.zone)
+    }
+
+    /// The trust domains whose proxies are believed, that of the mesh itself among them while it has mTLS; `None` while
+    /// there is no MeshTrust.
+    pub fn trust_domains(&self) -> Option<Vec<String>> {
+        if self.trusts.is_empty() {
+            return None;
+        }
+        let mut domains = self.trusts.names();
+        domains.extend(self.mtls.as_ref().map(|_| self.name.to_string()));
+        Some(domains.into_iter().collect())
+    }
+
     /// The policies of a kind, sorted by name.
     pub fn policies_of(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> + Clone {
         self.viewed(kind).map(|policy| &policy.resource)
@@ -114,6 +149,8 @@ impl PartialEq for MeshSnapshot {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && looks_same(&self.mesh, &other.mesh)
+            && self.identities == other.identities
+            && self.trusts == other.trusts
             && self.destinations == other.destinations
             && self.endpoints == other.endpoints
             && self.services == other.services

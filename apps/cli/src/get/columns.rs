@@ -104,14 +104,33 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("ENDPOINTS", |item| list(&item["spec"]["endpoints"], |e| endpoint(e, "address", "port"))),
             ("HOSTNAMES", hostnames),
         ],
+        Kind::MeshIdentity | Kind::MeshTrust | Kind::Workload => identity_columns(kind),
+        other if other.descriptor().policy.is_some() => {
+            vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Of the kinds that say who proxies are.
+fn identity_columns(kind: Kind) -> Vec<Column> {
+    match kind {
+        Kind::MeshIdentity => vec![
+            ("PROVIDER", |item| text(&item["spec"]["provider"]["type"])),
+            ("READY", |item| {
+                let ready = item["status"]["conditions"].as_array().into_iter().flatten();
+                ready.filter(|it| it["type"] == "Ready").map(|it| text(&it["status"])).collect()
+            }),
+        ],
+        Kind::MeshTrust => vec![
+            ("TRUST DOMAIN", |item| text(&item["spec"]["trustDomain"])),
+            ("BUNDLES", |item| item["spec"]["caBundles"].as_array().map_or(0, Vec::len).to_string()),
+        ],
         Kind::Workload => vec![
             ("PROXIES", |item| number(&item["status"]["dataplaneProxies"]["total"]).to_string()),
             ("CONNECTED", |item| number(&item["status"]["dataplaneProxies"]["connected"]).to_string()),
             ("HEALTHY", |item| number(&item["status"]["dataplaneProxies"]["healthy"]).to_string()),
         ],
-        other if other.descriptor().policy.is_some() => {
-            vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
-        }
         _ => Vec::new(),
     }
 }

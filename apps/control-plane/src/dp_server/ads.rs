@@ -35,7 +35,7 @@ use super::{
     introduction,
     registration::Registration,
     renewal,
-    secrets::{Issued, PAUSE},
+    secrets::{self, Issued, PAUSE},
     status,
 };
 use crate::push::{Connected, Current, SecretChanges, Work};
@@ -255,6 +255,11 @@ impl<P: Protocol> Session<'_, P> {
         self.restore_at = None;
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
+        if self.current.is_none()
+            && let Some(reason) = secrets::nameless(&self.context, &next.dataplane)
+        {
+            return Err(Status::failed_precondition(reason));
+        }
         // Told once, not with every other change.
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {

@@ -17,14 +17,19 @@ use identity::{
 use jiff::Timestamp;
 use plan::SecretNames;
 use resources::{
-    Key, Kind,
-    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
+    Key, Kind, Resource,
+    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh, mesh_identity::MeshIdentity},
+    naming::system,
 };
 use store::Snapshot;
 use tokio::sync::Semaphore;
+use topology::Trusts;
 use xds::{Encoded, Target, Type};
 
 use super::{Context, credentials::Credentials, proxy::Proxy, renewal};
+
+/// How the name of a secret begins that a MeshIdentity stands behind: it is the KRI.
+const IDENTITY: &str = "kri_mid_";
 
 /// How many authorities are made at a time. A key of theirs takes a processor for seconds.
 const MADE_AT_ONCE: usize = 1;
@@ -57,16 +62,29 @@ impl Default for Secrets {
 #[derive(Debug)]
 struct OfMesh {
     as_of: u64,
-    /// The backend that signs.
-    backend: String,
+    /// The backend that signs; `None` while the mesh has no mTLS of its own.
+    backend: Option<String>,
     /// Every backend of the mesh; all are trusted.
     backends: Arc<[String]>,
     /// PEM.
     roots: String,
+    /// PEM by trust domain, those of the mesh's own authorities included; empty while there is no MeshTrust.
+    trusted: Vec<(String, String)>,
     /// The roots as they are sent, under each name that proxies have for them.
     authorities: Mutex<Vec<Arc<Encoded>>>,
     /// Read when a certificate is needed.
     authority: Mutex<Option<Arc<Authority>>>,
+    /// Who signs for MeshIdentities, by name.
+    of_identities: Mutex<HashMap<Arc<str>, Arc<Authority>>>,
+}
+
+/// Who signs the certificate of a proxy, and what it says.
+struct Certified {
+    /// The backend of the mesh, or the KRI of a MeshIdentity.
+    by: String,
+    /// `None` for the mesh's own authority.
+    identity: Option<Arc<Resource>>,
+    uris: Vec<String>,
 }
 
 /// What a proxy was given, and when to look again.
@@ -134,13 +152,16 @@ impl Secrets {
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
         credentials.allow_stored(stored)?;
-        let uris = workload::names(stored)?;
-        let wanted =
-            Wanted { proxy: &key, place: &names.identity, mesh, backend: &of_mesh.backend, names: &uris };
+        let Certified { by, identity, uris } = certified(context, &of_mesh, stored, names)?;
+        let wanted = Wanted { proxy: &key, place: &names.identity, mesh, backend: &by, names: &uris };
+        let sources = || self.sources(&snapshot);
         let encoder = context.push.encoder();
         let offer = self.issuer.certificate_for(
             wanted,
-            || of_mesh.authority(self.sources(&snapshot), mesh, now),
+            || match &identity {
+                Some(identity) => of_mesh.authority_of(sources(), identity, now),
+                None => of_mesh.authority(sources(), mesh, &by, now),
+            },
             now,
             rotation::jitter(&key),
             |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
@@ -149,7 +170,7 @@ impl Secrets {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
             certificate: offer.facts,
-            backends: of_mesh.backends.clone(),
+            backends: if identity.is_some() { [by].into() } else { of_mesh.backends.clone() },
             renew_at: offer.ask_again,
         })
     }
@@ -222,18 +243,19 @@ impl OfMesh {
     fn read(from: Sources<'_>, mesh: &str, as_of: u64, before: Option<&OfMesh>) -> anyhow::Result<OfMesh> {
         let spec = from.snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
         let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
-        let backend = backend.ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))?;
         let listed = spec.and_then(|spec| spec.mtls.as_ref()).into_iter().flat_map(|mtls| &mtls.backends);
         let backends: Arc<[String]> = listed.map(|backend| backend.name.clone()).collect();
         let roots = ca::trust_bundle(from, mesh);
         for problem in &roots.problems {
             tracing::warn!(mesh, %problem, "an authority is not trusted");
         }
+        let trusted = trusted(from.snapshot, mesh, backend.is_some().then_some(roots.pem.as_str()));
         // Proxies that trust the same as before share what they have.
-        let before = before.filter(|before| before.roots == roots.pem);
+        let before = before.filter(|before| before.roots == roots.pem && before.trusted == trusted);
         let authorities = before.map(|before| lock(&before.authorities).clone()).unwrap_or_default();
-        let (authorities, authority) = (Mutex::new(authorities), Mutex::default());
-        Ok(OfMesh { as_of, backend, backends, roots: roots.pem, authorities, authority })
+        let (authorities, roots) = (Mutex::new(authorities), roots.pem);
+        let (authority, of_identities) = (Mutex::default(), Mutex::default());
+        Ok(OfMesh { as_of, backend, backends, roots, trusted, authorities, authority, of_identities })
     }
 
     /// The roots as they are sent under a name, encoded once for all proxies.
@@ -242,9 +264,28 @@ impl OfMesh {
         if let Some(known) = encoded.iter().find(|known| *known.name == *name) {
             return known.clone();
         }
-        let fresh = encoder.authorities(name, &self.roots);
+        let fresh = match name {
+            system::TRUST_BUNDLE => encoder.trust_bundle(name, &self.trusted),
+            _ => encoder.authorities(name, &self.roots),
+        };
         encoded.push(fresh.clone());
         fresh
+    }
+
+    /// Who signs for a MeshIdentity; kept as the mesh's own authority is.
+    fn authority_of(
+        &self,
+        from: Sources<'_>,
+        identity: &Resource,
+        now: Timestamp,
+    ) -> Result<Arc<Authority>, identity::Error> {
+        let mut kept = lock(&self.of_identities);
+        if let Some(known) = kept.get(&identity.key.name) {
+            return Ok(known.clone());
+        }
+        let read = Arc::new(Authority::of_identity(from, identity, now)?);
+        kept.insert(identity.key.name.clone(), read.clone());
+        Ok(read)
     }
 
     /// Who signs. Reading it takes a signature, so that it is kept once that has worked.
@@ -252,16 +293,64 @@ impl OfMesh {
         &self,
         from: Sources<'_>,
         mesh: &str,
+        backend: &str,
         now: Timestamp,
     ) -> Result<Arc<Authority>, identity::Error> {
         let mut kept = lock(&self.authority);
         if let Some(known) = &*kept {
             return Ok(known.clone());
         }
-        let read = Arc::new(Authority::load(from, mesh, &self.backend, now)?);
+        let read = Arc::new(Authority::load(from, mesh, backend, now)?);
         *kept = Some(read.clone());
         Ok(read)
     }
+}
+
+/// Who signs for a proxy by the names of its secrets, which say whether it has an identity.
+fn certified(
+    context: &Context,
+    of_mesh: &OfMesh,
+    stored: &Resource,
+    names: &SecretNames,
+) -> anyhow::Result<Certified> {
+    let mesh = stored.mesh();
+    if !names.identity.starts_with(IDENTITY) {
+        let by = of_mesh.backend.clone().ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))?;
+        return Ok(Certified { by, identity: None, uris: workload::names(stored)? });
+    }
+    let snapshot = context.push.mesh(mesh).ok_or_else(|| anyhow::anyhow!("there is no mesh {mesh:?}"))?;
+    let named =
+        |identity: &&Arc<Resource>| identity.kri("").is_some_and(|kri| kri.to_string() == names.identity);
+    let identity = snapshot.identity_of(stored).filter(named);
+    let uri = snapshot.spiffe_id_of(stored);
+    match (identity, uri) {
+        (Some(identity), Some(uri)) => Ok(Certified {
+            by: names.identity.clone(),
+            identity: Some(identity.clone()),
+            uris: vec![uri.to_string()],
+        }),
+        _ => anyhow::bail!("{} is not the identity of {} any more", names.identity, stored.key),
+    }
+}
+
+/// What proxies believe once there are MeshTrusts: these, and the mesh's own authorities if it has any.
+fn trusted(snapshot: &Snapshot, mesh: &str, own: Option<&str>) -> Vec<(String, String)> {
+    let mut trusts = Trusts::default();
+    for trust in snapshot.in_mesh(Kind::MeshTrust, mesh) {
+        trusts.replace(&trust.key, Some(trust));
+    }
+    let mut domains = trusts.domains();
+    if let Some(own) = own.filter(|_| !domains.is_empty()) {
+        domains.entry(mesh.to_owned()).or_default().push(own.to_owned());
+    }
+    domains.into_iter().map(|(domain, pems)| (domain, pems.join("\n"))).collect()
+}
+
+/// Why a proxy may not connect: the MeshIdentity that is its own cannot name it.
+pub fn nameless(context: &Context, dataplane: &Resource) -> Option<String> {
+    let mesh = context.push.mesh(dataplane.mesh())?;
+    let identity = mesh.identities.of(dataplane)?;
+    identity.spec.get::<MeshIdentity>()?.lacks(identity, dataplane)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

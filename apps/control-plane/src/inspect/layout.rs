@@ -18,7 +18,7 @@ pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout 
     Layout {
         kri: own.as_ref().map(Kri::to_string).unwrap_or_default(),
         labels: dataplane.labels.clone(),
-        spiffe_id: mesh.mtls.as_ref().and_then(|_| spiffe_id(dataplane)),
+        spiffe_id: spiffe_id(mesh, dataplane),
         inbounds: plan.inbounds.iter().map(|i| inbound(own.as_ref(), i)).collect(),
         outbounds,
         listeners: Vec::new(),
@@ -27,8 +27,10 @@ pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout 
     }
 }
 
-fn spiffe_id(dataplane: &Resource) -> Option<String> {
-    SpiffeId::of_dataplane(dataplane).first().map(SpiffeId::to_string)
+fn spiffe_id(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<String> {
+    let by_identity = mesh.spiffe_id_of(dataplane);
+    let of_mesh = || SpiffeId::of_dataplane(dataplane).first().cloned().filter(|_| mesh.mtls.is_some());
+    by_identity.or_else(of_mesh).map(|id| id.to_string())
 }
 
 fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {

@@ -28,8 +28,8 @@ use topology::{
     matching::{self, Selector},
 };
 
-/// The tags in a certificate.
-type ClientTags = BTreeMap<String, BTreeSet<String>>;
+/// The tags and the identities in a certificate.
+type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
 
 /// More checks than anybody reads are not made.
 const MAX_CHECKS: usize = 1000;
@@ -46,8 +46,11 @@ pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> 
     let mut servers = to.inbounds(mesh, question.port.as_deref())?;
     let mut truncated = servers.len() > MAX_SERVERS;
     servers.truncate(MAX_SERVERS);
-    // The identities follow from the tags, so the tags are all that a certificate says.
-    let clients = grouped(from.dataplanes.into_iter().map(|d| (Client::of_dataplane(d).tags, d)));
+    let certificate = |dataplane: &Arc<Resource>| {
+        let Client { tags, spiffe_ids, .. } = certificate(mesh, dataplane);
+        (tags, spiffe_ids)
+    };
+    let clients = grouped(from.dataplanes.into_iter().map(|d| (certificate(d), d)));
     let routes: Vec<Arc<Resource>> = mesh.policies_of(Kind::MeshHTTPRoute).cloned().collect();
     let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
     let servers = grouped(servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)));
@@ -273,8 +276,17 @@ impl Asks {
     }
 }
 
-fn check(client: &Group<ClientTags, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
-    let mut certificate = Client::of_dataplane(client.first);
+/// What the certificate of a proxy says: who it is by its identity, or by the mesh.
+fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Client {
+    match mesh.spiffe_id_of(dataplane) {
+        Some(id) => Client::with_spiffe_id(id),
+        None => Client::of_dataplane(dataplane),
+    }
+}
+
+fn check(client: &Group<Certificate, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
+    let (tags, spiffe_ids) = client.key.clone();
+    let mut certificate = Client { tags, spiffe_ids, sni: None };
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
         Asks::Nothing => {

@@ -10,7 +10,7 @@ use api::inspect::rules::{
     ResourceRule, RuleList, RuleOrigin, TagMatcher,
 };
 use plan::{
-    ProxyTraits,
+    ProxyTraits, ServerTls,
     effective::{Effective, KINDS, ports},
 };
 use policy::ClientMatch;
@@ -125,7 +125,7 @@ impl Rules<'_> {
     /// Who may call by tags. Who may call by identity is among the rules of inbounds.
     fn permissions(&self, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
         let mut warnings = Vec::new();
-        if self.mesh.mtls.is_none() && !origins.0.is_empty() {
+        if self.effective.server_tls_by_default() == ServerTls::Off && !origins.0.is_empty() {
             warnings.push(NO_MTLS.to_owned());
         }
         let shown = |entry: &policy::Rule| ClientRule {

@@ -14,6 +14,7 @@ mod impostors;
 mod insights;
 mod inspect;
 mod limits;
+mod mesh_identities;
 mod multi_zone;
 mod proxies;
 mod push;

@@ -50,6 +50,15 @@ pub fn spec(kind: Kind) -> Option<Value> {
             "selector": { "meshService": { "matchLabels": { "team": "a" } } },
             "ports": [{ "port": 80, "appProtocol": "http" }],
         }),
+        Kind::MeshIdentity => json!({
+            "selector": { "dataplane": {} },
+            "provider": { "type": "Bundled", "bundled": {
+                "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true,
+            } },
+        }),
+        Kind::MeshTrust => json!({ "trustDomain": "example.com", "caBundles": [{ "type": "Pem", "pem": {
+            "value": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        } }] }),
         policy => return policy_spec(policy),
     };
     Some(sample)

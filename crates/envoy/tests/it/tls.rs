@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use envoy::{Encoder, json};
 use serde_json::json;
 use xds::Type;
 
@@ -18,6 +19,8 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ALLOW_ALL: &str = "type: MeshTrafficPermission\nmesh: default\nname: all\nspec: { from: [{ targetRef: { kind: Mesh }, default: { action: Allow } }] }\n";
+
+const TRUST: &str = "type: MeshTrust\nmesh: default\nname: t\nspec: { trustDomain: td, caBundles: [{ type: Pem, pem: { value: \"-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\" } }] }\n";
 
 fn permissive() -> String {
     SECURED.replace("type: builtin", "type: builtin, mode: PERMISSIVE")
@@ -136,4 +139,42 @@ fn what_a_proxy_calls_is_called_with_the_same_versions_and_ciphers() {
     let newest = json!({ "tlsMinimumProtocolVersion": "TLSv1_3", "tlsMaximumProtocolVersion": "TLSv1_3" });
     check(&params("{ tlsVersion: { min: TLS13 } }"), &[(at, newest)]);
     check(&params("{ mode: Permissive }"), &[(at, json!(null))]);
+}
+
+#[test]
+fn what_is_believed_is_told_by_trust_domain_and_every_inbound_asks_for_one_of_them() {
+    let bundle = [("domain-1", "123\n456"), ("domain-2", "789")];
+    let bundle = bundle.map(|(domain, pem)| (domain.to_owned(), pem.to_owned()));
+    let secret = Encoder::default().trust_bundle("system_trust_bundle", &bundle);
+    let shown_secret = json::to_json(Type::Secret.url(), &secret.body()).unwrap();
+    let domains = "/validationContext/customValidatorConfig/typedConfig/trustDomains";
+    check(
+        &shown_secret,
+        &[
+            ("/validationContext/customValidatorConfig/name", json!("envoy.tls.cert_validator.spiffe")),
+            (
+                domains,
+                json!([
+                    { "name": "domain-1", "trustBundle": { "inlineBytes": "MTIzCjQ1Ng==" } },
+                    { "name": "domain-2", "trustBundle": { "inlineBytes": "Nzg5" } }
+                ]),
+            ),
+        ],
+    );
+    let serving = web("inbound: [{ name: main, port: 80 }]");
+    let target = target(&[SECURED, TRUST, &serving], &unified("web"));
+    let listener = shown(&target, Type::Listener, "self_main");
+    let context = "/filterChains/0/transportSocket/typedConfig/commonTlsContext/combinedValidationContext";
+    let prefix =
+        |domain: &str| json!({ "sanType": "URI", "matcher": { "prefix": format!("spiffe://{domain}/") } });
+    check(
+        &listener,
+        &[
+            (
+                &format!("{context}/defaultValidationContext/matchTypedSubjectAltNames"),
+                json!([prefix("default"), prefix("td")]),
+            ),
+            (&format!("{context}/validationContextSdsSecretConfig/name"), json!("system_trust_bundle")),
+        ],
+    );
 }

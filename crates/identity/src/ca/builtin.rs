@@ -111,7 +111,7 @@ pub(crate) fn root(
     Ok(Pair { certificate: self_signed(name, names, key.as_bytes(), lifetime, now)?, key })
 }
 
-fn generate(size: rsa::KeySize) -> Result<String, String> {
+pub(super) fn generate(size: rsa::KeySize) -> Result<String, String> {
     let failed = |_| "generating an RSA key failed".to_owned();
     let pkcs8 = RsaKeyPair::generate(size).and_then(|pair| pair.as_der()).map_err(failed)?;
     let pem = pem::encode("PRIVATE KEY", pkcs8.as_ref());
@@ -119,7 +119,7 @@ fn generate(size: rsa::KeySize) -> Result<String, String> {
     Ok(pair.private_pem())
 }
 
-fn self_signed(
+pub(super) fn self_signed(
     name: DistinguishedName,
     names: Vec<SanType>,
     key: &[u8],

@@ -121,6 +121,11 @@ impl Signer {
         fingerprint
     }
 
+    /// Whether the certificate that signs vouches for itself.
+    pub fn is_self_signed(&self) -> bool {
+        self.chain.first().and_then(|der| parsed(der).ok()).is_some_and(|it| it.issuer() == it.subject())
+    }
+
     pub fn check_time(&self, now: Timestamp) -> Result<(), String> {
         if now >= self.not_after {
             let hint = "rotate: add a backend with a fresh certificate and enable it";
@@ -222,6 +227,11 @@ impl Signer {
 /// What to trust: the end of a chain. It need not be self-signed; Envoy trusts what it is told to.
 pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
     chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
+}
+
+/// The first certificate of a text, whatever it is.
+pub fn first_of(text: &[u8]) -> Result<CertificateDer<'static>, String> {
+    CertificateDer::from_pem_slice(text).map_err(|_| "the certificate is not valid PEM".to_owned())
 }
 
 /// Reads one or more certificates and checks that all are authorities, each signed by the next.

@@ -63,6 +63,14 @@ pub struct Sources<'a> {
     pub files: Option<&'a Files>,
 }
 
+impl Sources<'_> {
+    /// Reads a file of this machine that a resource names.
+    pub(super) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
+        let none = Files::default();
+        self.files.unwrap_or(&none).read(path)
+    }
+}
+
 /// The store alone: a mesh that names files cannot be read.
 impl<'a> From<&'a Snapshot> for Sources<'a> {
     fn from(snapshot: &'a Snapshot) -> Self {
@@ -95,9 +103,7 @@ pub fn read(
         return decoded.map(|bytes| bytes.as_bytes().to_vec()).map_err(not_base64);
     }
     if let Some(path) = place("file") {
-        let none = Files::default();
-        let read = from.files.unwrap_or(&none).read(path);
-        return read.map_err(|reason| format!("conf.{field}.file: {path:?}: {reason}"));
+        return from.file(path).map_err(|reason| format!("conf.{field}.file: {path:?}: {reason}"));
     }
     Err(format!("conf.{field} says nowhere to read it from; set secret, inline, inlineString or file"))
 }

@@ -2,6 +2,7 @@
 //! Tokens, certificates and authorities as their readers see them.
 
 mod admin;
+mod bundled;
 mod ca;
 mod certificate;
 mod issuer;

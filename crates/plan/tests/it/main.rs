@@ -4,6 +4,7 @@
 mod classes;
 mod effective;
 mod external;
+mod identities;
 mod inbounds;
 mod known;
 mod names;

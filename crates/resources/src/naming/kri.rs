@@ -21,8 +21,6 @@ use crate::{Kind, Resource, labels};
 /// kinds stand in the table of kinds.
 const UNSERVED: &[(&str, &str)] = &[
     ("MeshGateway", "mgw"),
-    ("MeshIdentity", "mid"),
-    ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
     ("MeshOpenTelemetryBackend", "motb"),
     ("MeshAccessLog", "mal"),

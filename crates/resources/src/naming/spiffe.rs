@@ -31,6 +31,17 @@ impl SpiffeId {
         SpiffeId(format!("{SCHEME}{mesh}/{service}").into())
     }
 
+    /// The identity of a trust domain with this path, which is empty or begins with a slash.
+    pub fn in_trust_domain(trust_domain: &str, path: &str) -> Result<SpiffeId, NotASpiffeId> {
+        if trust_domain.contains('/') {
+            return Err(NotASpiffeId("trust domain cannot have a slash"));
+        }
+        if !path.is_empty() && !path.starts_with('/') {
+            return Err(NotASpiffeId("path must have a leading slash"));
+        }
+        format!("{SCHEME}{trust_domain}{path}").parse()
+    }
+
     /// The services in the certificate that the mesh gives to a Dataplane; none if it only says the mesh.
     pub fn of_dataplane(dataplane: &Resource) -> BTreeSet<SpiffeId> {
         let services = tags_in_certificate(dataplane).remove(labels::SERVICE).unwrap_or_default();

@@ -24,6 +24,7 @@ use super::{
     vips::{Pool, Vips},
 };
 use crate::{
+    Identities,
     matching::Selector,
     state::index::{Index, Subject},
 };
@@ -45,6 +46,7 @@ pub struct Generator {
     /// By `kuma.io/service` tag: the Dataplanes that have it.
     claimants: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     services: ByName,
+    identities: Identities,
     external: ByName,
     multi_zone: ByName,
     /// The MeshServices as they were last planned: those to be deleted are not among them, those to be
@@ -81,6 +83,7 @@ impl Generator {
             observed: HashMap::new(),
             claimants: BTreeMap::new(),
             services: ByName::new(),
+            identities: Identities::default(),
             external: ByName::new(),
             multi_zone: ByName::new(),
             planned: ByName::new(),
@@ -125,12 +128,19 @@ impl Generator {
                 replace(&mut self.services, name, resource);
                 self.dirty.services.insert(name.clone());
             }
+            Kind::MeshIdentity => self.replace_identity(key, resource.as_ref()),
             Kind::MeshExternalService => {
                 replace(&mut self.external, name, resource);
                 self.dirty.external.insert(name.clone());
             }
             Kind::MeshMultiZoneService => self.replace_multi_zone(name, resource),
             _ => {}
+        }
+    }
+
+    fn replace_identity(&mut self, key: &Key, identity: Option<&Arc<Resource>>) {
+        if self.identities.replace(key, identity) {
+            self.dirty.services.extend(self.services.keys().cloned());
         }
     }
 

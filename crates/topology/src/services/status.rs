@@ -11,7 +11,10 @@ use resources::{
 };
 
 use super::Work;
-use crate::matching::{self, Selector};
+use crate::{
+    Identities,
+    matching::{self, Selector},
+};
 
 /// All that services take from a proxy's insight; whatever else it says concerns nobody here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,15 +49,15 @@ impl Proxy<'_> {
 }
 
 /// Brings state, identities and status of a local service up to date.
-pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], mtls: bool) {
+pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], secured: bool, known: (&Identities, &str)) {
     let selector = &Selector::of(&work.spec.selector);
     let healthy = proxies.iter().filter(|proxy| proxy.is_healthy(&work.spec, selector)).count();
     work.spec.state = if healthy > 0 { State::Available } else { State::Unavailable };
-    work.spec.identities = identities(&work.spec, proxies);
+    work.spec.identities = identities(&work.spec, proxies, known);
     let was_ready = work.status.tls.status == TlsStatus::Ready;
     let all_certified = !proxies.is_empty() && proxies.iter().all(|proxy| proxy.observed.certified);
     // Clients that saw a service ready send TLS; they must not go back because one proxy is starting.
-    let ready = mtls && (was_ready || all_certified);
+    let ready = secured && (was_ready || all_certified);
     work.status.tls.status = if ready { TlsStatus::Ready } else { TlsStatus::NotReady };
     work.status.dataplane_proxies = DataplaneProxies {
         connected: count(proxies.iter().filter(|proxy| proxy.observed.connected).count()),
@@ -63,17 +66,27 @@ pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], mtls: bool) {
     };
 }
 
-/// The services that the Dataplanes say they are, then the SPIFFE ids that somebody else wrote down.
-fn identities(spec: &MeshService, proxies: &[Proxy<'_>]) -> Vec<Identity> {
+/// The services that the Dataplanes say they are, then their SPIFFE ids: by MeshIdentities, or where there are none
+/// those that somebody wrote down.
+fn identities(spec: &MeshService, proxies: &[Proxy<'_>], known: (&Identities, &str)) -> Vec<Identity> {
+    let (of_mesh, zone) = known;
     let services: BTreeSet<&str> =
         proxies.iter().flat_map(|proxy| matching::identities(proxy.dataplane)).collect();
     let of_type = |wanted: IdentityType| move |identity: &&Identity| identity.type_ == wanted;
-    let spiffe: BTreeSet<&str> =
-        spec.identities.iter().filter(of_type(IdentityType::SpiffeId)).map(|i| i.value.as_str()).collect();
+    let spiffe: BTreeSet<String> = match of_mesh.is_empty() {
+        true => {
+            let written = spec.identities.iter().filter(of_type(IdentityType::SpiffeId));
+            written.map(|identity| identity.value.clone()).collect()
+        }
+        false => {
+            let ids = proxies.iter().filter_map(|proxy| of_mesh.spiffe_id(proxy.dataplane, zone));
+            ids.map(|id| id.to_string()).collect()
+        }
+    };
     let named =
         |type_: IdentityType| move |value: &str| Identity { type_: type_.clone(), value: value.to_owned() };
     let services = services.into_iter().map(named(IdentityType::ServiceTag));
-    services.chain(spiffe.into_iter().map(named(IdentityType::SpiffeId))).collect()
+    services.chain(spiffe.iter().map(|id| named(IdentityType::SpiffeId)(id))).collect()
 }
 
 fn count(proxies: usize) -> u32 {

@@ -20,7 +20,7 @@ use super::{
     index::{Index, Subject},
 };
 use crate::{
-    Destination, DestinationId, Endpoints, MeshSnapshot, Mtls,
+    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts,
     build::{self, Built, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
@@ -35,6 +35,8 @@ pub struct MeshState {
     zone: Arc<str>,
     mesh: Option<Arc<Resource>>,
     mtls: Option<Mtls>,
+    identities: Identities,
+    trusts: Trusts,
     dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     /// Dataplanes that have a certificate.
     certified: OrdSet<Arc<str>>,
@@ -80,6 +82,8 @@ impl MeshState {
             && self.certified.is_empty()
             && self.services.is_empty()
             && self.policies.is_empty()
+            && self.identities.is_empty()
+            && self.trusts.is_empty()
     }
 
     /// Takes in the resources that belong to no mesh, some of which changed.
@@ -113,6 +117,8 @@ impl MeshState {
             Kind::Mesh => self.take_mesh(value, round),
             Kind::Dataplane => self.take_dataplane(key, value, round),
             Kind::DataplaneInsight => self.take_insight(key, value, round),
+            Kind::MeshIdentity => self.take_identity(key, value, round),
+            Kind::MeshTrust => round.affected.everyone |= self.trusts.replace(key, value),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
@@ -129,6 +135,14 @@ impl MeshState {
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
         if mtls != self.mtls {
             self.mtls = mtls;
+            round.dirty.extend(self.built.keys().cloned());
+        }
+    }
+
+    fn take_identity(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let before = self.identities.any_ready();
+        round.affected.everyone |= self.identities.replace(key, value);
+        if before != self.identities.any_ready() {
             round.dirty.extend(self.built.keys().cloned());
         }
     }
@@ -297,7 +311,12 @@ impl MeshState {
 
     /// `None` when the subject is gone.
     fn build(&self, subject: &Subject) -> Option<Vec<Built>> {
-        let around = Surroundings { mesh: &self.name, zone: &self.zone, mtls: self.mtls.as_ref() };
+        let around = Surroundings {
+            mesh: &self.name,
+            zone: &self.zone,
+            mtls: self.mtls.as_ref(),
+            identities: self.identities.any_ready(),
+        };
         let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
         let members: Vec<&Arc<Resource>> = members.collect();
         match subject {
@@ -396,6 +415,9 @@ impl MeshState {
             name: self.name.clone(),
             mesh,
             mtls: self.mtls.clone(),
+            identities: self.identities.clone(),
+            trusts: self.trusts.clone(),
+            zone: self.zone.clone(),
             dataplanes: self.dataplanes.clone(),
             destinations: self.destinations.clone(),
             endpoints: self.endpoints.clone(),

@@ -6,6 +6,7 @@ mod destinations;
 mod fixtures;
 mod generation;
 mod generator;
+mod identities;
 mod incremental;
 mod matching;
 mod multi_zone;

@@ -251,6 +251,21 @@ async fn permissive_mtls_is_said_to_let_others_in() {
 }
 
 #[tokio::test]
+async fn a_policy_that_makes_an_inbound_permissive_is_said_to_let_others_in() {
+    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let tls = json!({ "rules": [{ "default": { "mode": "Permissive" } }] });
+    let tls = resource(Key::new(Kind::MeshTLS, "default", "permissive"), &[], tls);
+    let inspected = world("STRICT", [deny, tls]).await;
+    let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
+    assert_eq!(reach.verdict, Verdict::Denied);
+    assert!(
+        reach.checks[0].reason.contains("whoever comes without TLS gets in"),
+        "{}",
+        reach.checks[0].reason
+    );
+}
+
+#[tokio::test]
 async fn who_is_no_service_gets_nowhere_but_gets_visits() {
     let networking = json!({ "address": "127.0.0.2", "inbound": [{ "port": 80 }] });
     let stranger = Key::new(Kind::Dataplane, "default", "stranger");

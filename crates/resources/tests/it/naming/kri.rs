@@ -105,8 +105,8 @@ fn a_section_may_contain_underscores() {
 
 #[test]
 fn a_type_that_is_not_served_still_has_a_name() {
-    let identity = round_trips("kri_mid_default___identity_");
-    assert_eq!((identity.kind(), identity.type_name()), (None, "MeshIdentity"));
+    let gateway = round_trips("kri_mgw_default___edge_");
+    assert_eq!((gateway.kind(), gateway.type_name()), (None, "MeshGateway"));
 }
 
 #[test]

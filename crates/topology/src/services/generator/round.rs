@@ -121,7 +121,7 @@ impl Generator {
     }
 
     fn observe(&self, mesh: &Resource, works: &mut Works) {
-        let mtls = has_mtls(mesh);
+        let secured = has_mtls(mesh) || self.identities.any_ready();
         let local = |work: &&mut Work| !work.delete && work.is_local();
         for (name, work) in works.iter_mut() {
             let Some(work) = work.as_mut().filter(local) else { continue };
@@ -131,7 +131,7 @@ impl Generator {
                 Some(Proxy { dataplane: self.dataplanes.get(name)?, observed })
             };
             let proxies: Vec<Proxy<'_>> = self.dataplanes_of.members(&subject).filter_map(proxy).collect();
-            status::observe(work, &proxies, mtls);
+            status::observe(work, &proxies, secured, (&self.identities, &self.zone));
         }
     }
 

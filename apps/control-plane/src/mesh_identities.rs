@@ -1,0 +1,272 @@
+//! Brings MeshIdentities into effect: makes their authorities, lets proxies believe them, and says how that went.
+//!
+//! An identity is reconciled when it, its mesh, its MeshTrust or a secret of its mesh changes. Everything is written
+//! by version, so that of two control planes on one store the second finds its version outdated and looks again.
+//! Proxies are given an identity once its status says that it is ready, so the authority is believed before the first
+//! certificate of it is shown.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use identity::{
+    Authority,
+    ca::{Files, Sources, bundled},
+};
+use jiff::Timestamp;
+use resources::{
+    Key, Kind, Resource, Status,
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        mesh_identity::{MeshIdentity, MeshIdentityStatus, ProviderType},
+        mesh_trust::{BundleType, CaBundle, MeshTrust, MeshTrustStatus, Origin, Pem},
+        service_status::Condition,
+    },
+};
+use runtime::Shutdown;
+use store::{Dirty, Error, Registrar, Snapshot, Store, Write};
+use topology::matching;
+
+use crate::config::Config;
+
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+struct Identities {
+    store: Arc<dyn Store>,
+    zone: String,
+    files: Arc<Files>,
+}
+
+/// Starts the loop. `files` are those that identities may read their authorities from.
+pub fn start(registrar: &Arc<Registrar>, config: &Config, files: Files, shutdown: &Shutdown) {
+    let (store, zone) = (registrar.store().clone(), config.multizone.zone.name.clone());
+    let identities = Identities { store, zone, files: Arc::new(files) };
+    let ending = shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = identities.run() => {}
+            () = ending.begun() => {}
+        }
+    });
+}
+
+impl Identities {
+    async fn run(&self) {
+        let mut changes = self.store.changes();
+        let mut dirty = Dirty::Everything;
+        loop {
+            let settled = self.settle(dirty).await;
+            dirty = tokio::select! {
+                next = changes.next() => match next {
+                    Some(next) if settled => next,
+                    Some(_) => Dirty::Everything,
+                    None => return,
+                },
+                () = tokio::time::sleep(PAUSE), if !settled => Dirty::Everything,
+            };
+        }
+    }
+
+    /// Looks at the identities of the meshes in which something changed; says whether all could be looked at.
+    async fn settle(&self, dirty: Dirty) -> bool {
+        let Ok(snapshot) = self.store.snapshot() else { return false };
+        let meshes: BTreeSet<Arc<str>> = match dirty {
+            Dirty::Everything => snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect(),
+            Dirty::Keys(keys) => keys.iter().filter_map(concerned).collect(),
+        };
+        let mut settled = true;
+        let all = meshes.iter().flat_map(|mesh| snapshot.in_mesh(Kind::MeshIdentity, mesh));
+        let local: Vec<Arc<Resource>> = all.filter(|it| matching::is_local(it)).cloned().collect();
+        for identity in local {
+            match self.reconcile(&identity).await {
+                Ok(()) => {}
+                // What another control plane wrote is on its way here, and is looked at then.
+                Err(error) if error.is_outdated() => {}
+                Err(error) => {
+                    tracing::warn!(identity = %identity.key, %error, "a MeshIdentity could not be brought into effect; this is tried again");
+                    settled = false;
+                }
+            }
+        }
+        settled
+    }
+
+    async fn reconcile(&self, identity: &Arc<Resource>) -> Result<(), Error> {
+        let conditions = self.conditions(identity).await?;
+        let status = Some(Status::MeshIdentity(Arc::new(MeshIdentityStatus { conditions })));
+        if identity.status == status {
+            return Ok(());
+        }
+        let resource = Resource { modified: Timestamp::now(), status, ..Resource::clone(identity) };
+        let expected = identity.version;
+        self.store.write(vec![Write::Update { resource, expected }]).await.map(drop)
+    }
+
+    async fn conditions(&self, identity: &Arc<Resource>) -> Result<Vec<Condition>, Error> {
+        let snapshot = self.store.snapshot()?;
+        let Some(spec) = identity.spec.get::<MeshIdentity>() else { return Ok(Vec::new()) };
+        let mesh = snapshot.get(&Key::global(Kind::Mesh, identity.mesh()));
+        let mode = mesh.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
+        if mode != Some(MeshServicesMode::Exclusive) {
+            let needed = condition(
+                "DependenciesReady",
+                Err("MeshServicesDisabled"),
+                "MeshIdentity requires MeshServices to be enabled on the mesh. To enable, set \
+                 `spec.meshServices.mode: Exclusive` on the mesh.",
+            );
+            return Ok(vec![needed, failed()]);
+        }
+        let Some(provider) = &spec.provider else {
+            let provided = condition(
+                "SpiffeIDProvider",
+                Ok("SpiffeIDProvided"),
+                "Providing only SpiffeIDs for services.",
+            );
+            let partly =
+                condition("Ready", Err("PartiallyReady"), "Running in SpiffeID providing only mode.");
+            return Ok(vec![provided, partly]);
+        };
+        if provider.type_ != ProviderType::Bundled {
+            let unknown = format!("provider: {} not found", provider.type_);
+            return Ok(vec![condition("Provider", Err("ProviderNotFoundError"), &unknown), failed()]);
+        }
+        self.initialized(identity, spec).await
+    }
+
+    /// Makes what the identity needs.
+    async fn initialized(
+        &self,
+        identity: &Arc<Resource>,
+        spec: &MeshIdentity,
+    ) -> Result<Vec<Condition>, Error> {
+        let provider = |outcome, message: &str| condition("Provider", outcome, message);
+        let domain = match spec.trust_domain(identity, &self.zone) {
+            Ok(domain) => domain,
+            Err(reason) => return Ok(vec![provider(Err("ProviderInitializationError"), &reason), failed()]),
+        };
+        let allowed = spec.bundled().is_none_or(|it| it.allows_self_signed() || !it.is_autogenerated());
+        if allowed && let Err(reason) = self.make_secrets(identity, &domain).await? {
+            return Ok(vec![provider(Err("ProviderInitializationError"), &reason), failed()]);
+        }
+        let snapshot = self.store.snapshot()?;
+        let from = Sources { snapshot: &snapshot, files: Some(&self.files) };
+        let refused = match Authority::of_identity(from, identity, Timestamp::now()) {
+            _ if !allowed => Some("self-signed certificates are not allowed".to_owned()),
+            Ok(_) => None,
+            Err(identity::Error::Authority { reason, .. }) => Some(reason),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = refused {
+            return Ok(vec![provider(Err("ProviderValidationError"), &reason), failed()]);
+        }
+        let mut conditions = vec![provider(Ok("ProviderInitialized"), "Provider successfully initialized")];
+        if spec.bundled().is_some_and(|bundled| bundled.makes_trust()) {
+            match bundled::trusted(from, identity) {
+                Ok(root) => {
+                    self.trust(&snapshot, identity, &domain, &root).await?;
+                    let message = "MeshTrust has been successfully created";
+                    conditions.push(condition("MeshTrustCreated", Ok("MeshTrustCreated"), message));
+                }
+                Err(reason) => {
+                    conditions.push(condition("MeshTrustCreated", Err("MeshTrustCreationError"), &reason));
+                    conditions.push(failed());
+                    return Ok(conditions);
+                }
+            }
+        }
+        conditions.push(condition("Ready", Ok("Ready"), "Successfully initialized"));
+        Ok(conditions)
+    }
+
+    /// Makes the authority in a thread of its own: a key takes a processor for a while.
+    async fn make_secrets(
+        &self,
+        identity: &Arc<Resource>,
+        domain: &str,
+    ) -> Result<Result<(), String>, Error> {
+        let snapshot = self.store.snapshot()?;
+        let (files, identity, domain) = (self.files.clone(), identity.clone(), domain.to_owned());
+        let made = tokio::task::spawn_blocking(move || {
+            let from = Sources { snapshot: &snapshot, files: Some(&files) };
+            bundled::missing(from, &identity, &domain, Timestamp::now())
+        });
+        let missing = match made.await {
+            Ok(Ok(missing)) => missing,
+            Ok(Err(reason)) => return Ok(Err(reason)),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        for secret in missing {
+            tracing::info!(secret = %secret.key, "made for the certificate authority of a MeshIdentity");
+            self.store.write(vec![Write::Create(secret)]).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Sees to it that proxies believe the authority: adds it to the MeshTrust of the same name.
+    async fn trust(
+        &self,
+        snapshot: &Snapshot,
+        identity: &Resource,
+        domain: &str,
+        root: &str,
+    ) -> Result<(), Error> {
+        let bundle = CaBundle { type_: BundleType::Pem, pem: Some(Pem { value: root.to_owned() }) };
+        let key = Key { kind: Kind::MeshTrust, ..identity.key.clone() };
+        let now = Timestamp::now();
+        let write = match snapshot.get(&key).and_then(|known| Some((known, known.spec.get::<MeshTrust>()?))) {
+            Some((_, spec)) if spec.pems().any(|pem| bundled::same_certificate(pem, root)) => return Ok(()),
+            Some((known, spec)) => {
+                let mut spec = spec.clone();
+                spec.ca_bundles.push(bundle);
+                let resource = Resource { modified: now, spec: spec.into(), ..Resource::clone(known) };
+                Write::Update { resource, expected: known.version }
+            }
+            None => {
+                let origin = Origin { kri: identity.kri("").map(|kri| kri.to_string()) };
+                let status = MeshTrustStatus { origin: Some(origin) };
+                Write::Create(Resource {
+                    owner: Some(Key::global(Kind::Mesh, identity.mesh())),
+                    key,
+                    labels: identity.labels.clone(),
+                    created: now,
+                    modified: now,
+                    version: 0,
+                    spec: MeshTrust {
+                        origin: None,
+                        ca_bundles: vec![bundle],
+                        trust_domain: domain.to_owned(),
+                    }
+                    .into(),
+                    status: Some(Status::MeshTrust(Arc::new(status))),
+                })
+            }
+        };
+        self.store.write(vec![write]).await.map(drop)
+    }
+}
+
+/// The mesh whose identities a change may concern.
+fn concerned(key: &Key) -> Option<Arc<str>> {
+    match key.kind {
+        Kind::MeshIdentity | Kind::MeshTrust | Kind::Secret => Some(key.mesh.clone()),
+        Kind::Mesh => Some(key.name.clone()),
+        _ => None,
+    }
+}
+
+/// A condition that holds for a reason, or does not for one.
+fn condition(type_: &str, outcome: Result<&str, &str>, message: &str) -> Condition {
+    let (status, reason) = match outcome {
+        Ok(reason) => ("True", reason),
+        Err(reason) => ("False", reason),
+    };
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+fn failed() -> Condition {
+    condition("Ready", Err("Failure"), "One of initialization steps failed")
+}

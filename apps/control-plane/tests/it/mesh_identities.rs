@@ -1,0 +1,174 @@
+//! MeshIdentities are brought into effect, and say in their status how that went.
+
+use std::{sync::Arc, time::Duration};
+
+use control_plane::{
+    config::Config,
+    dp_server::{proxy::Proxy, secrets::Issued},
+    mesh_identities,
+};
+use identity::ca::Files;
+use plan::SecretNames;
+use resources::{Draft, Key, Kind, Resource, Status};
+use runtime::Shutdown;
+use serde_json::{Value, json};
+
+use crate::{
+    proxies::Server,
+    world::{eventually, registrar, resource},
+};
+
+/// What reconciles identities, ended when it is dropped.
+struct Reconciler(Shutdown);
+
+impl Drop for Reconciler {
+    fn drop(&mut self) {
+        self.0.begin();
+    }
+}
+
+async fn server() -> (Server, Reconciler) {
+    let server = Server::new(false, Duration::from_secs(60)).await;
+    let mesh = json!({ "meshServices": { "mode": "Exclusive" } });
+    server.world.put([resource(Key::global(Kind::Mesh, "default"), &[], mesh)]).await;
+    let shutdown = Shutdown::default();
+    let store = Arc::new(registrar(server.world.store.clone()));
+    mesh_identities::start(&store, &Config::default(), Files::default(), &shutdown);
+    (server, Reconciler(shutdown))
+}
+
+fn bundled(extra: Value) -> Value {
+    let mut bundled = json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true });
+    for (field, value) in extra.as_object().unwrap() {
+        bundled[field] = value.clone();
+    }
+    json!({ "type": "Bundled", "bundled": bundled })
+}
+
+async fn put(server: &Server, name: &str, spec: Value) {
+    let identity = resource(Key::new(Kind::MeshIdentity, "default", name), &[], spec);
+    let draft = Draft::new(identity.key.clone(), identity.spec);
+    registrar(server.world.store.clone()).put(draft).await.unwrap();
+}
+
+fn stored(server: &Server, kind: Kind, name: &str) -> Option<Arc<Resource>> {
+    server.world.store.snapshot().unwrap().get(&Key::new(kind, "default", name)).cloned()
+}
+
+/// `type=status/reason` of every condition.
+fn conditions(server: &Server, name: &str) -> Vec<String> {
+    match stored(server, Kind::MeshIdentity, name).and_then(|identity| identity.status.clone()) {
+        Some(Status::MeshIdentity(status)) => {
+            let shown =
+                status.conditions.iter().map(|it| format!("{}={}/{}", it.type_, it.status, it.reason));
+            shown.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+async fn become_so(server: &Server, name: &str, expected: &[&str]) {
+    eventually(&format!("{name}: {expected:?}"), || conditions(server, name) == expected).await;
+    server.world.push.caught_up().await;
+}
+
+const READY: [&str; 3] =
+    ["Provider=True/ProviderInitialized", "MeshTrustCreated=True/MeshTrustCreated", "Ready=True/Ready"];
+
+fn web(labels: &[(&str, &str)]) -> Resource {
+    let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 80 }] });
+    resource(Key::new(Kind::Dataplane, "default", "web"), labels, json!({ "networking": networking }))
+}
+
+/// The KRI of an identity.
+fn kri(server: &Server, name: &str) -> String {
+    stored(server, Kind::MeshIdentity, name).unwrap().kri("").unwrap().to_string()
+}
+
+/// A certificate of an identity.
+async fn issue(server: &Server, identity: &str) -> anyhow::Result<Issued> {
+    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    let credentials = server.believed();
+    let names =
+        SecretNames { identity: kri(server, identity), authorities: "system_trust_bundle".to_owned() };
+    server.context.issuer.issue(&server.context, &proxy, &credentials, &names).await
+}
+
+#[tokio::test]
+async fn an_authority_is_made_believed_and_signs_for_the_proxies_that_the_identity_selects() {
+    let (server, _reconciler) = server().await;
+    server.world.put([web(&[("kuma.io/workload", "web")])]).await;
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
+    become_so(&server, "all", &READY).await;
+    for secret in ["all-root-ca", "all-private-key"] {
+        let owner = stored(&server, Kind::Secret, secret).unwrap().owner.clone();
+        assert_eq!(owner, Some(Key::new(Kind::MeshIdentity, "default", "all")), "{secret} goes with it");
+    }
+    let trust = stored(&server, Kind::MeshTrust, "all").unwrap();
+    assert_eq!(trust.spec.to_json()["trustDomain"], "default.default.mesh.local");
+    assert_eq!(trust.status.as_ref().unwrap().to_json(), json!({ "origin": { "kri": kri(&server, "all") } }));
+    let issued = issue(&server, "all").await.unwrap();
+    assert_eq!(issued.certificate.names, ["spiffe://default.default.mesh.local/workload/web"]);
+    assert_eq!(issued.status().issued_backend, kri(&server, "all"));
+    let again = issue(&server, "all").await.unwrap();
+    assert_eq!(again.certificate, issued.certificate, "the same until it is time for another one");
+}
+
+#[tokio::test]
+async fn the_most_labels_win_and_readiness_does_not_matter_to_the_choice() {
+    let (server, _reconciler) = server().await;
+    server.world.put([web(&[("kuma.io/workload", "web"), ("app", "web")])]).await;
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
+    become_so(&server, "all", &READY).await;
+    let own = json!({ "dataplane": { "matchLabels": { "app": "web" } } });
+    let spire = json!({ "type": "Spire", "spire": {} });
+    put(&server, "own", json!({ "selector": own, "provider": spire })).await;
+    become_so(&server, "own", &["Provider=False/ProviderNotFoundError", "Ready=False/Failure"]).await;
+    assert!(issue(&server, "all").await.is_err(), "another one is its own");
+    put(&server, "own", json!({ "selector": own, "provider": bundled(json!({})) })).await;
+    become_so(&server, "own", &READY).await;
+    assert!(issue(&server, "own").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_status_says_what_is_wrong() {
+    let (server, _reconciler) = server().await;
+    let selfish = bundled(json!({ "insecureAllowSelfSigned": false }));
+    put(&server, "self-signed", json!({ "provider": selfish })).await;
+    become_so(&server, "self-signed", &["Provider=False/ProviderValidationError", "Ready=False/Failure"])
+        .await;
+    assert!(stored(&server, Kind::Secret, "self-signed-private-key").is_none(), "nothing is made in vain");
+    put(&server, "ids", json!({ "selector": { "dataplane": {} } })).await;
+    become_so(&server, "ids", &["SpiffeIDProvider=True/SpiffeIDProvided", "Ready=False/PartiallyReady"])
+        .await;
+    let bad =
+        json!({ "spiffeID": { "trustDomain": "{{ label \"team\" }}" }, "provider": bundled(json!({})) });
+    put(&server, "bad", bad).await;
+    become_so(&server, "bad", &["Provider=False/ProviderInitializationError", "Ready=False/Failure"]).await;
+    let secret = json!({ "type": "Secret", "secretRef": { "kind": "Secret", "name": "nowhere" } });
+    let given = json!({ "ca": { "certificate": secret, "privateKey": secret } });
+    let mut provider = bundled(given);
+    provider["bundled"].as_object_mut().unwrap().remove("autogenerate");
+    put(&server, "given", json!({ "provider": provider })).await;
+    become_so(&server, "given", &["Provider=False/ProviderValidationError", "Ready=False/Failure"]).await;
+
+    let mesh = json!({ "meshServices": { "mode": "Everywhere" } });
+    server.world.put([resource(Key::global(Kind::Mesh, "default"), &[], mesh)]).await;
+    become_so(&server, "ids", &["DependenciesReady=False/MeshServicesDisabled", "Ready=False/Failure"]).await;
+}
+
+#[tokio::test]
+async fn another_authority_is_added_to_what_is_believed_already() {
+    let (server, _reconciler) = server().await;
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
+    become_so(&server, "all", &READY).await;
+    let store = registrar(server.world.store.clone());
+    for secret in ["all-root-ca", "all-private-key"] {
+        store.delete(&Key::new(Kind::Secret, "default", secret)).await.unwrap();
+    }
+    let bundles = || {
+        let trust = stored(&server, Kind::MeshTrust, "all").unwrap().spec.to_json();
+        trust["caBundles"].as_array().unwrap().len()
+    };
+    eventually("both are believed", || bundles() == 2).await;
+}
