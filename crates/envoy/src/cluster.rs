@@ -32,7 +32,7 @@ use crate::{
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// How long a connection to the proxy itself may take.
-const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http {
@@ -186,7 +186,12 @@ impl Part for ReadinessCluster<'_> {
     }
 }
 
-fn plain(name: &str, stats: Option<&str>, connect: Duration, kind: DiscoveryType) -> cluster::Cluster {
+pub(crate) fn plain(
+    name: &str,
+    stats: Option<&str>,
+    connect: Duration,
+    kind: DiscoveryType,
+) -> cluster::Cluster {
     cluster::Cluster {
         name: name.to_owned(),
         alt_stat_name: stats.unwrap_or_default().to_owned(),
@@ -204,6 +209,11 @@ fn spoken(protocol: Protocol) -> Option<Http> {
         Protocol::Http2 | Protocol::Grpc => Some(Http::Two),
         Protocol::Kafka | Protocol::Tcp => None,
     }
+}
+
+/// HTTP/2 and nothing else.
+pub(crate) fn http2() -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+    options(Some(Http::Two), None)
 }
 
 fn options(
@@ -239,7 +249,7 @@ pub(crate) fn loopback_source(ipv6: bool) -> core::BindConfig {
     core::BindConfig { source_address: Some(socket_address(&ip.to_string(), 0)), ..Default::default() }
 }
 
-fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
+pub(crate) fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
     let group = endpoint::LocalityLbEndpoints {
         lb_endpoints: vec![lb_endpoint(address, String::new(), None)],
         ..Default::default()

@@ -13,7 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames, ZoneProxy,
+    Admin, Backend, Collector, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames,
+    Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -22,9 +23,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
     part::{
-        AdminCluster, AdminListener, EndpointsOf, ExternalCluster, InboundCluster, InboundListener,
-        MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
-        RefusalCluster,
+        AdminCluster, AdminListener, CollectorCluster, EndpointsOf, ExternalCluster, InboundCluster,
+        InboundListener, MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener,
+        ReadinessCluster, RefusalCluster,
     },
     secret,
 };
@@ -52,9 +53,11 @@ impl Encoder {
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
         let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
-        self.put_own(&mut own, mesh, inbounds, secrets.as_ref());
+        let (secrets, tracing) = (secrets.as_ref(), plan.tracing.as_ref());
+        self.put_own(&mut own, mesh, inbounds, secrets, tracing);
+        self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
-        self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
+        self.put_outgoing(&mut shared, mesh, (outbounds, tracing), backends, secrets);
         Target { own, shared: Arc::new(shared) }
     }
 
@@ -73,7 +76,8 @@ impl Encoder {
     /// What only this proxy has, except secrets, which the caller inserts.
     pub fn lower_own(&self, plan: &Own) -> xds::Own {
         let mut own = xds::Own::default();
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref(), plan.tracing.as_ref());
+        self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         own
     }
@@ -81,15 +85,22 @@ impl Encoder {
     /// What all proxies of a class have.
     pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
         let mut layer = Layer::default();
-        let Outgoing { mesh, outbounds, backends, secrets, .. } = plan;
-        self.put_outgoing(&mut layer, mesh, outbounds, backends, secrets.as_ref());
+        let Outgoing { mesh, outbounds, backends, tracing, secrets, .. } = plan;
+        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_ref()), backends, secrets.as_ref());
         layer
     }
 
-    fn put_own(&self, own: &mut xds::Own, mesh: &str, inbounds: &[Inbound], secrets: Option<&SecretNames>) {
+    fn put_own(
+        &self,
+        own: &mut xds::Own,
+        mesh: &str,
+        inbounds: &[Inbound],
+        secrets: Option<&SecretNames>,
+        tracing: Option<&Tracing>,
+    ) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
         for inbound in inbounds.iter().rev() {
-            self.put_into(own, &InboundListener { mesh, secrets, inbound });
+            self.put_into(own, &InboundListener { mesh, secrets, inbound, tracing });
             self.put_into(own, &InboundCluster::of(inbound));
         }
     }
@@ -98,12 +109,12 @@ impl Encoder {
         &self,
         layer: &mut Layer,
         mesh: &str,
-        outbounds: &[Outbound],
+        (outbounds, tracing): (&[Outbound], Option<&Tracing>),
         backends: &[Backend],
         secrets: Option<&SecretNames>,
     ) {
         for outbound in outbounds {
-            self.put(layer, &OutboundListener::of(outbound));
+            self.put(layer, &OutboundListener::of(outbound, tracing));
         }
         for backend in backends {
             if let Some(external) = &backend.external {
@@ -114,6 +125,10 @@ impl Encoder {
                 self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }
         }
+    }
+
+    fn put_collectors(&self, own: &mut xds::Own, collectors: &[Collector]) {
+        collectors.iter().for_each(|collector| self.put_into(own, &CollectorCluster(collector)));
     }
 
     fn put_interfaces(&self, own: &mut xds::Own, passthrough: &[Passthrough], admin: Option<&Admin>) {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::{
-    config::{core::v3 as core, listener::v3 as listener, route::v3 as route},
+    config::{accesslog::v3::AccessLog, core::v3 as core, listener::v3 as listener, route::v3 as route},
     extensions::filters::{
         http::{grpc_stats::v3 as grpc_stats, router::v3::Router},
         network::{http_connection_manager::v3 as hcm, tcp_proxy::v3 as tcp_proxy},
     },
 };
 use hcm::http_connection_manager::{
-    ForwardClientCertDetails, InternalAddressConfig, RouteSpecifier, SetCurrentClientCertDetails,
+    ForwardClientCertDetails, InternalAddressConfig, RouteSpecifier, SetCurrentClientCertDetails, Tracing,
 };
 use plan::Share;
 use prost::{Message, Name};
@@ -47,6 +47,8 @@ pub(crate) struct HttpFilter {
     /// How long the headers of a request may take.
     pub request_headers: Duration,
     pub direction: Side,
+    pub logs: Vec<AccessLog>,
+    pub tracing: Option<Tracing>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,6 +87,8 @@ impl HttpFilter {
                 cidr_ranges: internal.collect(),
             }),
             route_specifier: Some(RouteSpecifier::RouteConfig(self.routes)),
+            access_log: self.logs,
+            tracing: self.tracing,
             ..Default::default()
         };
         if self.direction != Side::Admin {
@@ -114,12 +118,14 @@ pub(crate) fn tcp(
     to: ClusterSpecifier,
     idle: Option<Duration>,
     attempts: Option<u32>,
+    logs: Vec<AccessLog>,
 ) -> listener::Filter {
     let proxy = tcp_proxy::TcpProxy {
         stat_prefix: stats.to_owned(),
         idle_timeout: idle.map(duration),
         cluster_specifier: Some(to),
         max_connect_attempts: attempts.map(u32_value),
+        access_log: logs,
         ..Default::default()
     };
     filter("envoy.filters.network.tcp_proxy", &proxy)

@@ -10,6 +10,7 @@
 //!
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
+mod access_log;
 pub mod bootstrap;
 mod breaker;
 mod chain;
@@ -29,6 +30,7 @@ mod retry;
 mod route;
 mod secret;
 pub mod stats;
+mod telemetry;
 mod tls;
 
 pub use encoder::Encoder;

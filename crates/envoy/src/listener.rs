@@ -16,6 +16,7 @@ use topology::Protocol;
 use xds::Type;
 
 use crate::{
+    access_log,
     chain::{Chain, HttpSlot, NetworkSlot},
     client,
     filter::{self, HttpFilter, Side},
@@ -23,7 +24,9 @@ use crate::{
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
     permission,
     proto::{Metadata, any, bool_value, ip_address},
-    route, tls,
+    route,
+    telemetry::{self, Traced},
+    tls,
 };
 
 /// Where tools read a listener's tags.
@@ -73,6 +76,7 @@ impl InboundListener<'_> {
         let rules = permissions.iter().flat_map(|permissions| &permissions.rules).map(|rule| &rule.client);
         let mut told_apart = rules.chain(clients.iter().map(|own| &own.client));
         told_apart.any(|client| matches!(client, ClientMatch::Sni { .. }))
+            || access_log::asks_for_server_names(&self.inbound.logs)
     }
 
     fn chains(&self) -> Vec<listener::FilterChain> {
@@ -154,14 +158,17 @@ impl InboundListener<'_> {
             ipv6: *ipv6,
             request_headers: timeouts.request_headers,
             direction: Side::Inbound,
+            logs: access_log::of(&self.inbound.logs),
+            tracing: self.tracing.map(|tracing| telemetry::tracing(tracing, &Traced::Inbound)),
         }
         .build()
     }
 
     fn tcp(&self) -> listener::Filter {
-        let Inbound { names, timeouts, .. } = self.inbound;
+        let Inbound { names, timeouts, logs, .. } = self.inbound;
         let to = filter::to_cluster(&names.cluster);
-        filter::tcp(&names.filter_stats, to, Some(timeouts.connection.idle), None)
+        let idle = Some(timeouts.connection.idle);
+        filter::tcp(&names.filter_stats, to, idle, None, access_log::of(logs))
     }
 }
 
@@ -186,12 +193,17 @@ impl Part for OutboundListener<'_> {
                     ipv6: self.ipv6,
                     request_headers: self.request_headers,
                     direction: Side::Outbound,
+                    logs: access_log::of(self.logs),
+                    tracing: self
+                        .tracing
+                        .map(|tracing| telemetry::tracing(tracing, &Traced::Outbound(&names.cluster))),
                 }
                 .build()
             }
             Routing::Connections(shares) => {
                 let to = filter::to_shares(shares);
-                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts)
+                let logs = access_log::of(self.logs);
+                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts, logs)
             }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
@@ -219,8 +231,9 @@ impl Part for PassthroughListener<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
-        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None, None);
+        let Passthrough { names, address, port, direction, reuse_port, logs, .. } = self.0;
+        let to = filter::to_cluster(&names.cluster);
+        let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs));
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,
@@ -282,6 +295,8 @@ impl AdminListener<'_> {
             ipv6: self.0.ipv6,
             request_headers: Duration::ZERO,
             direction: Side::Admin,
+            logs: Vec::new(),
+            tracing: None,
         };
         listener::FilterChain { filters: vec![handled.build()], ..Default::default() }
     }

@@ -10,11 +10,11 @@ use std::{
 };
 
 use plan::{
-    Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, SecretNames,
+    AccessLog, Admin, AdminTarget, Backend, Collector, ConnectionTimeouts, External, Inbound, Outbound,
+    OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames, Tracing,
 };
-use resources::kinds::mesh_circuit_breaker;
-use topology::{ClientTls, Endpoints, Protocol};
+use resources::{Kind, kinds::mesh_circuit_breaker};
+use topology::{ClientTls, DestinationId, Endpoints, Protocol};
 use xds::Type;
 
 /// Something that becomes one resource.
@@ -33,6 +33,7 @@ pub(crate) struct InboundListener<'a> {
     pub mesh: &'a str,
     pub secrets: Option<&'a SecretNames>,
     pub inbound: &'a Inbound,
+    pub tracing: Option<&'a Tracing>,
 }
 
 /// The cluster of the application behind an inbound.
@@ -60,6 +61,8 @@ pub(crate) struct OutboundListener<'a> {
     pub idle: Duration,
     pub request_headers: Duration,
     pub connect_attempts: Option<u32>,
+    pub logs: &'a [AccessLog],
+    pub tracing: Option<&'a Tracing>,
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -108,6 +111,10 @@ pub(crate) struct RefusalCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
 }
+
+/// The cluster of what logs or spans are sent to.
+#[derive(Hash)]
+pub(crate) struct CollectorCluster<'a>(pub &'a Collector);
 
 #[derive(Hash)]
 pub(crate) struct AdminListener<'a>(pub &'a Admin);
@@ -171,8 +178,11 @@ impl<'a> InboundCluster<'a> {
 }
 
 impl<'a> OutboundListener<'a> {
-    pub(crate) fn of(outbound: &'a Outbound) -> OutboundListener<'a> {
+    pub(crate) fn of(outbound: &'a Outbound, tracing: Option<&'a Tracing>) -> OutboundListener<'a> {
         let first = (outbound.address, outbound.port);
+        // What leaves the mesh is not traced.
+        let outside = matches!(&outbound.destination,
+            DestinationId::Port(kri) if kri.kind() == Some(Kind::MeshExternalService));
         OutboundListener {
             names: &outbound.names,
             addresses: std::iter::once(first).chain(outbound.also_at.iter().copied()).collect(),
@@ -184,6 +194,8 @@ impl<'a> OutboundListener<'a> {
             idle: outbound.idle,
             request_headers: outbound.request_headers,
             connect_attempts: outbound.connect_attempts,
+            logs: &outbound.logs,
+            tracing: tracing.filter(|_| !outside),
         }
     }
 }

@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, effective::Applying};
+use crate::{ProxyTraits, Reporter, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -82,6 +82,8 @@ pub struct Class {
     pub calls: Calls,
     /// Addresses where the application answers, of those where it would be offered something.
     pub taken: BTreeSet<(IpAddr, u16)>,
+    /// Who the proxy is, as far as logs and traces of its calls say so.
+    pub reporter: Option<Arc<Reporter>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
     pub applying: Applying,
 }
@@ -89,6 +91,7 @@ pub struct Class {
 impl Class {
     /// The class of a proxy, if none of its inbounds is where it would be offered a destination.
     pub fn of(traits: &ProxyTraits, dataplane: &Resource, calls: Calls, applying: Applying) -> Class {
+        let applying = applying.about_calls();
         Class {
             mesh: traits.mesh.clone(),
             unified_naming: traits.unified_naming,
@@ -98,7 +101,8 @@ impl Class {
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
             taken: BTreeSet::new(),
-            applying: applying.about_calls(),
+            reporter: Reporter::in_calls(traits, dataplane, &applying),
+            applying,
         }
     }
 
@@ -109,10 +113,10 @@ impl Class {
 
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, reporter, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
-        (traits, calls, taken, policies)
+        (traits, calls, taken, reporter, policies)
     }
 }
 

@@ -72,11 +72,13 @@ impl Applying {
         at.and_then(|at| self.0.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those that say something about what the proxy calls.
+    /// Those that say something about what the proxy calls. Traces are of the whole proxy, its calls included.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
-        let about =
-            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+        let about = |policy: &Arc<Policy>| {
+            let calls = policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+            calls || policy.resource.kind() == Kind::MeshTrace
+        };
         self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }
@@ -165,6 +167,17 @@ impl<'a> Effective<'a> {
         destination: &Kri,
     ) -> Result<Option<Found<P::To>>, String> {
         first::<P>(self.outbound(P::KIND).for_route(route, destination))
+    }
+
+    /// What the policies of a kind say about a route itself; `None` where they speak of its destination at most.
+    pub fn conf_only_of_route<P: row::Policy>(&self, route: &Kri) -> Result<Option<Found<P::To>>, String> {
+        let rules = &self.outbound(P::KIND).rules;
+        first::<P>(rules.get(route).or_else(|| rules.get(&route.without_section())))
+    }
+
+    /// The policies that all this is made from.
+    pub fn applying(&self) -> &Applying {
+        &self.applying
     }
 
     /// The confs of a kind for every destination that its policies name; look one up with

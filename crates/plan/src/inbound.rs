@@ -14,7 +14,7 @@ use resources::{
 use topology::{MtlsMode, Protocol};
 
 use crate::{
-    ClientTimeouts, Code, Inbound, OwnContext, Problem, ServerTls, Timeouts, breakers, ip_of,
+    ClientTimeouts, Code, Inbound, OwnContext, Problem, ServerTls, Timeouts, breakers, ip_of, is_http,
     names::InboundFacts, port_of,
 };
 
@@ -115,6 +115,11 @@ fn one(
         timeouts,
         clients: ClientTimeouts::of_inbound(&rules, timeouts.request),
         breaker: breakers::of_inbound(&context.effective.inbound_rules(Kind::MeshCircuitBreaker, spec)),
+        logs: context.logs.of_inbound(
+            &context.effective.inbound_rules(Kind::MeshAccessLog, spec),
+            service,
+            is_http(protocol),
+        ),
     })
 }
 

@@ -11,7 +11,7 @@ use std::{
 use resources::naming::Kri;
 use topology::DestinationId;
 
-use crate::{Admin, Backend, Inbound, Outbound, Passthrough, ProxyPlan, Route, Routing};
+use crate::{Admin, Backend, Collector, Inbound, Outbound, Passthrough, ProxyPlan, Route, Routing};
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
     let system = Meaning { kri: None, role: Role::System };
+    for Collector { cluster, cluster_stats, .. } in &plan.collectors {
+        known.add(&system, [cluster.as_str()]);
+        known.add(&system, cluster_stats.as_deref());
+    }
     if let Some(secrets) = &plan.secrets {
         known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
     }

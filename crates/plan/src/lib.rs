@@ -9,11 +9,13 @@
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+mod access_logs;
 mod backend;
 mod breakers;
 pub mod class;
 pub mod effective;
 mod external;
+mod given;
 mod inbound;
 pub mod known;
 pub mod names;
@@ -23,7 +25,9 @@ pub mod reads;
 mod retries;
 mod route;
 mod system;
+mod telemetry;
 mod timeouts;
+mod tracing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,11 +48,15 @@ use resources::{
 };
 use topology::{DestinationId, MeshSnapshot, Protocol};
 
+use access_logs::Logs;
 use backend::Backends;
+use given::{ip_of, port_of};
 use reads::Recorder;
 use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
+use tracing::Traces;
 
+pub use access_logs::{AccessLog, Line, LogFilter, LogSink, Record, RecordValue};
 pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
@@ -59,7 +67,10 @@ pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
+pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
+
+pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +121,8 @@ pub struct ProxyTraits {
     pub readiness_port: u16,
     /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
     pub work_dir: String,
+    /// The address of the machine, where kuma-dp was told it.
+    pub host_ip: Option<IpAddr>,
     /// The file of certificate authorities on the proxy's machine, if it has one.
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
@@ -157,6 +170,10 @@ pub struct ProxyPlan {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     pub passthrough: Vec<Passthrough>,
+    /// What logs and spans are sent to.
+    pub collectors: Vec<Collector>,
+    /// How requests are traced, both ways.
+    pub tracing: Option<Tracing>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
@@ -170,6 +187,10 @@ pub struct Own {
     pub mesh: Arc<str>,
     pub inbounds: Vec<Inbound>,
     pub passthrough: Vec<Passthrough>,
+    /// What logs and spans are sent to, those of calls included.
+    pub collectors: Vec<Collector>,
+    /// How requests that come in are traced.
+    pub tracing: Option<Tracing>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
@@ -183,6 +204,8 @@ pub struct Outgoing {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// How requests that go out are traced.
+    pub tracing: Option<Tracing>,
     pub secrets: Option<SecretNames>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
@@ -228,6 +251,7 @@ pub struct Inbound {
     pub clients: Vec<ClientTimeouts>,
     /// When the application gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    pub logs: Vec<AccessLog>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -258,6 +282,7 @@ pub struct Outbound {
     pub request_headers: Duration,
     /// How often a connection is attempted whose requests are not looked at.
     pub connect_attempts: Option<u32>,
+    pub logs: Vec<AccessLog>,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying), or end it.
@@ -271,6 +296,7 @@ pub struct Passthrough {
     pub allowed: bool,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
+    pub logs: Vec<AccessLog>,
 }
 
 /// Offer Envoy's admin interface to the control plane.
@@ -313,6 +339,7 @@ struct OwnContext<'a> {
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
+    logs: &'a Logs<'a>,
 }
 
 impl OwnContext<'_> {
@@ -331,6 +358,7 @@ struct Context<'a> {
     effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
     retries: &'a OutboundRetries<'a>,
+    logs: &'a Logs<'a>,
     reads: &'a Recorder,
 }
 
@@ -367,10 +395,21 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, admin, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, secrets, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
-    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, problems })
+    Ok(ProxyPlan {
+        mesh,
+        inbounds,
+        outbounds,
+        backends,
+        passthrough,
+        collectors,
+        tracing,
+        admin,
+        secrets,
+        problems,
+    })
 }
 
 /// The Dataplane of a proxy.
@@ -390,12 +429,20 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let names = Names::chosen(traits.unified_naming);
     let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
+    let reporter = &Reporter::of(traits, dataplane);
+    let system_ca_path = traits.system_ca_path.as_deref();
+    let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
+    let traces = Traces { snapshot, names, effective, reporter, system_ca_path };
+    let context = OwnContext { snapshot, mesh, traits, networking, names, effective, logs };
     let mut problems = Vec::new();
+    let mut collectors = logs.clusters(traits, &mut problems);
+    collectors.extend(traces.collector(traits, &mut problems));
     Ok(Own {
         mesh: snapshot.name.clone(),
         inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
+        collectors,
+        tracing: traces.plan(),
         admin: system::admin(&networking.address, names, traits, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
         problems,
@@ -410,7 +457,11 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let retries = &OutboundRetries::of(effective);
     let reads = Recorder::default();
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, reads: &reads };
+    let unnamed = Reporter::default();
+    let reporter = class.reporter.as_deref().unwrap_or(&unnamed);
+    let system_ca_path = class.system_ca_path.as_deref();
+    let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
+    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, logs, reads: &reads };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);
@@ -422,6 +473,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
+        tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
         problems,
         reads: reads.finish(&snapshot.name),
@@ -433,28 +485,4 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
 pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
     let answers: BTreeSet<_> = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
     outgoing.addresses().filter(|address| answers.contains(address)).collect()
-}
-
-/// A port number, or a problem that says whose it is.
-fn port_of(value: u32, whose: &str, problems: &mut Vec<Problem>) -> Option<u16> {
-    let port = u16::try_from(value).ok().filter(|port| *port != 0);
-    if port.is_none() {
-        problems.push(Problem::new(
-            Code::InvalidAddress,
-            format!("{whose}: port {value} is not in the range 1 to 65535"),
-        ));
-    }
-    port
-}
-
-/// An IP address, or a problem that says whose it is.
-fn ip_of(value: &str, whose: &str, problems: &mut Vec<Problem>) -> Option<IpAddr> {
-    let ip = value.parse().ok();
-    if ip.is_none() {
-        problems.push(Problem::new(
-            Code::InvalidAddress,
-            format!("{whose}: address {value:?} is not an IP address"),
-        ));
-    }
-    ip
 }

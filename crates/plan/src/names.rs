@@ -237,6 +237,33 @@ impl Names {
         }
     }
 
+    /// The cluster of a collector of logs, and its name in statistics when it differs. `index` is its place among
+    /// those of the proxy, `at` is `None` for one on the proxy's machine.
+    pub fn access_log(
+        self,
+        index: usize,
+        at: Option<(&str, u16)>,
+        backend: &str,
+    ) -> (String, Option<String>) {
+        let name = match (self, at) {
+            (Names::Legacy, _) => legacy::access_log(index),
+            (Names::Unified, Some((host, port))) => system::access_log(host, port.into()),
+            (Names::Unified, None) => system::access_log_to_opentelemetry(backend),
+        };
+        let stats = other_in_stats(&name);
+        (name, stats)
+    }
+
+    /// The cluster of the collector of spans. `target` is its URL, its endpoint or the name of the backend.
+    pub fn tracing(self, system: system::Tracing, target: &str) -> (String, Option<String>) {
+        let name = match self {
+            Names::Legacy => legacy::tracing(system),
+            Names::Unified => system::tracing(system, target),
+        };
+        let stats = other_in_stats(&name);
+        (name, stats)
+    }
+
     pub fn secrets(self, mesh: &str) -> SecretNames {
         match self {
             Names::Unified => SecretNames { identity: system::identity(mesh), authorities: system::ca(mesh) },

@@ -146,6 +146,7 @@ impl Planned<'_, '_, '_> {
         self.listeners.insert(names.listener.clone(), self.outbounds.len());
         let routing = route::plan(context, destination, &names, self.backends, self.problems);
         let timeouts = context.timeouts.destination(&destination.id);
+        let logs = context.logs.of_outbound(&destination.id, &routing);
         self.outbounds.push(Outbound {
             names,
             destination: destination.id.clone(),
@@ -160,6 +161,7 @@ impl Planned<'_, '_, '_> {
             idle: context.timeouts.resting(&destination.id),
             request_headers: timeouts.request_headers,
             connect_attempts: context.retries.connections(&destination.id),
+            logs,
         });
     }
 }

@@ -45,6 +45,10 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
                 direction,
                 allowed,
                 reuse_port: (direction == Direction::Inbound).then_some(context.traits.reuse_port),
+                logs: match direction {
+                    Direction::Outbound => context.logs.of_passthrough(),
+                    Direction::Inbound => Vec::new(),
+                },
             });
         }
     }

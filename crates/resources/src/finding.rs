@@ -87,6 +87,10 @@ codes! {
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
+    UnknownCollector = "unknown-collector", Warning,
+        "A policy sends logs, spans or metrics to a MeshOpenTelemetryBackend that does not exist. It takes effect as \
+         soon as the backend appears.",
+        "Create a MeshOpenTelemetryBackend with the labels, or correct the reference.";
     UnknownDestination = "unknown-destination", Warning,
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
@@ -97,6 +101,9 @@ codes! {
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";
+    UnusableCollector = "unusable-collector", Error,
+        "A policy sends logs, spans or metrics where the proxy cannot send them.",
+        "Do what the finding says.";
     UnusableDestination = "unusable-destination", Error,
         "A destination exists and cannot be offered to the proxy.",
         "Correct the destination as the finding says.";

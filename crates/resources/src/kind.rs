@@ -363,6 +363,7 @@ table! {
                 .global_to_zones().zone_to_global().with_status();
     }
     policies {
+        MeshAccessLog(k::mesh_access_log::MeshAccessLog) = "meshaccesslogs", "mal", policy::MESH_ACCESS_LOG;
         MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =
             "meshcircuitbreakers", "mcb", policy::MESH_CIRCUIT_BREAKER;
         MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
@@ -377,6 +378,7 @@ table! {
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
+        MeshTrace(k::mesh_trace::MeshTrace) = "meshtraces", "mtr", policy::MESH_TRACE;
         MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
             "meshtrafficpermissions", "mtp", policy::MESH_TRAFFIC_PERMISSION;
     }

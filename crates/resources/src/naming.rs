@@ -21,6 +21,7 @@ pub mod legacy;
 pub mod section;
 pub mod self_name;
 pub mod sni;
+pub mod socket;
 pub mod spiffe;
 pub mod system;
 

@@ -140,6 +140,16 @@ const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZon
 const SERVICES_AND_ROUTES: &[K] =
     &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService, K::MeshHttpRoute];
 
+pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
+
 pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries {
@@ -224,6 +234,16 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
     default: false,
     merge: PLAIN,
     effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
+
+pub const MESH_TRACE: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
 pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {

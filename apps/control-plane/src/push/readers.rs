@@ -252,6 +252,7 @@ mod tests {
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
             readiness_port: 0,
             work_dir: String::new(),
+            host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
         }

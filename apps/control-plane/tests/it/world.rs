@@ -104,6 +104,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
         work_dir: String::new(),
+        host_ip: None,
         system_ca_path: None,
         kafka_filter: false,
     }

@@ -61,6 +61,12 @@ fn policy_spec(kind: Kind) -> Option<Value> {
     let mesh = json!({ "kind": "Mesh" });
     let backend = json!({ "kind": "MeshService", "name": "backend" });
     let sample = match kind {
+        Kind::MeshAccessLog => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "backends": [{ "type": "File", "file": { "path": "/tmp/a.log" } }] },
+        }] }),
+        Kind::MeshTrace => json!({ "targetRef": mesh, "default": { "backends": [
+            { "type": "Zipkin", "zipkin": { "url": "http://zipkin:9411/api/v2/spans" } },
+        ] } }),
         Kind::MeshCircuitBreaker => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "connectionLimits": { "maxRetries": 3 } },
         }] }),

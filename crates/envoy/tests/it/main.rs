@@ -20,5 +20,7 @@ mod stats;
 mod stats_live;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
+mod telemetry;
+mod telemetry_live;
 mod traffic;
 mod view;

@@ -88,6 +88,20 @@ spec:
           default: { backendRefs: [{ kind: MeshService, name: backend, port: 80 }] }
 ";
 
+/// What makes proxies talk to collectors.
+const TELEMETRY: &str = "
+type: MeshAccessLog
+mesh: default
+name: logs
+spec:
+  to: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: OpenTelemetry, openTelemetry: { endpoint: 127.0.0.1:4317 } }] } }]
+---
+type: MeshTrace
+mesh: default
+name: spans
+spec: { default: { backends: [{ type: Zipkin, zipkin: { url: 'http://127.0.0.1:9411/api/v2/spans' } }] } }
+";
+
 /// What is where.
 const OBJECTS: &[(&str, &str)] = &[
     ("127.77.0.2:8080", "An inbound with a name, HTTP: `{ name: http, port: 8080, servicePort: 18080 }`"),
@@ -121,7 +135,7 @@ type Row = (&'static str, String);
 
 impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
-        let mut plan = plan(&[SECURED, DESTINATIONS, PROXY], traits);
+        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, PROXY], traits);
         assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
@@ -231,6 +245,16 @@ impl Shown {
                 "cluster of the readiness probe",
                 "its statistics",
                 ["kuma:readiness", "system_probe_readiness"],
+            ),
+            (
+                "cluster of a MeshAccessLog's collector at `127.0.0.1:4317`",
+                "its statistics",
+                ["meshaccesslog:opentelemetry:0", "system_meshaccesslog_127-0-0-1-4317"],
+            ),
+            (
+                "cluster of a MeshTrace's collector at `http://127.0.0.1:9411/api/v2/spans`",
+                "its statistics",
+                ["meshtrace:zipkin", "system_meshtrace_zipkin_http---127-0-0-1-9411-api-v2-spans"],
             ),
         ] {
             let name = beginning(names);

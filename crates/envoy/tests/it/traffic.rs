@@ -67,7 +67,7 @@ pub struct World {
 }
 
 impl World {
-    fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
+    pub fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
         let plan = planned(protocol, policies, traits, outbound);
         assert_eq!(plan.problems, []);

@@ -14,6 +14,13 @@ use crate::support::{BACKEND, SECURED, mesh, traits, web};
 /// A policy that says something on every side that its kind has.
 fn sample(kind: Kind) -> String {
     let spec = match kind {
+        Kind::MeshAccessLog => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: File, file: { path: /a } }] } }], \
+             from: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: File, file: { path: /a } }] } }] }"
+        }
+        Kind::MeshTrace => {
+            "{ default: { backends: [{ type: Zipkin, zipkin: { url: 'http://zipkin:9411/api/v2/spans' } }] } }"
+        }
         Kind::MeshCircuitBreaker => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { connectionLimits: { maxRetries: 7 } } }], \
              rules: [{ default: { connectionLimits: { maxRequests: 7 } } }] }"

@@ -25,13 +25,11 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
     ("Workload", "wl"),
-    ("MeshAccessLog", "mal"),
     ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),
-    ("MeshTrace", "mtr"),
 ];
 
 /// The short name of a type that has KRIs; no other can be made.

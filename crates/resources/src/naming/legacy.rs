@@ -21,6 +21,10 @@ pub const RENAMED: &[(&str, &str)] = &[
     ("mesh_ca:secret:all", system::CA_OF_ALL_MESHES),
 ];
 
+const ACCESS_LOG: &str = "meshaccesslog:opentelemetry:";
+const TRACINGS: [system::Tracing; 3] =
+    [system::Tracing::Zipkin, system::Tracing::Datadog, system::Tracing::OpenTelemetry];
+
 /// What an old name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LegacyName {
@@ -40,6 +44,10 @@ pub enum LegacyName {
     Renamed(&'static str),
     /// `mesh_ca:secret:<mesh>` and `identity_cert:secret:<mesh>`: what mTLS in a mesh needs.
     Secret { mesh: String },
+    /// `meshaccesslog:opentelemetry:<index>`: cluster of a collector of logs.
+    AccessLog { index: u16 },
+    /// `meshtrace:<system>`: cluster of a collector of spans.
+    Tracing(system::Tracing),
     /// `<ip>_<port>`: how statistics call a listener that has no name of its own there.
     Listening { address: String, port: u16 },
 }
@@ -52,6 +60,12 @@ impl LegacyName {
         let pass = |&(ip, direction): &(IpVersion, Direction)| passthrough(ip, direction) == name;
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
             return Some(LegacyName::Passthrough(ip, direction));
+        }
+        if let Some(index) = name.strip_prefix(ACCESS_LOG) {
+            return Some(LegacyName::AccessLog { index: index.parse().ok()? });
+        }
+        if let Some(system) = TRACINGS.into_iter().find(|system| tracing(*system) == name) {
+            return Some(LegacyName::Tracing(system));
         }
         let secret = ["mesh_ca:secret:", "identity_cert:secret:"];
         if let Some(mesh) = secret.iter().find_map(|prefix| name.strip_prefix(prefix)) {
@@ -88,6 +102,12 @@ impl LegacyName {
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
             return Some(LegacyName::Passthrough(ip, direction));
         }
+        if let Some(index) = name.strip_prefix(&sanitize_stat(ACCESS_LOG)) {
+            return Some(LegacyName::AccessLog { index: index.parse().ok()? });
+        }
+        if let Some(system) = TRACINGS.into_iter().find(|system| sanitize_stat(&tracing(*system)) == name) {
+            return Some(LegacyName::Tracing(system));
+        }
         if let Some(port) = name.strip_prefix("localhost_") {
             return Some(LegacyName::Workload { port: parse_port(port)? });
         }
@@ -116,6 +136,21 @@ pub fn inbound_cluster(service_port: u32) -> String {
 
 pub fn passthrough(ip: IpVersion, direction: Direction) -> String {
     format!("{}:passthrough:{}", direction.as_str(), ip.as_str())
+}
+
+/// The cluster of a collector of logs, by its place among those of the proxy.
+pub fn access_log(index: usize) -> String {
+    format!("{ACCESS_LOG}{index}")
+}
+
+/// The cluster of the collector of spans.
+pub fn tracing(system: system::Tracing) -> String {
+    let system = match system {
+        system::Tracing::Zipkin => "zipkin",
+        system::Tracing::Datadog => "datadog",
+        system::Tracing::OpenTelemetry => "opentelemetry",
+    };
+    format!("meshtrace:{system}")
 }
 
 /// The name of a destination's port; the KRI's section is not looked at.

@@ -386,3 +386,33 @@ fn an_external_service_says_where_it_is() {
         ],
     );
 }
+
+#[test]
+fn logs_and_traces_say_where_they_go() {
+    let telemetry = json!({"endpoint": "", "attributes": [{"key": "A", "value": "x"}, {}], "backendRef": {}});
+    let backend = json!({"type": "Syslog", "tcp": {}, "file": {"path": ""}, "openTelemetry": telemetry});
+    let short = "in body should be at least 1 chars long";
+    check(
+        Kind::MeshAccessLog,
+        json!({"to": [{"targetRef": mesh(), "default": {"backends": [{}, backend]}}]}),
+        &[
+            ("spec.to[0].default.backends[0].type", REQUIRED),
+            ("spec.to[0].default.backends[1].file.path", short),
+            (
+                "spec.to[0].default.backends[1].openTelemetry.attributes[0].key",
+                "in body should match '^[a-z]([a-z0-9]|[._][a-z0-9])*$'",
+            ),
+            ("spec.to[0].default.backends[1].openTelemetry.attributes[1].key", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.attributes[1].value", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.backendRef.kind", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.endpoint", short),
+            ("spec.to[0].default.backends[1].tcp.address", REQUIRED),
+            ("spec.to[0].default.backends[1].type", "in body should be one of [Tcp File OpenTelemetry]"),
+        ],
+    );
+    check(
+        Kind::MeshTrace,
+        json!({"default": {"backends": [{"type": "Zipkin", "zipkin": {}}], "tags": [{}]}}),
+        &[("spec.default.backends[0].zipkin.url", REQUIRED), ("spec.default.tags[0].name", REQUIRED)],
+    );
+}

@@ -108,6 +108,7 @@ impl Target {
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
             work_dir: String::new(),
+            host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
         });

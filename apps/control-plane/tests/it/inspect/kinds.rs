@@ -21,6 +21,15 @@ fn sample(kind: Kind) -> Resource {
         json!({ "to": [entry] })
     };
     let spec = match kind {
+        Kind::MeshAccessLog => {
+            let logs = json!({ "backends": [{ "type": "File", "file": { "path": "/tmp/a.log" } }] });
+            let mut spec = to(json!({ "default": logs }));
+            spec["rules"] = json!([{ "default": logs }]);
+            spec
+        }
+        Kind::MeshTrace => json!({ "default": { "backends": [
+            { "type": "Zipkin", "zipkin": { "url": "http://zipkin:9411/api/v2/spans" } },
+        ] } }),
         Kind::MeshCircuitBreaker => {
             let limits = json!({ "connectionLimits": { "maxRetries": 7 } });
             let mut spec = to(json!({ "default": limits }));
