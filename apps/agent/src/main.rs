@@ -6,6 +6,7 @@
 //!
 //! Invariant: no Envoy outlives its agent, however the agent ends ([`exec`]).
 
+mod access_log;
 mod bootstrap;
 mod cli;
 mod control_plane;

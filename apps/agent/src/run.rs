@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use runtime::{Shutdown, logs::Level};
 
 use crate::{
-    bootstrap,
+    access_log, bootstrap,
     control_plane::Client,
     envoy::{
         Envoy,
@@ -74,6 +74,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     // Written anew from what was checked, so that Envoy cannot understand the text in another way.
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
+    access_log::serve(&identity, work_dir.path(), &shutdown)?;
     metrics_socket::serve(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
