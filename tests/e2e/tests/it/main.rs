@@ -27,5 +27,6 @@ mod processes;
 mod protocols;
 mod rejection;
 mod routes;
+mod telemetry;
 mod validation;
 mod world;
