@@ -169,7 +169,7 @@ fn parse(record: &[u8]) -> Option<(String, Bytes)> {
     Some((address.to_owned(), format!("{message}\n").into()))
 }
 
-/// Starts sending to a server; ends when nobody sends for a while.
+/// Starts sending to a server; ends when no record comes for a while.
 fn start(address: &str) -> mpsc::Sender<Bytes> {
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(send_all(address.to_owned(), receiver));
@@ -230,7 +230,7 @@ mod tests {
 
     fn lines(server: TcpListener) -> impl Iterator<Item = String> {
         let (connection, _) = server.accept().unwrap();
-        BufReader::new(connection).lines().map(Result::unwrap)
+        BufReader::new(connection).lines().map(|line| line.unwrap())
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -262,11 +262,11 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn servers_that_are_absent_or_take_nothing_stop_nobody() {
+    async fn servers_that_are_absent_or_take_nothing_stop_no_record_for_others() {
         let (work_dir, shutdown) = (tempfile::tempdir().unwrap(), Shutdown::default());
         serve(&identity("web"), work_dir.path(), &shutdown).unwrap();
         let mut envoy = writer(work_dir.path());
-        // One that nobody accepts from, one that is not there, and one that works.
+        // One that accepts nothing, one that is not there, and one that works.
         let (stuck, good) =
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

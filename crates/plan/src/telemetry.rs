@@ -18,7 +18,7 @@ use topology::MeshSnapshot;
 
 use crate::{Applying, Code, ExternalAuthorities, ExternalTls, ProxyTraits, San};
 
-/// The name in logs of whoever is not known.
+/// The name in logs of a client or service that is not known.
 pub(crate) const UNKNOWN: &str = "unknown";
 /// The machine of the proxy, for collectors without an address.
 const THIS_MACHINE: &str = "127.0.0.1";

@@ -106,10 +106,7 @@ fn own_columns(kind: Kind) -> Vec<Column> {
         ],
         Kind::MeshOpenTelemetryBackend => vec![
             ("ENDPOINT", |item| endpoint(&item["spec"]["endpoint"], "address", "port")),
-            ("PROTOCOL", |item| match text(&item["spec"]["protocol"]) {
-                none if none.is_empty() => "grpc".to_owned(),
-                protocol => protocol,
-            }),
+            ("PROTOCOL", spoken),
             ("REFERENCED", |item| {
                 list(&item["status"]["conditions"], |condition| text(&condition["reason"]))
             }),
@@ -179,6 +176,14 @@ fn hostnames(item: &Value) -> String {
 fn vips(status: &Value) -> String {
     let several = list(&status["vips"], |vip| text(&vip["ip"]));
     if several.is_empty() { text(&status["vip"]["ip"]) } else { several }
+}
+
+/// What a collector speaks; gRPC if nothing is said.
+fn spoken(item: &Value) -> String {
+    match text(&item["spec"]["protocol"]) {
+        none if none.is_empty() => "grpc".to_owned(),
+        protocol => protocol,
+    }
 }
 
 /// `off`, or the backend in use.

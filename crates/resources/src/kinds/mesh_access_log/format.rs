@@ -31,6 +31,9 @@ const ARGUMENTS_AND_LENGTH: &str = "CEL DYNAMIC_METADATA ENVIRONMENT FILTER_STAT
      REQUEST_HEADER RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER TYPED_CEL \
      UPSTREAM_FILTER_STATE";
 
+/// Those whose argument is the name of a header, or two of which the second one counts when the first is missing.
+const HEADERS: &str = "REQ REQUEST_HEADER RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER";
+
 const OPTIONAL: &str = "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT \
      DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT DOWNSTREAM_PEER_CERT_V_END DOWNSTREAM_PEER_CERT_V_START \
      DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT EMIT_TIME EMIT_TIME_LOCAL GRPC_STATUS REQUESTED_SERVER_NAME \
@@ -182,6 +185,12 @@ pub fn check(format: &str) -> Result<(), String> {
         if needed && !given {
             return Err(format!("command operator %{name}% needs arguments: %{name}(…)%"));
         }
+        let of_header = HEADERS.split(' ').any(|known| known == name);
+        if of_header && !arguments.is_some_and(names_headers) {
+            return Err(format!(
+                "command operator %{name}% needs the name of a header: %{name}(NAME?OTHER)%"
+            ));
+        }
         if takes == Takes::Nothing && arguments.is_some() {
             return Err(format!("command operator %{name}% takes no arguments"));
         }
@@ -190,6 +199,12 @@ pub fn check(format: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn names_headers(arguments: &str) -> bool {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_name = |name: &str| name != ":" && name.strip_prefix(':').unwrap_or(name).bytes().all(token);
+    arguments.split('?').count() <= 2 && arguments.split('?').all(is_name)
 }
 
 /// Replaces the operators of Kuma by what is known of them; a format that is none stays as it is.
@@ -244,6 +259,9 @@ mod tests {
             ("%REQ(X):%", there_is_none),
             ("%REQ%", "command operator %REQ% needs arguments: %REQ(…)%"),
             ("%REQ()%", "command operator %REQ% needs arguments: %REQ(…)%"),
+            ("%REQ(a:b)%", "command operator %REQ% needs the name of a header: %REQ(NAME?OTHER)%"),
+            ("%RESP(a?b?c)%", "command operator %RESP% needs the name of a header"),
+            ("%TRAILER(:)%", "command operator %TRAILER% needs the name of a header"),
             ("%PROTOCOL(x)%", "command operator %PROTOCOL% takes no arguments"),
             ("%PROTOCOL:5%", "command operator %PROTOCOL% takes no length"),
             ("%START_TIME(%Y):5%", "command operator %START_TIME% takes no length"),
