@@ -36,7 +36,7 @@ use crate::{
     },
     defaults, diagnostics, dp_server, insights, inspect, mesh_services,
     push::{self, Push},
-    storage,
+    storage, telemetry_backends,
 };
 
 /// How long open requests may take to finish when the process is asked to end.
@@ -223,6 +223,7 @@ fn serve_proxies(
     let shutdown = context.shutdown.clone();
     context.push.start(&shutdown);
     mesh_services::start(context.registrar.clone(), config, &shutdown);
+    telemetry_backends::start(&context.registrar, &shutdown);
     let addr = listener.addr();
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr

@@ -159,7 +159,7 @@ fn warn_of(mesh: &str, PortConflict { service, dataplanes }: &PortConflict) {
 
 /// Writes all at once, or each on its own when one of them is outdated: another control plane wrote in between, or the
 /// mesh is gone, and that is on its way here.
-async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(), Error> {
+pub(crate) async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(), Error> {
     match store.write(writes.clone()).await {
         Err(error) if error.is_outdated() => {
             let outcomes = store.write_each(writes).await;

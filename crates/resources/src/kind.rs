@@ -358,6 +358,9 @@ table! {
                 .global_to_zones().zone_to_global().with_status();
         MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
             spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
+        MeshOpenTelemetryBackend(k::mesh_open_telemetry_backend::MeshOpenTelemetryBackend) =
+            spec("MeshOpenTelemetryBackend", "meshopentelemetrybackends", InMesh).short("motb")
+                .global_to_zones().zone_to_global().with_status();
     }
     policies {
         MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =

@@ -33,6 +33,8 @@ pub struct MeshSnapshot {
     pub policies: OrdMap<Key, Arc<Policy>>,
     /// Which policies may select which Dataplanes.
     pub selections: Selections,
+    /// The MeshOpenTelemetryBackends by name.
+    pub telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
     pub globals: OrdMap<Key, Arc<Resource>>,
 }
@@ -100,6 +102,12 @@ impl MeshSnapshot {
             .map(|ports| &**ports)
     }
 
+    /// The MeshOpenTelemetryBackend that a reference by labels means: the oldest that carries them all.
+    pub fn telemetry_backend(&self, labels: &Labels) -> Option<&Arc<Resource>> {
+        let carrying = self.telemetry.values().filter(|backend| carries(&backend.labels, labels));
+        carrying.min_by_key(|backend| (backend.created, &backend.key.name))
+    }
+
     /// No port means the only one, which is how a MeshExternalService is referred to.
     fn port_of(&self, ports: &[DestinationId], port: u32) -> Option<&Arc<Destination>> {
         let mut destinations = ports.iter().filter_map(|id| self.destinations.get(id));
@@ -119,6 +127,7 @@ impl PartialEq for MeshSnapshot {
             && self.services == other.services
             && all_look_same(&self.dataplanes, &other.dataplanes, |dataplane| dataplane)
             && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
+            && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
     }
 }
@@ -135,6 +144,11 @@ fn all_look_same<K: Ord, V>(
     resource: impl Fn(&V) -> &Arc<Resource>,
 ) -> bool {
     a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(resource(a), resource(b)))
+}
+
+/// Whether a resource with these labels carries all that are wanted.
+pub(crate) fn carries(labels: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 /// Whether two versions of a resource are the same to a proxy.

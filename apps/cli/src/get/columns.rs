@@ -104,6 +104,16 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("ENDPOINTS", |item| list(&item["spec"]["endpoints"], |e| endpoint(e, "address", "port"))),
             ("HOSTNAMES", hostnames),
         ],
+        Kind::MeshOpenTelemetryBackend => vec![
+            ("ENDPOINT", |item| endpoint(&item["spec"]["endpoint"], "address", "port")),
+            ("PROTOCOL", |item| match text(&item["spec"]["protocol"]) {
+                none if none.is_empty() => "grpc".to_owned(),
+                protocol => protocol,
+            }),
+            ("REFERENCED", |item| {
+                list(&item["status"]["conditions"], |condition| text(&condition["reason"]))
+            }),
+        ],
         other if other.descriptor().policy.is_some() => {
             vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
         }

@@ -49,6 +49,9 @@ pub fn spec(kind: Kind) -> Option<Value> {
             "selector": { "meshService": { "matchLabels": { "team": "a" } } },
             "ports": [{ "port": 80, "appProtocol": "http" }],
         }),
+        Kind::MeshOpenTelemetryBackend => json!({
+            "endpoint": { "address": "otel-collector", "port": 4317 },
+        }),
         policy => return policy_spec(policy),
     };
     Some(sample)

@@ -24,7 +24,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshIdentity", "mid"),
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
-    ("MeshOpenTelemetryBackend", "motb"),
     ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
     ("MeshHealthCheck", "mhc"),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use policy::Policy;
 use resources::{
-    Key, Kind, Resource,
+    Key, Kind, Labels, Resource,
     kinds::{
         dataplane::{Dataplane, Networking},
         mesh_multi_zone_service::MeshMultiZoneService,
@@ -25,7 +25,7 @@ use crate::{
     labelled::Labelled,
     matching::{self, Selector},
     selection::Selections,
-    snapshot::looks_same,
+    snapshot::{carries, looks_same},
 };
 
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
@@ -41,6 +41,8 @@ pub struct MeshState {
     services: OrdMap<Key, Arc<Resource>>,
     policies: OrdMap<Key, Arc<Policy>>,
     selections: Selections,
+    /// The MeshOpenTelemetryBackends by name.
+    telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// How many Dataplanes want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     index: Index,
@@ -80,6 +82,7 @@ impl MeshState {
             && self.certified.is_empty()
             && self.services.is_empty()
             && self.policies.is_empty()
+            && self.telemetry.is_empty()
     }
 
     /// Takes in the resources that belong to no mesh, some of which changed.
@@ -115,6 +118,7 @@ impl MeshState {
             Kind::DataplaneInsight => self.take_insight(key, value, round),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
+            Kind::MeshOpenTelemetryBackend => self.take_backend(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
             _ => {}
         }
@@ -257,6 +261,30 @@ impl MeshState {
         self.selections.replace_policy(key, new.as_deref());
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
+        }
+    }
+
+    /// What telemetry is sent to. A policy that refers to it says something else now, so it counts as changed
+    /// and is another one to those who compare policies by identity.
+    fn take_backend(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let old = self.telemetry.get(&key.name).cloned();
+        if seen_alike(old.as_ref(), value) {
+            return;
+        }
+        match value {
+            Some(backend) => self.telemetry.insert(key.name.clone(), backend.clone()),
+            None => self.telemetry.remove(&key.name),
+        };
+        let versions: Vec<&Labels> = old.iter().chain(value).map(|backend| &backend.labels).collect();
+        let means = |wanted: &Labels| versions.iter().any(|labels| carries(labels, wanted));
+        for key in self.selections.referring_to_backends() {
+            let Some(old) = self.policies.get(key).filter(|policy| policy.view.telemetry.iter().any(means))
+            else {
+                continue;
+            };
+            let (old, new) = (old.clone(), Arc::new(Policy::clone(old)));
+            self.policies.insert(key.clone(), new.clone());
+            round.affected.policies.push(PolicyChange { old: Some(old), new: Some(new) });
         }
     }
 
@@ -403,6 +431,7 @@ impl MeshState {
             labelled: self.labelled.clone(),
             policies: self.policies.clone(),
             selections: self.selections.clone(),
+            telemetry: self.telemetry.clone(),
             globals: self.globals.clone(),
         }
     }
