@@ -13,7 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames, ZoneProxy,
+    Admin, Backend, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames,
+    ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -22,8 +23,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
     part::{
-        AdminCluster, AdminListener, EndpointsOf, ExternalCluster, InboundCluster, InboundListener,
-        MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
+        AdminCluster, AdminListener, AgentListener, EndpointsOf, ExternalCluster, InboundCluster,
+        InboundListener, MeshCluster, MetricsCluster, MetricsOutCluster, MetricsOutListener,
+        OutboundListener, PageListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
         RefusalCluster,
     },
     secret,
@@ -50,10 +52,12 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, secrets, .. } =
+            plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
         self.put_own(&mut own, mesh, inbounds, secrets.as_ref());
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
+        self.put_metrics(&mut own, metrics.as_ref());
         self.put_outgoing(&mut shared, mesh, outbounds, backends, secrets.as_ref());
         Target { own, shared: Arc::new(shared) }
     }
@@ -75,6 +79,7 @@ impl Encoder {
         let mut own = xds::Own::default();
         self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref());
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
+        self.put_metrics(&mut own, plan.metrics.as_ref());
         own
     }
 
@@ -132,6 +137,19 @@ impl Encoder {
                 self.put_into(own, &ReadinessCluster::of(admin));
             }
         }
+    }
+
+    fn put_metrics(&self, own: &mut xds::Own, metrics: Option<&Metrics>) {
+        let Some(Metrics { pages, collectors, agent }) = metrics else { return };
+        for page in pages {
+            self.put_into(own, &PageListener(page));
+            self.put_into(own, &MetricsCluster::of(page));
+        }
+        for collector in collectors {
+            self.put_into(own, &MetricsOutListener(collector));
+            self.put_into(own, &MetricsOutCluster(collector));
+        }
+        self.put_into(own, &AgentListener(agent));
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.

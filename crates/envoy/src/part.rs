@@ -10,8 +10,8 @@ use std::{
 };
 
 use plan::{
-    Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, SecretNames,
+    Admin, AdminTarget, AgentConfiguration, Backend, ConnectionTimeouts, External, Inbound, MetricsCollector,
+    MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames,
 };
 use resources::kinds::mesh_circuit_breaker;
 use topology::{ClientTls, Endpoints, Protocol};
@@ -109,6 +109,29 @@ pub(crate) struct RefusalCluster<'a> {
     pub stats: Option<&'a str>,
 }
 
+/// The listener of a page of metrics.
+#[derive(Hash)]
+pub(crate) struct PageListener<'a>(pub &'a MetricsPage);
+
+/// The cluster of the agent's metrics. Pages with older names share it.
+#[derive(Hash)]
+pub(crate) struct MetricsCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub socket: &'a str,
+}
+
+/// The listener at which the agent leaves what is for a collector.
+#[derive(Hash)]
+pub(crate) struct MetricsOutListener<'a>(pub &'a MetricsCollector);
+
+#[derive(Hash)]
+pub(crate) struct MetricsOutCluster<'a>(pub &'a MetricsCollector);
+
+/// The listener at which the agent finds documents of the control plane.
+#[derive(Hash)]
+pub(crate) struct AgentListener<'a>(pub &'a AgentConfiguration);
+
 #[derive(Hash)]
 pub(crate) struct AdminListener<'a>(pub &'a Admin);
 
@@ -132,6 +155,13 @@ pub(crate) struct ReadinessCluster<'a> {
 impl<'a> RefusalCluster<'a> {
     pub(crate) fn of(names: &'a PassthroughNames) -> RefusalCluster<'a> {
         RefusalCluster { name: &names.cluster, stats: names.cluster_stats.as_deref() }
+    }
+}
+
+impl<'a> MetricsCluster<'a> {
+    pub(crate) fn of(page: &'a MetricsPage) -> MetricsCluster<'a> {
+        let names = &page.names;
+        MetricsCluster { name: &names.cluster, stats: names.cluster_stats.as_deref(), socket: &page.socket }
     }
 }
 

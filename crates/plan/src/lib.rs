@@ -16,6 +16,7 @@ pub mod effective;
 mod external;
 mod inbound;
 pub mod known;
+pub mod metrics;
 pub mod names;
 mod outbound;
 pub mod problem;
@@ -54,7 +55,10 @@ pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
-pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
+pub use names::{
+    AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
+};
 pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
@@ -114,6 +118,10 @@ pub struct ProxyTraits {
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
     pub kafka_filter: bool,
+    /// What pages of metrics prove themselves with, if its agent has it.
+    pub metrics_certificate: Option<Arc<CertificateFiles>>,
+    /// Which statistics it was started with ([`Counting`]); `None` for all.
+    pub counted: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -158,6 +166,8 @@ pub struct ProxyPlan {
     pub backends: Vec<Backend>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
+    /// `None` where no MeshMetric asks for them.
+    pub metrics: Option<Metrics>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
@@ -171,6 +181,7 @@ pub struct Own {
     pub inbounds: Vec<Inbound>,
     pub passthrough: Vec<Passthrough>,
     pub admin: Option<Admin>,
+    pub metrics: Option<Metrics>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     pub problems: Vec<Problem>,
@@ -310,6 +321,7 @@ struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
     mesh: Option<&'a Mesh>,
     traits: &'a ProxyTraits,
+    dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
@@ -367,10 +379,10 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, admin, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, admin, metrics, secrets, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
-    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, problems })
+    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, secrets, problems })
 }
 
 /// The Dataplane of a proxy.
@@ -390,11 +402,13 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let names = Names::chosen(traits.unified_naming);
     let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
+    let context = OwnContext { snapshot, mesh, traits, dataplane, networking, names, effective };
     let mut problems = Vec::new();
+    let inbounds = inbound::plan(&context, &mut problems);
     Ok(Own {
         mesh: snapshot.name.clone(),
-        inbounds: inbound::plan(&context, &mut problems),
+        metrics: metrics::plan(&context, &inbounds, &mut problems),
+        inbounds,
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&networking.address, names, traits, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
@@ -428,10 +442,12 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     }
 }
 
-/// Where the application of a proxy answers and is offered something to call, too. An address where it answers is
-/// not one it calls: plan its class again with these taken.
+/// Where the application of a proxy, or a page of its metrics, answers and something to call is offered, too. An
+/// address where it answers is not one it calls: plan its class again with these taken.
 pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
-    let answers: BTreeSet<_> = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
+    let pages = own.metrics.iter().flat_map(|metrics| &metrics.pages).map(|page| (page.address, page.port));
+    let inbounds = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port));
+    let answers: BTreeSet<_> = inbounds.chain(pages).collect();
     outgoing.addresses().filter(|address| answers.contains(address)).collect()
 }
 

@@ -254,6 +254,8 @@ mod tests {
             work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         }
     }
 

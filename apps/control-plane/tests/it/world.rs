@@ -106,6 +106,8 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         work_dir: String::new(),
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 

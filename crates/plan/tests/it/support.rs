@@ -91,6 +91,8 @@ pub fn traits(name: &str) -> ProxyTraits {
         work_dir: "/tmp/kuma-dp".to_owned(),
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 

@@ -27,7 +27,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
     ("MeshHealthCheck", "mhc"),
-    ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),

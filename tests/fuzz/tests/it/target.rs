@@ -110,6 +110,8 @@ impl Target {
             work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         });
         connected.compute(Work::Everything, None).await;
     }
