@@ -9,14 +9,17 @@
 mod access_log;
 mod bootstrap;
 mod cli;
+mod configuration;
 mod control_plane;
 mod envoy;
 mod exec;
 mod failure;
 mod farewell;
+mod grpc;
 mod http_client;
 mod log_file;
 mod metrics;
+mod metrics_push;
 mod metrics_socket;
 mod probes;
 mod proxy;

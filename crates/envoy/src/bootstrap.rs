@@ -5,10 +5,12 @@
 
 mod clusters;
 mod gateway;
+mod inclusion;
 mod services;
 
 use std::time::Duration;
 
+use plan::Counting;
 use serde_json::{Map, Value, json};
 
 /// How Envoy asks for configuration.
@@ -38,6 +40,8 @@ pub struct Bootstrap {
     pub names: ClusterNames,
     /// Whether Envoy asks which health checks to make.
     pub health_discovery: bool,
+    /// Which statistics Envoy keeps; `None` for all.
+    pub counted: Option<Counting>,
     /// Present when the proxy is a builtin gateway.
     pub gateway: Option<Gateway>,
 }
@@ -137,6 +141,9 @@ impl Bootstrap {
                 }
             }
         });
+        if let Some(counted) = &self.counted {
+            bootstrap["statsConfig"]["statsMatcher"] = inclusion::matcher(counted);
+        }
         if let Some(admin) = &self.admin {
             bootstrap["admin"] = admin.to_json();
         }

@@ -186,6 +186,32 @@ impl Part for ReadinessCluster<'_> {
     }
 }
 
+/// Something of the proxy's own machine that listens at a socket.
+pub(crate) fn at_socket(name: &str, stats: Option<&str>, socket: &str) -> cluster::Cluster {
+    let mut made = plain(name, stats, SYSTEM_CONNECT, DiscoveryType::Static);
+    made.load_assignment = Some(at(name, pipe(socket)));
+    made
+}
+
+/// A collector that speaks gRPC.
+pub(crate) fn of_collector(
+    name: &str,
+    stats: Option<&str>,
+    (host, port): (&str, u16),
+    ipv6: bool,
+) -> cluster::Cluster {
+    let is_ip = host.parse::<IpAddr>().is_ok();
+    let discovery = if is_ip { DiscoveryType::Static } else { DiscoveryType::StrictDns };
+    let mut made = plain(name, stats, SYSTEM_CONNECT, discovery);
+    if !is_ip {
+        let family = if ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
+        made.dns_lookup_family = family.into();
+    }
+    made.load_assignment = Some(at(name, address(host, port.into())));
+    made.typed_extension_protocol_options = options(Some(Http::Two), None);
+    made
+}
+
 pub(crate) fn plain(
     name: &str,
     stats: Option<&str>,

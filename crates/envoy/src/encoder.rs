@@ -13,8 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Collector, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, SecretNames,
-    Tracing, ZoneProxy,
+    Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan,
+    SecretNames, Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -23,9 +23,10 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
     part::{
-        AdminCluster, AdminListener, CollectorCluster, EndpointsOf, ExternalCluster, InboundCluster,
-        InboundListener, MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener,
-        ReadinessCluster, RefusalCluster,
+        AdminCluster, AdminListener, AgentListener, CollectorCluster, EndpointsOf, ExternalCluster,
+        InboundCluster, InboundListener, MeshCluster, MetricsCluster, MetricsOutCluster, MetricsOutListener,
+        OutboundListener, PageListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
+        RefusalCluster,
     },
     secret,
 };
@@ -51,12 +52,14 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, secrets, .. } =
+            plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
         let (secrets, tracing) = (secrets.as_ref(), plan.tracing.as_ref());
         self.put_own(&mut own, mesh, inbounds, secrets, tracing);
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
+        self.put_metrics(&mut own, metrics.as_ref());
         self.put_outgoing(&mut shared, mesh, (outbounds, tracing), backends, secrets);
         Target { own, shared: Arc::new(shared) }
     }
@@ -79,6 +82,7 @@ impl Encoder {
         self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref(), plan.tracing.as_ref());
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
+        self.put_metrics(&mut own, plan.metrics.as_ref());
         own
     }
 
@@ -147,6 +151,19 @@ impl Encoder {
                 self.put_into(own, &ReadinessCluster::of(admin));
             }
         }
+    }
+
+    fn put_metrics(&self, own: &mut xds::Own, metrics: Option<&Metrics>) {
+        let Some(Metrics { pages, collectors, agent }) = metrics else { return };
+        for page in pages {
+            self.put_into(own, &PageListener(page));
+            self.put_into(own, &MetricsCluster::of(page));
+        }
+        for collector in collectors {
+            self.put_into(own, &MetricsOutListener(collector));
+            self.put_into(own, &MetricsOutCluster(collector));
+        }
+        self.put_into(own, &AgentListener(agent));
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.

@@ -23,6 +23,7 @@ pub mod health;
 pub mod json;
 pub mod kafka;
 mod listener;
+mod metrics;
 mod part;
 mod permission;
 mod proto;

@@ -303,7 +303,7 @@ impl AdminListener<'_> {
 }
 
 /// Whether workers share the port is said of what comes in; of the rest Envoy decides.
-fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
+pub(crate) fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
     listener::Listener {
         address: Some(ip_address(ip, port)),
         bind_to_port: (!bind).then(|| bool_value(false)),

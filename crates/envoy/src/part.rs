@@ -10,8 +10,9 @@ use std::{
 };
 
 use plan::{
-    AccessLog, Admin, AdminTarget, Backend, Collector, ConnectionTimeouts, External, Inbound, Outbound,
-    OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames, Tracing,
+    AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External, Inbound,
+    MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames,
+    Tracing,
 };
 use resources::{Kind, kinds::mesh_circuit_breaker};
 use topology::{ClientTls, DestinationId, Endpoints, Protocol};
@@ -116,6 +117,29 @@ pub(crate) struct RefusalCluster<'a> {
 #[derive(Hash)]
 pub(crate) struct CollectorCluster<'a>(pub &'a Collector);
 
+/// The listener of a page of metrics.
+#[derive(Hash)]
+pub(crate) struct PageListener<'a>(pub &'a MetricsPage);
+
+/// The cluster of the agent's metrics. Pages with older names share it.
+#[derive(Hash)]
+pub(crate) struct MetricsCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub socket: &'a str,
+}
+
+/// The listener at which the agent leaves what is for a collector.
+#[derive(Hash)]
+pub(crate) struct MetricsOutListener<'a>(pub &'a MetricsCollector);
+
+#[derive(Hash)]
+pub(crate) struct MetricsOutCluster<'a>(pub &'a MetricsCollector);
+
+/// The listener at which the agent finds documents of the control plane.
+#[derive(Hash)]
+pub(crate) struct AgentListener<'a>(pub &'a AgentConfiguration);
+
 #[derive(Hash)]
 pub(crate) struct AdminListener<'a>(pub &'a Admin);
 
@@ -139,6 +163,13 @@ pub(crate) struct ReadinessCluster<'a> {
 impl<'a> RefusalCluster<'a> {
     pub(crate) fn of(names: &'a PassthroughNames) -> RefusalCluster<'a> {
         RefusalCluster { name: &names.cluster, stats: names.cluster_stats.as_deref() }
+    }
+}
+
+impl<'a> MetricsCluster<'a> {
+    pub(crate) fn of(page: &'a MetricsPage) -> MetricsCluster<'a> {
+        let names = &page.names;
+        MetricsCluster { name: &names.cluster, stats: names.cluster_stats.as_deref(), socket: &page.socket }
     }
 }
 

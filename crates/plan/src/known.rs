@@ -11,7 +11,10 @@ use std::{
 use resources::naming::Kri;
 use topology::DestinationId;
 
-use crate::{Admin, Backend, Collector, Inbound, Outbound, Passthrough, ProxyPlan, Route, Routing};
+use crate::{
+    Admin, AgentConfiguration, Backend, Collector, Inbound, Metrics, Outbound, Passthrough, ProxyPlan, Route,
+    Routing,
+};
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +46,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.backends.iter().for_each(|backend| known.backend(backend));
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
+    plan.metrics.iter().for_each(|metrics| known.metrics(metrics));
     let system = Meaning { kri: None, role: Role::System };
     for Collector { cluster, cluster_stats, .. } in &plan.collectors {
         known.add(&system, [cluster.as_str()]);
@@ -128,6 +132,21 @@ impl Known {
         self.add(&meaning, [names.cluster.as_str(), &names.readiness_cluster, &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
         self.add(&meaning, names.readiness_cluster_stats.as_deref());
+    }
+
+    fn metrics(&mut self, metrics: &Metrics) {
+        let meaning = Meaning { kri: None, role: Role::System };
+        let of_pages = metrics.pages.iter().map(|page| (&page.names, Some((page.address, page.port))));
+        let of_collectors = metrics.collectors.iter().map(|to| (&to.names, None));
+        for (names, address) in of_pages.chain(of_collectors) {
+            self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), address);
+            self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
+            self.add(&meaning, names.cluster_stats.as_deref());
+        }
+        let AgentConfiguration { names, parts, .. } = &metrics.agent;
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), []);
+        let routes = parts.iter().flat_map(|part| [part.route.as_str(), &part.not_modified]);
+        self.add(&meaning, routes.filter(|name| !name.is_empty()));
     }
 
     fn listener(

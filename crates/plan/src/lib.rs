@@ -18,6 +18,7 @@ mod external;
 mod given;
 mod inbound;
 pub mod known;
+pub mod metrics;
 pub mod names;
 mod outbound;
 pub mod problem;
@@ -62,7 +63,10 @@ pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
-pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
+pub use names::{
+    AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
+};
 pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
@@ -127,6 +131,10 @@ pub struct ProxyTraits {
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
     pub kafka_filter: bool,
+    /// What pages of metrics prove themselves with, if its agent has it.
+    pub metrics_certificate: Option<Arc<CertificateFiles>>,
+    /// Which statistics it was started with ([`Counting`]); `None` for all.
+    pub counted: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -175,6 +183,8 @@ pub struct ProxyPlan {
     /// How requests are traced, both ways.
     pub tracing: Option<Tracing>,
     pub admin: Option<Admin>,
+    /// `None` where no MeshMetric asks for them.
+    pub metrics: Option<Metrics>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
@@ -192,6 +202,7 @@ pub struct Own {
     /// How requests that come in are traced.
     pub tracing: Option<Tracing>,
     pub admin: Option<Admin>,
+    pub metrics: Option<Metrics>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     pub problems: Vec<Problem>,
@@ -336,6 +347,7 @@ struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
     mesh: Option<&'a Mesh>,
     traits: &'a ProxyTraits,
+    dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
@@ -395,7 +407,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, secrets, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
@@ -407,6 +419,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         collectors,
         tracing,
         admin,
+        metrics,
         secrets,
         problems,
     })
@@ -433,13 +446,15 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let system_ca_path = traits.system_ca_path.as_deref();
     let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
     let traces = Traces { snapshot, names, effective, reporter, system_ca_path };
-    let context = OwnContext { snapshot, mesh, traits, networking, names, effective, logs };
+    let context = OwnContext { snapshot, mesh, traits, dataplane, networking, names, effective, logs };
     let mut problems = Vec::new();
     let mut collectors = logs.clusters(traits, &mut problems);
     collectors.extend(traces.collector(traits, &mut problems));
+    let inbounds = inbound::plan(&context, &mut problems);
     Ok(Own {
         mesh: snapshot.name.clone(),
-        inbounds: inbound::plan(&context, &mut problems),
+        metrics: metrics::plan(&context, &inbounds, &mut problems),
+        inbounds,
         passthrough: system::passthrough(&context, &mut problems),
         collectors,
         tracing: traces.plan(),
@@ -480,9 +495,11 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     }
 }
 
-/// Where the application of a proxy answers and is offered something to call, too. An address where it answers is
-/// not one it calls: plan its class again with these taken.
+/// Where the application of a proxy, or a page of its metrics, answers and something to call is offered, too. An
+/// address where it answers is not one it calls: plan its class again with these taken.
 pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
-    let answers: BTreeSet<_> = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
+    let pages = own.metrics.iter().flat_map(|metrics| &metrics.pages).map(|page| (page.address, page.port));
+    let inbounds = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port));
+    let answers: BTreeSet<_> = inbounds.chain(pages).collect();
     outgoing.addresses().filter(|address| answers.contains(address)).collect()
 }

@@ -71,11 +71,18 @@ codes! {
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
+    MetricsWithoutTls = "metrics-without-tls", Warning,
+        "A MeshMetric asks for a page of metrics over TLS, and the page is offered without it.",
+        "Start kuma-dp with --metrics-cert-path and --metrics-key-path and use the TLS mode ProvidedTLS.";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NoWorkDirectory = "no-work-directory", Error,
+        "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
+        "Start the proxy with kuma-dp, which says it.";
     NoUsableBackend = "no-usable-backend", Error,
-        "None of the backends of a route can be called, so the route is left out.",
+        "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
+         backend that cannot take it.",
         "Create one of the backends, or name one that exists.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
@@ -84,6 +91,10 @@ codes! {
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
         "Give the applications different ports, or start the proxy with unified names.";
+    StatisticsNotKept = "statistics-not-kept", Warning,
+        "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
+         when it started left them out. Which statistics there are is decided when Envoy starts.",
+        "Restart the proxy when it suits; until then the metrics it keeps are offered.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";

@@ -372,6 +372,7 @@ table! {
             "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
+        MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;

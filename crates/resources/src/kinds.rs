@@ -19,6 +19,7 @@ pub mod mesh_fault_injection;
 pub mod mesh_http_route;
 pub mod mesh_insight;
 pub mod mesh_load_balancing_strategy;
+pub mod mesh_metric;
 pub mod mesh_multi_zone_service;
 pub mod mesh_open_telemetry_backend;
 pub mod mesh_proxy_patch;

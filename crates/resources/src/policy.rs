@@ -196,6 +196,16 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     effect: None,
 };
 
+pub const MESH_METRIC: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+};
+
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,

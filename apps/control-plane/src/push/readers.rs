@@ -255,6 +255,8 @@ mod tests {
             host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         }
     }
 

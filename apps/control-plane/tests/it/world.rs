@@ -107,6 +107,8 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         host_ip: None,
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 

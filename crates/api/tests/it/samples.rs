@@ -80,6 +80,9 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshLoadBalancingStrategy => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "loadBalancer": { "type": "RoundRobin" } },
         }] }),
+        Kind::MeshMetric => json!({ "targetRef": mesh, "default": {
+            "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670, "path": "/metrics" } }],
+        } }),
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),

@@ -7,6 +7,7 @@ mod clusters;
 mod enforcement;
 mod listeners;
 mod live;
+mod metrics;
 mod migration_guide;
 mod naming_reference;
 mod permissions;

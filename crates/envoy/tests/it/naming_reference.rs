@@ -102,6 +102,17 @@ name: spans
 spec: { default: { backends: [{ type: Zipkin, zipkin: { url: 'http://127.0.0.1:9411/api/v2/spans' } }] } }
 ";
 
+const METRICS: &str = "
+type: MeshMetric
+mesh: default
+name: all
+spec:
+  default:
+    backends:
+      - { type: Prometheus, prometheus: {} }
+      - { type: OpenTelemetry, openTelemetry: { endpoint: 'otel.example:4317' } }
+";
+
 /// What is where.
 const OBJECTS: &[(&str, &str)] = &[
     ("127.77.0.2:8080", "An inbound with a name, HTTP: `{ name: http, port: 8080, servicePort: 18080 }`"),
@@ -119,6 +130,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("[::]:15006", "Passthrough, inbound, IPv6, with `--strict-inbound-ports=false`"),
     ("[::]:15001", "Passthrough, outbound, IPv6"),
     ("127.77.0.2:9901", "Envoy's admin interface, for the control plane"),
+    ("127.77.0.2:5670", "A page of metrics of a MeshMetric, whose backend has no `clientId`"),
 ];
 
 /// One proxy as its Envoy shows it.
@@ -135,7 +147,9 @@ type Row = (&'static str, String);
 
 impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
-        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, PROXY], traits);
+        let folder = tempfile::tempdir().unwrap();
+        let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
+        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, METRICS, PROXY], traits);
         assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
@@ -268,8 +282,38 @@ impl Shown {
             rows.push((what, name.clone()));
             rows.push(("its statistics", format!("sds.{}.update_success", name.replace(':', "_"))));
         }
+        rows.extend(self.of_metrics());
         self.assert_counted(&rows);
         rows
+    }
+
+    /// What a MeshMetric needs beside its pages; it listens at sockets on disk.
+    fn of_metrics(&self) -> Vec<Row> {
+        let of = |names: [&str; 2]| {
+            let called = |listener: &&Value| names.contains(&listener["name"].as_str().unwrap());
+            self.listeners.iter().find(called).unwrap()
+        };
+        let statistic =
+            |listener: &Value| format!("listener.{}.downstream_cx_total", text(&listener["stat_prefix"]));
+        let agent = of(["_kuma:dynamicconfig", "system_dynamicconfig"]);
+        let manager = &agent["filter_chains"][0]["filters"][0]["typed_config"];
+        let routes: Vec<String> = routes(manager)
+            .map(|route| Some(text(&route["name"])).filter(|name| !name.is_empty()))
+            .map(|name| name.unwrap_or_else(|| "(no name)".to_owned()))
+            .collect();
+        let [not_modified, route] = &routes[..] else { panic!("{routes:?}") };
+        let out =
+            of(["_kuma:metrics:opentelemetry:otel.example-4317", "system_meshmetric_otel_otel-example-4317"]);
+        let name = text(&out["name"]);
+        vec![
+            ("listener of what the agent reads", text(&agent["name"])),
+            ("its statistics", statistic(agent)),
+            ("route of what a MeshMetric says", route.clone()),
+            ("route for an agent that has it already", not_modified.clone()),
+            ("listener and cluster of a MeshMetric for the collector `otel.example:4317`", name.clone()),
+            ("statistics of the listener", statistic(out)),
+            ("statistics of the cluster", self.cluster_statistic(&name)),
+        ]
     }
 }
 

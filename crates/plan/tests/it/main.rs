@@ -6,6 +6,7 @@ mod effective;
 mod external;
 mod inbounds;
 mod known;
+mod metrics;
 mod names;
 mod outbounds;
 mod policies;

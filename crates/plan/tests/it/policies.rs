@@ -36,6 +36,7 @@ fn sample(kind: Kind) -> String {
         Kind::MeshLoadBalancingStrategy => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
         }
+        Kind::MeshMetric => "{ default: { backends: [{ type: Prometheus, prometheus: {} }] } }",
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
         Kind::MeshRetry => "{ to: [{ targetRef: { kind: Mesh }, default: { http: { numRetries: 7 } } }] }",
         Kind::MeshTCPRoute => {

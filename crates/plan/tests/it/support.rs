@@ -92,6 +92,8 @@ pub fn traits(name: &str) -> ProxyTraits {
         host_ip: None,
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 

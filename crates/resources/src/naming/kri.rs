@@ -26,7 +26,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshZoneAddress", "mza"),
     ("Workload", "wl"),
     ("MeshHealthCheck", "mhc"),
-    ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),

@@ -25,6 +25,16 @@ const ACCESS_LOG: &str = "meshaccesslog:opentelemetry:";
 const TRACINGS: [system::Tracing; 3] =
     [system::Tracing::Zipkin, system::Tracing::Datadog, system::Tracing::OpenTelemetry];
 
+/// The cluster of the agent's metrics, which all pages of a MeshMetric share.
+pub const METRICS: &str = "_kuma:metrics:hijacker";
+
+/// Old beginnings of names that policies make, and what makes the `system_…` name of the rest.
+const OF_POLICIES: &[(&str, fn(&str) -> String)] = &[
+    ("_kuma:dynamicconfig:/", system::dynamic_config),
+    ("_kuma:metrics:prometheus:", system::prometheus),
+    ("_kuma:metrics:opentelemetry:", system::metrics_to_opentelemetry),
+];
+
 /// What an old name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LegacyName {
@@ -42,6 +52,8 @@ pub enum LegacyName {
     Subset { service: String },
     /// A fixed name, with the one that replaces it.
     Renamed(&'static str),
+    /// A name that begins like others of its policy, with the one that replaces it.
+    OfPolicy(String),
     /// `mesh_ca:secret:<mesh>` and `identity_cert:secret:<mesh>`: what mTLS in a mesh needs.
     Secret { mesh: String },
     /// `meshaccesslog:opentelemetry:<index>`: cluster of a collector of logs.
@@ -56,6 +68,9 @@ impl LegacyName {
     pub fn parse(name: &str) -> Option<LegacyName> {
         if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| *old == name) {
             return Some(LegacyName::Renamed(unified));
+        }
+        if let Some(unified) = of_policy(name, str::to_owned) {
+            return Some(LegacyName::OfPolicy(unified));
         }
         let pass = |&(ip, direction): &(IpVersion, Direction)| passthrough(ip, direction) == name;
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
@@ -96,6 +111,9 @@ impl LegacyName {
         }
         if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| sanitize_stat(old) == name) {
             return Some(LegacyName::Renamed(unified));
+        }
+        if let Some(unified) = of_policy(name, sanitize_stat) {
+            return Some(LegacyName::OfPolicy(unified));
         }
         let pass =
             |&(ip, direction): &(IpVersion, Direction)| sanitize_stat(&passthrough(ip, direction)) == name;
@@ -177,6 +195,21 @@ pub fn subset_cluster(tags: &BTreeMap<String, String>, identifying: &BTreeMap<St
     format!("{service}-{hex}")
 }
 
+/// The listener of one page of metrics.
+pub fn prometheus(client: &str) -> String {
+    format!("_kuma:metrics:prometheus:{client}")
+}
+
+/// Listener and cluster of what sends metrics to a collector.
+pub fn metrics_to_opentelemetry(backend: &str) -> String {
+    format!("_kuma:metrics:opentelemetry:{backend}")
+}
+
+/// The route that hands a part of its configuration to the agent.
+pub fn dynamic_config(path: &str) -> String {
+    format!("_kuma:dynamicconfig:{path}")
+}
+
 /// A cluster that leads into another mesh.
 pub fn cross_mesh_cluster(cluster: &str, mesh: &str) -> String {
     format!("{cluster}_{mesh}")
@@ -198,6 +231,17 @@ pub fn route_of_matches(matches_json: &str) -> String {
 /// Makes a name fit into a statistic: every character outside `A-Za-z0-9_-` becomes `_`.
 pub fn sanitize_stat(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+}
+
+/// The name that replaces one which a policy makes; `spelled` is how its beginning looks.
+fn of_policy(name: &str, spelled: impl Fn(&str) -> String) -> Option<String> {
+    if name == spelled(METRICS) {
+        return Some(system::prometheus(system::DEFAULT_BACKEND));
+    }
+    let known = OF_POLICIES.iter();
+    let read =
+        |(begin, unified): &(&str, fn(&str) -> String)| Some(unified(name.strip_prefix(&spelled(begin))?));
+    known.filter_map(|known| read(known)).next()
 }
 
 fn bracketed(address: &str) -> String {

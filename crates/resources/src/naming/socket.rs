@@ -1,4 +1,6 @@
 //! Files where an agent and its Envoy meet, all in the agent's work directory.
+//!
+//! The agent and the control plane find them by the same names, each on its own.
 
 use std::path::Path;
 
@@ -16,6 +18,21 @@ pub fn path(work_dir: &str, name: &str) -> String {
 /// The pipe that Envoy writes records for log servers to, and the agent reads. It is named like a socket.
 pub fn access_log(work_dir: &str, proxy: &str, mesh: &str) -> String {
     path(work_dir, &format!("kuma-al-{proxy}-{mesh}"))
+}
+
+/// Where the agent answers with metrics.
+pub fn metrics(work_dir: &str, proxy: &str, mesh: &str) -> String {
+    path(work_dir, &format!("kuma-mh-{proxy}-{mesh}"))
+}
+
+/// Where Envoy hands out what the control plane has for the agent.
+pub fn configuration(work_dir: &str) -> String {
+    path(work_dir, "kuma-mesh-metric-config")
+}
+
+/// Where Envoy takes what the agent has for a collector of OpenTelemetry.
+pub fn collector(work_dir: &str, backend: &str) -> String {
+    path(work_dir, &format!("kuma-otel-{backend}"))
 }
 
 #[cfg(test)]

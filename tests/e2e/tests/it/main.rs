@@ -16,6 +16,7 @@ mod insight;
 mod kumactl;
 mod logs;
 mod mesh;
+mod mesh_metric;
 mod metrics;
 mod migration;
 mod moving;

@@ -111,6 +111,8 @@ impl Target {
             host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         });
         connected.compute(Work::Everything, None).await;
     }

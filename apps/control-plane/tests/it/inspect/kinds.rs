@@ -40,6 +40,9 @@ fn sample(kind: Kind) -> Resource {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
+        Kind::MeshMetric => {
+            json!({ "default": { "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670 } }] } })
+        }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
         Kind::MeshTimeout => {
