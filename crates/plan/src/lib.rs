@@ -12,13 +12,16 @@
 mod backend;
 mod breakers;
 pub mod class;
+mod clients;
 pub mod effective;
 mod external;
+mod faults;
 mod inbound;
 pub mod known;
 pub mod names;
 mod outbound;
 pub mod problem;
+mod rate_limits;
 pub mod reads;
 mod retries;
 mod route;
@@ -53,9 +56,11 @@ pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
 pub use problem::{Code, Problem};
+pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
@@ -228,6 +233,8 @@ pub struct Inbound {
     pub clients: Vec<ClientTimeouts>,
     /// When the application gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    pub faults: Faults,
+    pub limits: RateLimits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -68,12 +68,19 @@ macro_rules! codes {
 }
 
 codes! {
+    IndistinctClients = "indistinct-clients", Warning,
+        "An entry of `from` names clients by something that a server does not see, so it has no effect.",
+        "Use `rules` with `spiffeID`, or name the clients by tags.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NeedsMtls = "needs-mtls", Warning,
+        "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
+         clients holds.",
+        "Enable mTLS in the mesh, or write the policy for all clients.";
     NoUsableBackend = "no-usable-backend", Error,
         "None of the backends of a route can be called, so the route is left out.",
         "Create one of the backends, or name one that exists.";
@@ -97,6 +104,10 @@ codes! {
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";
+    UnsupportedCondition = "unsupported-condition", Warning,
+        "A rule is for certain clients only, and a part of what it says holds for all clients of an inbound or for \
+         none, so that part has no effect.",
+        "Move that part into a rule without `matches`.";
     UnusableDestination = "unusable-destination", Error,
         "A destination exists and cannot be offered to the proxy.",
         "Correct the destination as the finding says.";

@@ -30,7 +30,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
-    ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),
     ("MeshTrace", "mtr"),
 ];
