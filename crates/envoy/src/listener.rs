@@ -18,13 +18,13 @@ use xds::Type;
 use crate::{
     access_log,
     chain::{Chain, HttpSlot, NetworkSlot},
-    client,
+    client, fault,
     filter::{self, HttpFilter, Side},
     kafka,
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
     permission,
     proto::{Metadata, any, bool_value, ip_address},
-    route,
+    rate_limit, route,
     telemetry::{self, Traced},
     tls,
 };
@@ -72,9 +72,12 @@ impl Part for InboundListener<'_> {
 
 impl InboundListener<'_> {
     fn asks_for_server_names(&self) -> bool {
-        let Inbound { permissions, clients, .. } = self.inbound;
+        let Inbound { permissions, clients, faults, limits, .. } = self.inbound;
         let rules = permissions.iter().flat_map(|permissions| &permissions.rules).map(|rule| &rule.client);
-        let mut told_apart = rules.chain(clients.iter().map(|own| &own.client));
+        let mut told_apart = rules
+            .chain(clients.iter().map(|own| &own.client))
+            .chain(faults.clients())
+            .chain(limits.clients.iter().map(|own| &own.client));
         told_apart.any(|client| matches!(client, ClientMatch::Sni { .. }))
             || access_log::asks_for_server_names(&self.inbound.logs)
     }
@@ -96,7 +99,10 @@ impl InboundListener<'_> {
                 };
                 let passed_on = listener::FilterChain {
                     filter_chain_match: Some(tls(&[])),
-                    filters: vec![self.tcp()],
+                    filters: Chain::empty()
+                        .with(NetworkSlot::RateLimit, self.connection_limit())
+                        .with(NetworkSlot::Handler, [self.tcp()])
+                        .in_order(),
                     ..Default::default()
                 };
                 vec![self.chain(false, Some(plain)), passed_on, self.chain(true, Some(tls(&[tls::ALPN])))]
@@ -119,7 +125,8 @@ impl InboundListener<'_> {
     }
 
     fn filters(&self, secured: bool) -> Vec<listener::Filter> {
-        let Inbound { names, permissions, protocol, kafka_filter, clients, .. } = self.inbound;
+        let Inbound { names, permissions, protocol, kafka_filter, clients, faults, limits, .. } =
+            self.inbound;
         let permissions = permissions.as_ref().filter(|_| secured);
         if is_http(*protocol) {
             let asked = permissions.map(|permissions| {
@@ -127,9 +134,13 @@ impl InboundListener<'_> {
                 filter::http_filter("envoy.filters.http.rbac", &config)
             });
             let told_apart = secured && !clients.is_empty();
-            let filters = Chain::empty().with(HttpSlot::Permission, asked);
+            let filters = Chain::empty()
+                .with(HttpSlot::Permission, asked)
+                .with(HttpSlot::Fault, fault::filters(self.mesh, faults, secured))
+                .with(HttpSlot::RateLimit, rate_limit::requests(self.mesh, limits, secured));
             return Chain::empty()
                 .with(NetworkSlot::ClientState, told_apart.then(client::remembered))
+                .with(NetworkSlot::RateLimit, self.connection_limit())
                 .with(NetworkSlot::Handler, [self.http(filters, told_apart)])
                 .in_order();
         }
@@ -139,9 +150,15 @@ impl InboundListener<'_> {
         });
         Chain::empty()
             .with(NetworkSlot::Permission, asked)
+            .with(NetworkSlot::RateLimit, self.connection_limit())
             .with(NetworkSlot::Kafka, kafka_filter.then(|| kafka::filter(&names.filter_stats)))
             .with(NetworkSlot::Handler, [self.tcp()])
             .in_order()
+    }
+
+    /// Counted once for all chains of the listener.
+    fn connection_limit(&self) -> Option<listener::Filter> {
+        rate_limit::connections(&self.inbound.limits, &self.inbound.names.listener)
     }
 
     fn http(&self, filters: Chain<HttpSlot, hcm::HttpFilter>, told_apart: bool) -> listener::Filter {

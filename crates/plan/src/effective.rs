@@ -9,7 +9,10 @@
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{Destinations, InboundRule, Merged, Permissions, Policy, ResourceRule, ResourceRules, Selector};
+use policy::{
+    Destinations, FromRule, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRule,
+    ResourceRules, Selector,
+};
 use resources::{
     Kind, Labels, PolicyTraits, Resource,
     kinds::{dataplane::Inbound, target_ref::TargetRefKind},
@@ -133,11 +136,21 @@ impl<'a> Effective<'a> {
     /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
     /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
+        policy::inbound::rules(self.of_inbound(kind, inbound))
+    }
+
+    /// The entries of `from` of a kind for one inbound, from the highest precedence to the lowest.
+    pub fn inbound_from(&self, kind: Kind, inbound: &Inbound) -> Vec<FromRule> {
+        policy::inbound::from(self.of_inbound(kind, inbound))
+    }
+
+    /// The policies of a kind that apply to one inbound, lowest precedence first.
+    fn of_inbound(&self, kind: Kind, inbound: &Inbound) -> Vec<&PolicyView> {
         let Some(dataplane) = self.dataplane else { return Vec::new() };
         let selector = self.selector(kind);
         let policies = self.policies(kind).iter();
         let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
-        policy::inbound::rules(applying.map(|policy| &policy.view))
+        applying.map(|policy| &policy.view).collect()
     }
 
     /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.

@@ -13,8 +13,10 @@ mod access_logs;
 mod backend;
 mod breakers;
 pub mod class;
+mod clients;
 pub mod effective;
 mod external;
+mod faults;
 mod given;
 mod inbound;
 pub mod known;
@@ -22,6 +24,7 @@ pub mod metrics;
 pub mod names;
 mod outbound;
 pub mod problem;
+mod rate_limits;
 pub mod reads;
 mod retries;
 mod route;
@@ -62,12 +65,14 @@ pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use known::{Meaning, Role, meanings};
 pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
 };
 pub use problem::{Code, Problem};
+pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
@@ -262,6 +267,8 @@ pub struct Inbound {
     pub clients: Vec<ClientTimeouts>,
     /// When the application gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    pub faults: Faults,
+    pub limits: RateLimits,
     pub logs: Vec<AccessLog>,
 }
 

@@ -68,6 +68,9 @@ macro_rules! codes {
 }
 
 codes! {
+    IndistinctClients = "indistinct-clients", Warning,
+        "An entry of `from` names clients by something that a server does not see, so it has no effect.",
+        "Use `rules` with `spiffeID`, or name the clients by tags.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
@@ -77,6 +80,10 @@ codes! {
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NeedsMtls = "needs-mtls", Warning,
+        "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
+         clients holds.",
+        "Enable mTLS in the mesh, or write the policy for all clients.";
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
         "Start the proxy with kuma-dp, which says it.";
@@ -112,6 +119,10 @@ codes! {
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";
+    UnsupportedCondition = "unsupported-condition", Warning,
+        "A rule is for certain clients only, and a part of what it says holds for all clients of an inbound or for \
+         none, so that part has no effect.",
+        "Move that part into a rule without `matches`.";
     UnusableCollector = "unusable-collector", Error,
         "A policy sends logs, spans or metrics where the proxy cannot send them.",
         "Do what the finding says.";

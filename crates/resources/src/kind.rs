@@ -375,6 +375,8 @@ table! {
         MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
+        MeshRateLimit(k::mesh_rate_limit::MeshRateLimit) =
+            "meshratelimits", "mrl", policy::MESH_RATE_LIMIT;
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;

@@ -99,7 +99,7 @@ pub enum Side {
 pub enum Shown {
     /// As confs.
     Confs,
-    /// As who may call.
+    /// As what holds for which clients.
     Clients,
     /// As where traffic goes. `with_matches` if a route is for a part of it.
     Routes { with_matches: bool },
@@ -170,7 +170,7 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
@@ -214,6 +214,16 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     default: true,
     merge: PLAIN,
     effect: None,
+};
+
+pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    to: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {

@@ -1,5 +1,6 @@
 //! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
 
+mod faults;
 mod kinds;
 mod layout;
 mod policies;

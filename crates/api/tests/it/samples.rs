@@ -86,6 +86,9 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),
+        Kind::MeshRateLimit => json!({ "targetRef": { "kind": "Dataplane" }, "rules": [{
+            "default": { "local": { "tcp": { "connectionRate": { "num": 5, "interval": "1s" } } } },
+        }] }),
         Kind::MeshRetry => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "http": { "numRetries": 5 } },
         }] }),

@@ -5,6 +5,7 @@ mod bootstrap;
 mod bytes;
 mod clusters;
 mod enforcement;
+mod faults;
 mod listeners;
 mod live;
 mod metrics;
@@ -12,6 +13,7 @@ mod migration_guide;
 mod naming_reference;
 mod permissions;
 mod random_permissions;
+mod rate_limits;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;

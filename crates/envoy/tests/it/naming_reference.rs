@@ -113,6 +113,30 @@ spec:
       - { type: OpenTelemetry, openTelemetry: { endpoint: 'otel.example:4317' } }
 ";
 
+const INBOUND_POLICIES: &str = "
+type: MeshFaultInjection
+mesh: default
+name: chaos
+labels: { kuma.io/zone: east }
+spec:
+  targetRef: { kind: Dataplane, sectionName: http }
+  rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 1 } }] } }]
+---
+type: MeshRateLimit
+mesh: default
+name: enough
+spec:
+  targetRef: { kind: Dataplane, sectionName: http }
+  rules: [{ default: { local: { http: { requestRate: { num: 100, interval: 1s } } } } }]
+---
+type: MeshRateLimit
+mesh: default
+name: few
+spec:
+  targetRef: { kind: Dataplane, sectionName: '9000' }
+  rules: [{ default: { local: { tcp: { connectionRate: { num: 100, interval: 1s } } } } }]
+";
+
 /// What is where.
 const OBJECTS: &[(&str, &str)] = &[
     ("127.77.0.2:8080", "An inbound with a name, HTTP: `{ name: http, port: 8080, servicePort: 18080 }`"),
@@ -149,7 +173,7 @@ impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
         let folder = tempfile::tempdir().unwrap();
         let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
-        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, METRICS, PROXY], traits);
+        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, METRICS, INBOUND_POLICIES, PROXY], traits);
         assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
@@ -219,6 +243,7 @@ impl Shown {
             rows.push(("statistics of connections", format!("tcp.{prefix}.downstream_cx_total")));
         }
         rows.extend(permissions(last, &filters, is_http, &prefix));
+        rows.extend(faults_and_limits(last, &filters, &prefix));
         self.assert_counted(&rows);
         rows
     }
@@ -361,6 +386,29 @@ fn permissions(last: &Value, filters: &[&Value], is_http: bool, prefix: &str) ->
         format!("{}rbac.denied", text(&asked["stat_prefix"]))
     };
     Some(("statistics of permissions", statistic))
+}
+
+fn faults_and_limits(last: &Value, filters: &[&Value], prefix: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for filter in last["http_filters"].as_array().into_iter().flatten() {
+        match text(&filter["name"]) {
+            policy if policy.starts_with("kri_mfi_") => {
+                rows.push(("filter of a MeshFaultInjection", policy));
+                rows.push(("statistics of faults", format!("http.{prefix}.fault.aborts_injected")));
+            }
+            limit if limit.ends_with(".local_ratelimit") => {
+                let prefix = text(&filter["typed_config"]["stat_prefix"]);
+                let statistic = format!("{prefix}.http_local_rate_limit.rate_limited");
+                rows.push(("statistics of limited requests", statistic));
+            }
+            _ => {}
+        }
+    }
+    for filter in filters.iter().filter(|filter| text(&filter["@type"]).ends_with(".LocalRateLimit")) {
+        let statistic = format!("local_rate_limit.{}.rate_limited", text(&filter["stat_prefix"]));
+        rows.push(("statistics of limited connections", statistic));
+    }
+    rows
 }
 
 fn table(page: &mut String, older: &[Row], unified: &[Row]) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod classes;
+mod clients;
 mod effective;
 mod external;
 mod inbounds;
@@ -11,6 +12,9 @@ mod names;
 mod outbounds;
 mod policies;
 mod problems;
+mod random_inbounds;
+#[path = "../../../policy/tests/it/reference.rs"]
+mod reference;
 mod routes;
 mod support;
 mod timeouts;

@@ -38,6 +38,10 @@ fn sample(kind: Kind) -> String {
         }
         Kind::MeshMetric => "{ default: { backends: [{ type: Prometheus, prometheus: {} }] } }",
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
+        Kind::MeshRateLimit => {
+            "{ targetRef: { kind: Dataplane }, rules: [{ default: { local: { tcp: { connectionRate: { num: 7, \
+             interval: 1s } } } } }] }"
+        }
         Kind::MeshRetry => "{ to: [{ targetRef: { kind: Mesh }, default: { http: { numRetries: 7 } } }] }",
         Kind::MeshTCPRoute => {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ default: \

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plan::{ClientTimeouts, ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
 use policy::ClientMatch;
 
-use crate::support::{BACKEND, PLAIN, plan, traits, web};
+use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -39,7 +39,7 @@ spec:
 fn planned(policies: &[&str]) -> ProxyPlan {
     let web = web(CALLS);
     let documents: Vec<&str> =
-        [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
+        [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
     let plan = plan(&documents, &traits("web"));
     assert_eq!(plan.problems, []);
     plan

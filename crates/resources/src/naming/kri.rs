@@ -27,7 +27,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("Workload", "wl"),
     ("MeshHealthCheck", "mhc"),
     ("MeshPassthrough", "mp"),
-    ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),
 ];
 

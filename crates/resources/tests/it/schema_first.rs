@@ -269,6 +269,31 @@ fn the_parts_of_a_fault_are_complete() {
 }
 
 #[test]
+fn a_rate_has_a_number_and_an_interval() {
+    let local = "spec.rules[1].default.local";
+    check(
+        Kind::MeshRateLimit,
+        json!({"rules": [{}, {"default": {"local": {"http": {"requestRate": {}, "onRateLimit": {"status": "x",
+            "headers": {"add": [{}], "set": [{"name": "Upper", "value": "1"}]}}},
+            "tcp": {"connectionRate": {"num": "5"}}}}}]}),
+        &[
+            ("spec.rules[0].default", REQUIRED),
+            (&format!("{local}.http.onRateLimit.headers.add[0].name"), REQUIRED),
+            (&format!("{local}.http.onRateLimit.headers.add[0].value"), REQUIRED),
+            (
+                &format!("{local}.http.onRateLimit.headers.set[0].name"),
+                r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'",
+            ),
+            (&format!("{local}.http.onRateLimit.status"), "in body must be of type integer: \"string\""),
+            (&format!("{local}.http.requestRate.interval"), REQUIRED),
+            (&format!("{local}.http.requestRate.num"), REQUIRED),
+            (&format!("{local}.tcp.connectionRate.interval"), REQUIRED),
+            (&format!("{local}.tcp.connectionRate.num"), "in body must be of type integer: \"string\""),
+        ],
+    );
+}
+
+#[test]
 fn a_proxy_patch_has_a_default_and_operations_that_fit() {
     check(Kind::MeshProxyPatch, json!({}), &[("spec.default", REQUIRED)]);
     let resources = "in body should be one of [Add Remove Patch]";

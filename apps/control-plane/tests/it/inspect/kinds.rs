@@ -36,12 +36,22 @@ fn sample(kind: Kind) -> Resource {
             spec["rules"] = json!([{ "default": limits }]);
             spec
         }
+        Kind::MeshFaultInjection => {
+            let fault = json!({ "http": [{ "abort": { "httpStatus": 500, "percentage": "2.5" } }] });
+            json!({ "targetRef": { "kind": "Dataplane" },
+                "from": [{ "targetRef": { "kind": "Mesh" }, "default": fault }] })
+        }
         Kind::MeshHTTPRoute => {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
         Kind::MeshMetric => {
             json!({ "default": { "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670 } }] } })
+        }
+        Kind::MeshRateLimit => {
+            let rate = json!({ "requestRate": { "num": 7, "interval": "1s" } });
+            json!({ "targetRef": { "kind": "Dataplane" },
+                "rules": [{ "default": { "local": { "http": rate } } }] })
         }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
