@@ -10,6 +10,7 @@
 //!
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
+mod balancing;
 pub mod bootstrap;
 mod breaker;
 mod chain;
@@ -19,6 +20,7 @@ mod encoder;
 mod endpoint;
 mod filter;
 pub mod health;
+mod health_check;
 pub mod json;
 pub mod kafka;
 mod listener;

@@ -161,7 +161,7 @@ impl InboundListener<'_> {
     fn tcp(&self) -> listener::Filter {
         let Inbound { names, timeouts, .. } = self.inbound;
         let to = filter::to_cluster(&names.cluster);
-        filter::tcp(&names.filter_stats, to, Some(timeouts.connection.idle), None)
+        filter::tcp(&names.filter_stats, to, Some(timeouts.connection.idle), None, &[])
     }
 }
 
@@ -191,7 +191,7 @@ impl Part for OutboundListener<'_> {
             }
             Routing::Connections(shares) => {
                 let to = filter::to_shares(shares);
-                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts)
+                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts, self.hashed)
             }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
@@ -220,7 +220,8 @@ impl Part for PassthroughListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
-        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None, None);
+        let let_through =
+            filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None, None, &[]);
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,

@@ -10,10 +10,13 @@ use std::{
 };
 
 use plan::{
-    Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, SecretNames,
+    Admin, AdminTarget, Backend, ConnectionTimeouts, External, HealthChecks, Inbound, Outbound,
+    OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames,
 };
-use resources::kinds::mesh_circuit_breaker;
+use resources::kinds::{
+    mesh_circuit_breaker,
+    mesh_load_balancing_strategy::{HashPolicy, LoadBalancer},
+};
 use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
 
@@ -60,6 +63,7 @@ pub(crate) struct OutboundListener<'a> {
     pub idle: Duration,
     pub request_headers: Duration,
     pub connect_attempts: Option<u32>,
+    pub hashed: &'a [HashPolicy],
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -73,6 +77,8 @@ pub(crate) struct MeshCluster<'a> {
     pub secrets: Option<&'a SecretNames>,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -86,6 +92,8 @@ pub(crate) struct ExternalCluster<'a> {
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The endpoints of a destination in the mesh.
@@ -184,6 +192,7 @@ impl<'a> OutboundListener<'a> {
             idle: outbound.idle,
             request_headers: outbound.request_headers,
             connect_attempts: outbound.connect_attempts,
+            hashed: &outbound.hashed,
         }
     }
 }
@@ -203,6 +212,8 @@ impl<'a> MeshCluster<'a> {
             secrets,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }
@@ -218,6 +229,8 @@ impl<'a> ExternalCluster<'a> {
             ipv6: backend.ipv6,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }

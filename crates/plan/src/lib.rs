@@ -10,10 +10,12 @@
 //! Invariant: this crate has never heard of Envoy.
 
 mod backend;
+mod balancing;
 mod breakers;
 pub mod class;
 pub mod effective;
 mod external;
+mod health_checks;
 mod inbound;
 pub mod known;
 pub mod names;
@@ -23,6 +25,7 @@ pub mod reads;
 mod retries;
 mod route;
 mod system;
+mod targets;
 mod timeouts;
 
 use std::{
@@ -39,12 +42,14 @@ use resources::{
         dataplane::{Dataplane, Networking, TransparentProxying},
         mesh::Mesh,
         mesh_circuit_breaker,
+        mesh_load_balancing_strategy::HashPolicy,
     },
     naming::{Direction, SectionName},
 };
 use topology::{DestinationId, MeshSnapshot, Protocol};
 
 use backend::Backends;
+use balancing::Balancing;
 use reads::Recorder;
 use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
@@ -53,6 +58,7 @@ pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use health_checks::{HealthChecks, Probe};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
 pub use problem::{Code, Problem};
@@ -258,6 +264,8 @@ pub struct Outbound {
     pub request_headers: Duration,
     /// How often a connection is attempted whose requests are not looked at.
     pub connect_attempts: Option<u32>,
+    /// What decides which endpoint gets a connection whose requests are not looked at.
+    pub hashed: Vec<HashPolicy>,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying), or end it.
@@ -331,6 +339,7 @@ struct Context<'a> {
     effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
     retries: &'a OutboundRetries<'a>,
+    balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
 }
 
@@ -408,13 +417,18 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
     let retries = &OutboundRetries::of(effective);
+    let balancing = &Balancing::of(effective);
     let reads = Recorder::default();
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, reads: &reads };
+    let context =
+        Context { snapshot, mesh, class, names, effective, timeouts, retries, balancing, reads: &reads };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
+    problems.extend(health_checks::unchecked(effective, &backends));
+    problems.extend(balancing.without_effect());
+    problems.extend(targets::unknown(&context));
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }

@@ -74,6 +74,9 @@ codes! {
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NoEffect = "no-effect", Warning,
+        "A policy says something that has no effect; all else in it has.",
+        "Nothing, if you know; otherwise remove what the finding names.";
     NoUsableBackend = "no-usable-backend", Error,
         "None of the backends of a route can be called, so the route is left out.",
         "Create one of the backends, or name one that exists.";
@@ -84,6 +87,11 @@ codes! {
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
         "Give the applications different ports, or start the proxy with unified names.";
+    UncheckedDestination = "unchecked-destination", Warning,
+        "A MeshHealthCheck is for a destination and has nothing to ask it in its protocol, so its endpoints are not \
+         checked.",
+        "Add http or grpc to the policy, as the destination speaks it; with disabled: true in there connections are \
+         checked.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
@@ -94,6 +102,10 @@ codes! {
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";
+    UnknownTarget = "unknown-target", Warning,
+        "An entry of a policy is for a service or a route that does not exist. It takes effect as soon as that \
+         appears. Names mean what is in the zone and namespace of the policy; labels mean what is anywhere.",
+        "Create what the entry names, correct the reference, or refer to it by labels.";
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";

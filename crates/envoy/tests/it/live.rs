@@ -46,7 +46,8 @@ impl Live {
         fs::write(&file, bootstrap(plan, names, folder.path()).to_string()).unwrap();
         let mut command = Command::new(envoy_binary());
         command
-            .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "error", "-c"])
+            .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "error"])
+            .args(["--file-flush-interval-msec", "50", "-c"])
             .arg(&file);
         let envoy = command.stdout(Stdio::null()).spawn().unwrap();
         let mut live = Live { envoy, folder };

@@ -1,14 +1,17 @@
 //! What Envoy is told, as seen from outside: the parts asked for, as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod balancing;
 mod bootstrap;
 mod bytes;
 mod clusters;
 mod enforcement;
+mod health_checks;
 mod listeners;
 mod live;
 mod migration_guide;
 mod naming_reference;
+mod pair;
 mod permissions;
 mod random_permissions;
 mod real_envoy;

@@ -27,7 +27,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshOpenTelemetryBackend", "motb"),
     ("Workload", "wl"),
     ("MeshAccessLog", "mal"),
-    ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
     ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),

@@ -27,10 +27,12 @@ fn sample(kind: Kind) -> Resource {
             spec["rules"] = json!([{ "default": limits }]);
             spec
         }
+        Kind::MeshHealthCheck => to(json!({ "default": { "interval": "7s", "tcp": {} } })),
         Kind::MeshHTTPRoute => {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
+        Kind::MeshLoadBalancingStrategy => to(json!({ "default": { "loadBalancer": { "type": "Random" } } })),
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
         Kind::MeshTimeout => {
