@@ -11,8 +11,11 @@ mod listeners;
 mod live;
 mod migration_guide;
 mod naming_reference;
+#[path = "../../../policy/tests/it/outbound_reference.rs"]
+mod outbound_reference;
 mod pair;
 mod permissions;
+mod random_outbounds;
 mod random_permissions;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
