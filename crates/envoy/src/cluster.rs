@@ -21,7 +21,7 @@ use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
 
 use crate::{
-    breaker,
+    balancing, breaker, health_check,
     part::{
         AdminCluster, ExternalCluster, InboundCluster, MeshCluster, Part, PassthroughCluster,
         ReadinessCluster, RefusalCluster,
@@ -82,6 +82,9 @@ impl Part for MeshCluster<'_> {
             }
             _ => None,
         };
+        balancing::apply(&mut made, self.balancer);
+        health_check::apply(&mut made, self.health);
+        // Last: what a breaker says about panic overrides what a check says.
         breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
@@ -108,6 +111,9 @@ impl Part for ExternalCluster<'_> {
         let timeouts = matches!(self.protocol, Protocol::Http | Protocol::Http2).then_some(self.timeouts);
         made.typed_extension_protocol_options = options(spoken(self.protocol), timeouts);
         made.transport_socket = self.external.tls.as_ref().map(tls::of_external);
+        balancing::apply(&mut made, self.balancer);
+        health_check::apply(&mut made, self.health);
+        // Last: what a breaker says about panic overrides what a check says.
         breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }

@@ -14,9 +14,11 @@ use hcm::http_connection_manager::{
 };
 use plan::Share;
 use prost::{Message, Name};
+use resources::kinds::mesh_load_balancing_strategy::HashPolicy;
 use tcp_proxy::tcp_proxy::ClusterSpecifier;
 
 use crate::{
+    balancing,
     chain::{Chain, HttpSlot},
     proto::{any, bool_value, duration, u32_value},
 };
@@ -119,6 +121,7 @@ pub(crate) fn tcp(
     idle: Option<Duration>,
     attempts: Option<u32>,
     logs: Vec<AccessLog>,
+    hashed: &[HashPolicy],
 ) -> listener::Filter {
     let proxy = tcp_proxy::TcpProxy {
         stat_prefix: stats.to_owned(),
@@ -126,6 +129,7 @@ pub(crate) fn tcp(
         cluster_specifier: Some(to),
         max_connect_attempts: attempts.map(u32_value),
         access_log: logs,
+        hash_policy: balancing::of_connection(hashed).into_iter().collect(),
         ..Default::default()
     };
     filter("envoy.filters.network.tcp_proxy", &proxy)

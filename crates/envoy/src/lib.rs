@@ -11,6 +11,7 @@
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
 mod access_log;
+mod balancing;
 pub mod bootstrap;
 mod breaker;
 mod chain;
@@ -21,6 +22,7 @@ mod endpoint;
 mod fault;
 mod filter;
 pub mod health;
+mod health_check;
 pub mod json;
 pub mod kafka;
 mod listener;

@@ -185,7 +185,7 @@ impl InboundListener<'_> {
         let Inbound { names, timeouts, logs, .. } = self.inbound;
         let to = filter::to_cluster(&names.cluster);
         let idle = Some(timeouts.connection.idle);
-        filter::tcp(&names.filter_stats, to, idle, None, access_log::of(logs))
+        filter::tcp(&names.filter_stats, to, idle, None, access_log::of(logs), &[])
     }
 }
 
@@ -219,8 +219,8 @@ impl Part for OutboundListener<'_> {
             }
             Routing::Connections(shares) => {
                 let to = filter::to_shares(shares);
-                let logs = access_log::of(self.logs);
-                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts, logs)
+                let (logs, attempts) = (access_log::of(self.logs), self.connect_attempts);
+                filter::tcp(&names.filter_stats, to, Some(self.idle), attempts, logs, self.hashed)
             }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
@@ -250,7 +250,7 @@ impl Part for PassthroughListener<'_> {
     fn encode(&self) -> Vec<u8> {
         let Passthrough { names, address, port, direction, reuse_port, logs, .. } = self.0;
         let to = filter::to_cluster(&names.cluster);
-        let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs));
+        let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs), &[]);
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,

@@ -10,11 +10,17 @@ use std::{
 };
 
 use plan::{
-    AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External, Inbound,
-    MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames, Routing, SecretNames,
-    Tracing,
+    AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
+    HealthChecks, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames,
+    Routing, SecretNames, Tracing,
 };
-use resources::{Kind, kinds::mesh_circuit_breaker};
+use resources::{
+    Kind,
+    kinds::{
+        mesh_circuit_breaker,
+        mesh_load_balancing_strategy::{HashPolicy, LoadBalancer},
+    },
+};
 use topology::{ClientTls, DestinationId, Endpoints, Protocol};
 use xds::Type;
 
@@ -64,6 +70,7 @@ pub(crate) struct OutboundListener<'a> {
     pub connect_attempts: Option<u32>,
     pub logs: &'a [AccessLog],
     pub tracing: Option<&'a Tracing>,
+    pub hashed: &'a [HashPolicy],
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -77,6 +84,8 @@ pub(crate) struct MeshCluster<'a> {
     pub secrets: Option<&'a SecretNames>,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -90,6 +99,8 @@ pub(crate) struct ExternalCluster<'a> {
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The endpoints of a destination in the mesh.
@@ -227,6 +238,7 @@ impl<'a> OutboundListener<'a> {
             connect_attempts: outbound.connect_attempts,
             logs: &outbound.logs,
             tracing: tracing.filter(|_| !outside),
+            hashed: &outbound.hashed,
         }
     }
 }
@@ -246,6 +258,8 @@ impl<'a> MeshCluster<'a> {
             secrets,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }
@@ -261,6 +275,8 @@ impl<'a> ExternalCluster<'a> {
             ipv6: backend.ipv6,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }

@@ -7,13 +7,17 @@ use resources::{
     Kind,
     kinds::{
         mesh_circuit_breaker,
+        mesh_load_balancing_strategy::LoadBalancer,
         target_ref::{BackendRef, TargetRefKind as K},
     },
     naming::Kri,
 };
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
-use crate::{ConnectionTimeouts, Context, Dependency, External, breakers, effective, external};
+use crate::{
+    ConnectionTimeouts, Context, Dependency, External, HealthChecks, breakers, effective, external,
+    health_checks,
+};
 
 /// A destination that the proxy sends traffic to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,6 +34,10 @@ pub struct Backend {
     pub timeouts: ConnectionTimeouts,
     /// When the destination gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    /// Which endpoints are asked how they are.
+    pub health: Option<HealthChecks>,
+    /// By which algorithm an endpoint is picked.
+    pub balancer: Option<Arc<LoadBalancer>>,
 }
 
 /// The backends found so far.
@@ -141,5 +149,7 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         ipv6: context.class.ipv6,
         timeouts: context.timeouts.destination(&destination.id).connection,
         breaker: breakers::of_destination(context.effective, &destination.id),
+        health: health_checks::of_destination(context.effective, &destination.id, destination.protocol),
+        balancer: context.balancing.algorithm(&destination.id),
     })
 }

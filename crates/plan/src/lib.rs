@@ -11,6 +11,7 @@
 
 mod access_logs;
 mod backend;
+mod balancing;
 mod breakers;
 pub mod class;
 mod clients;
@@ -18,6 +19,7 @@ pub mod effective;
 mod external;
 mod faults;
 mod given;
+mod health_checks;
 mod inbound;
 pub mod known;
 pub mod metrics;
@@ -29,6 +31,7 @@ pub mod reads;
 mod retries;
 mod route;
 mod system;
+mod targets;
 mod telemetry;
 mod timeouts;
 mod tracing;
@@ -47,6 +50,7 @@ use resources::{
         dataplane::{Dataplane, Networking, TransparentProxying},
         mesh::Mesh,
         mesh_circuit_breaker,
+        mesh_load_balancing_strategy::HashPolicy,
     },
     naming::{Direction, SectionName},
 };
@@ -54,6 +58,7 @@ use topology::{DestinationId, MeshSnapshot, Protocol};
 
 use access_logs::Logs;
 use backend::Backends;
+use balancing::Balancing;
 use given::{ip_of, port_of};
 use reads::Recorder;
 use retries::OutboundRetries;
@@ -66,6 +71,7 @@ pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
+pub use health_checks::{HealthChecks, Probe};
 pub use known::{Meaning, Role, meanings};
 pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
@@ -301,6 +307,8 @@ pub struct Outbound {
     /// How often a connection is attempted whose requests are not looked at.
     pub connect_attempts: Option<u32>,
     pub logs: Vec<AccessLog>,
+    /// What decides which endpoint gets a connection whose requests are not looked at.
+    pub hashed: Vec<HashPolicy>,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying), or end it.
@@ -378,6 +386,7 @@ struct Context<'a> {
     timeouts: &'a OutboundTimeouts<'a>,
     retries: &'a OutboundRetries<'a>,
     logs: &'a Logs<'a>,
+    balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
 }
 
@@ -477,17 +486,21 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
     let retries = &OutboundRetries::of(effective);
+    let balancing = &Balancing::of(effective);
     let reads = Recorder::default();
     let mesh = snapshot.mesh.spec.get::<Mesh>();
     let unnamed = Reporter::default();
     let reporter = class.reporter.as_deref().unwrap_or(&unnamed);
     let system_ca_path = class.system_ca_path.as_deref();
     let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, logs, reads: &reads };
+    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, logs, balancing, reads: &reads };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
+    problems.extend(health_checks::unchecked(effective, &backends));
+    problems.extend(balancing.without_effect());
+    problems.extend(targets::unknown(&context));
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }

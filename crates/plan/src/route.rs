@@ -12,6 +12,7 @@ use resources::{
             self as http, Filter, FilterType, HeaderModifier, Match, MeshHTTPRoute, PathMatch, PathMatchType,
             RequestRedirect, UrlRewrite,
         },
+        mesh_load_balancing_strategy::HashPolicy,
         mesh_tcp_route::MeshTCPRoute,
         target_ref::BackendRef,
     },
@@ -57,6 +58,8 @@ pub struct Route {
     pub timeouts: RequestTimeouts,
     /// `None` where a request is tried once.
     pub retry: Option<Retry>,
+    /// What decides which endpoint gets a request.
+    pub hashed: Vec<HashPolicy>,
 }
 
 /// A step on the way of a request and its response.
@@ -148,6 +151,7 @@ fn default_route(
         action: Action::Forward(vec![itself]),
         timeouts: context.timeouts.destination(&destination.id).request,
         retry: context.retries.requests(&destination.id, destination.protocol),
+        hashed: context.balancing.hashed(&destination.id),
     }
 }
 
@@ -213,6 +217,7 @@ impl Planner<'_, '_, '_> {
             action: action.clone(),
             timeouts: context.timeouts.route(origin, destination),
             retry: context.retries.route(origin, destination, protocol),
+            hashed: context.balancing.route(origin, destination),
         };
         rule.matches.iter().map(route).collect()
     }

@@ -87,6 +87,9 @@ codes! {
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
         "Start the proxy with kuma-dp, which says it.";
+    NoEffect = "no-effect", Warning,
+        "A policy says something that has no effect; all else in it has.",
+        "Nothing, if you know; otherwise remove what the finding names.";
     NoUsableBackend = "no-usable-backend", Error,
         "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
          backend that cannot take it.",
@@ -102,6 +105,11 @@ codes! {
         "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
          when it started left them out. Which statistics there are is decided when Envoy starts.",
         "Restart the proxy when it suits; until then the metrics it keeps are offered.";
+    UncheckedDestination = "unchecked-destination", Warning,
+        "A MeshHealthCheck is for a destination and has nothing to ask it in its protocol, so its endpoints are not \
+         checked.",
+        "Add http or grpc to the policy, as the destination speaks it; with disabled: true in there connections are \
+         checked.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
@@ -116,6 +124,10 @@ codes! {
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";
+    UnknownTarget = "unknown-target", Warning,
+        "An entry of a policy is for a service or a route that does not exist. It takes effect as soon as that \
+         appears. Names mean what is in the zone and namespace of the policy; labels mean what is anywhere.",
+        "Create what the entry names, correct the reference, or refer to it by labels.";
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";

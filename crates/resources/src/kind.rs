@@ -368,6 +368,8 @@ table! {
             "meshcircuitbreakers", "mcb", policy::MESH_CIRCUIT_BREAKER;
         MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
             "meshfaultinjections", "mfi", policy::MESH_FAULT_INJECTION;
+        MeshHealthCheck(k::mesh_health_check::MeshHealthCheck) =
+            "meshhealthchecks", "mhc", policy::MESH_HEALTH_CHECK;
         MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
             "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =

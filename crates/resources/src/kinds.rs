@@ -16,6 +16,7 @@ pub mod mesh_access_log;
 pub mod mesh_circuit_breaker;
 pub mod mesh_external_service;
 pub mod mesh_fault_injection;
+pub mod mesh_health_check;
 pub mod mesh_http_route;
 pub mod mesh_insight;
 pub mod mesh_load_balancing_strategy;

@@ -173,6 +173,19 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
 };
 
+pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries {
+        targets: &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService],
+        conf: ConfAt::Default,
+    }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+};
+
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
@@ -193,7 +206,7 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
 };
 
 pub const MESH_METRIC: PolicyTraits = PolicyTraits {

@@ -24,7 +24,7 @@ mod writable;
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Resource, Violations};
+use resources::{Draft, Key, Kind, Labels, Resource, Violations};
 
 use crate::{Committed, Error, Snapshot, Store, Write};
 
@@ -140,6 +140,11 @@ impl Registrar {
 
     pub fn mode(&self) -> &Mode {
         &self.setup.mode
+    }
+
+    /// The labels that a draft is stored with: its own, completed by what the control plane knows.
+    pub fn labels(&self, draft: &Draft) -> Labels {
+        labels::compute(draft, &self.setup.mode)
     }
 
     /// Whether users may write this kind on this control plane.

@@ -157,7 +157,7 @@ impl Rules<'_> {
                 resource_section_name: rule.target.section.clone(),
             })
         };
-        let mut rules: Vec<_> = self.effective.outbound(kind).rules.values().filter_map(shown).collect();
+        let mut rules: Vec<_> = self.effective.outbound(kind).all().filter_map(shown).collect();
         rules.sort_by(|a, b| a.resource_meta.name.cmp(&b.resource_meta.name));
         rules
     }

@@ -73,6 +73,9 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshFaultInjection => json!({ "targetRef": mesh, "rules": [{
             "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "10" } }] },
         }] }),
+        Kind::MeshHealthCheck => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "tcp": {} },
+        }] }),
         Kind::MeshHTTPRoute => json!({ "targetRef": mesh, "to": [{ "targetRef": backend, "rules": [{
             "matches": [{ "path": { "type": "PathPrefix", "value": "/" } }],
             "default": { "backendRefs": [{ "kind": "MeshService", "name": "other", "port": 80 }] },

@@ -210,6 +210,19 @@ fn a_request_that_takes_longer_than_it_may_ends_with_504() {
 }
 
 #[test]
+fn a_policy_with_a_route_at_the_top_limits_the_requests_of_that_route() {
+    let timeouts = "---\ntype: MeshTimeout\nmesh: default\nname: endless\nspec:\n\
+        \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 0s } } }]\n\
+        ---\ntype: MeshTimeout\nmesh: default\nname: short\nspec:\n\
+        \x20 targetRef: { kind: MeshHTTPRoute, name: shape }\n\
+        \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 100ms } } }]\n";
+    let world = World::with("http", &format!("{ROUTES}{timeouts}"), &unified("web"));
+    assert_eq!(world.get("/split/slow", "").0, "504");
+    // Other ways to the same destination have all the time they need, however slow this machine is.
+    assert_eq!(world.get("/quick", "").0, "200");
+}
+
+#[test]
 fn an_application_that_takes_longer_than_it_may_is_given_up_by_its_own_proxy() {
     let policy = "type: MeshTimeout\nmesh: default\nname: short\nspec:\n\
         \x20 rules: [{ default: { http: { requestTimeout: 100ms } } }]\n\

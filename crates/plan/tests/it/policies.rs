@@ -28,6 +28,9 @@ fn sample(kind: Kind) -> String {
         Kind::MeshFaultInjection => {
             "{ rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 50 } }] } }] }"
         }
+        Kind::MeshHealthCheck => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { interval: 7s, http: {}, tcp: {} } }] }"
+        }
         Kind::MeshHTTPRoute => {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ matches: \
              [{ path: { type: PathPrefix, value: /v1 } }], default: { filters: [{ type: RequestRedirect, \

@@ -25,7 +25,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
     ("Workload", "wl"),
-    ("MeshHealthCheck", "mhc"),
     ("MeshPassthrough", "mp"),
     ("MeshTLS", "mtls"),
 ];

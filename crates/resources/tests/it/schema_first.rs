@@ -361,6 +361,24 @@ fn the_headers_and_predicates_of_a_retry_are_complete() {
 }
 
 #[test]
+fn the_headers_of_a_health_check_are_complete() {
+    let headers = |field: &str| format!("spec.to[0].default.http.requestHeadersToAdd.{field}");
+    let many: Vec<Value> = (0..17).map(|i| json!({"name": format!("x-{i}"), "value": ""})).collect();
+    check(
+        Kind::MeshHealthCheck,
+        json!({"to": [{"targetRef": mesh(), "default": {
+            "unhealthyThreshold": "3",
+            "http": {"requestHeadersToAdd": {"add": many, "set": [{"name": "X"}]}}}}]}),
+        &[
+            (&headers("add"), "in body should have at most 16 items"),
+            (&headers("set[0].name"), r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'"),
+            (&headers("set[0].value"), REQUIRED),
+            ("spec.to[0].default.unhealthyThreshold", "in body must be of type integer: \"string\""),
+        ],
+    );
+}
+
+#[test]
 fn load_balancing_is_within_its_limits() {
     let balancer = |field: &str| format!("spec.to[0].default.loadBalancer.{field}");
     check(

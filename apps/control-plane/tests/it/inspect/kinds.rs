@@ -41,10 +41,12 @@ fn sample(kind: Kind) -> Resource {
             json!({ "targetRef": { "kind": "Dataplane" },
                 "from": [{ "targetRef": { "kind": "Mesh" }, "default": fault }] })
         }
+        Kind::MeshHealthCheck => to(json!({ "default": { "interval": "7s", "tcp": {} } })),
         Kind::MeshHTTPRoute => {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
+        Kind::MeshLoadBalancingStrategy => to(json!({ "default": { "loadBalancer": { "type": "Random" } } })),
         Kind::MeshMetric => {
             json!({ "default": { "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670 } }] } })
         }
