@@ -1,4 +1,4 @@
-//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, and Prometheus.
+//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, Prometheus, and OpenSSL's program.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ struct Program {
     keep_quiet: fn(&[&str]) -> anyhow::Result<()>,
 }
 
-const PROGRAMS: [Program; 2] = [
+const PROGRAMS: [Program; 3] = [
     Program {
         name: "PostgreSQL",
         package: "postgresql",
@@ -32,6 +32,7 @@ const PROGRAMS: [Program; 2] = [
         find: || find_in_path("prometheus"),
         keep_quiet: keep_from_starting_prometheus,
     },
+    Program { name: "OpenSSL", package: "openssl", find: || find_in_path("openssl"), keep_quiet: |_| Ok(()) },
 ];
 
 /// Installs what is missing, or says what to install when it may not.

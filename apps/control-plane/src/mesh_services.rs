@@ -1,6 +1,7 @@
-//! Writes the MeshServices that Dataplanes ask for, and what is known about them.
+//! Writes the MeshServices and Workloads that Dataplanes ask for, and what is known about them.
 //!
-//! What to write is decided by [`topology::services`]: one generator for each mesh follows the changes. This
+//! What to write is decided by [`topology::services`] and [`topology::workloads`]: one generator of each for each
+//! mesh follows the changes. This
 //! loop feeds them and writes their answers: the first at once, then at most one batch in an interval while
 //! changes keep coming. Control planes on one store may all do it: who comes second finds its version
 //! outdated, and asks again when the other one's write has arrived.
@@ -12,7 +13,10 @@ use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Store, Write};
 use tokio::time::Instant;
-use topology::services::{Desired, Generator, PortConflict, ServiceChange};
+use topology::{
+    services::{Desired, Generator, PortConflict, ServiceChange},
+    workloads,
+};
 
 use crate::{
     config::Config,
@@ -20,12 +24,13 @@ use crate::{
 };
 
 /// The kinds of a mesh that services are made from.
-const SOURCES: [Kind; 5] = [
+const SOURCES: [Kind; 6] = [
     Kind::Dataplane,
     Kind::DataplaneInsight,
     Kind::MeshService,
     Kind::MeshExternalService,
     Kind::MeshMultiZoneService,
+    Kind::Workload,
 ];
 /// How long to leave a mesh alone after its services were written: a thousand proxies that connect at once
 /// are a few batches, not a thousand.
@@ -44,6 +49,7 @@ struct Services {
 /// The services of a mesh, and when to look at them.
 struct Followed {
     generator: Generator,
+    workloads: workloads::Generator,
     /// When something happens though nothing changes.
     deadline: Option<Timestamp>,
     /// Not before then.
@@ -95,17 +101,19 @@ impl Services {
         let (zone, grace_period) = (&self.zone, self.grace_period);
         self.meshes.fold(self.store.as_ref(), dirty, |snapshot, mesh, before| {
             let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
-            let mut generator = match before {
+            let generator = match before {
                 Some(followed) => followed.generator.anew(),
                 None => Generator::new(zone, grace_period),
             };
+            let mut followed =
+                Followed { generator, workloads: workloads::Generator::new(zone), deadline: None, rested };
             let own = snapshot.get(&Key::global(Kind::Mesh, mesh));
             for resource in
                 own.into_iter().chain(SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh)))
             {
-                generator.apply(&resource.key, Some(resource.clone()));
+                followed.apply(&resource.key, Some(resource));
             }
-            Followed { generator, deadline: None, rested }
+            followed
         });
     }
 
@@ -113,7 +121,9 @@ impl Services {
     /// what another control plane wrote meanwhile, too.
     async fn settle(&mut self, mesh: &Arc<str>) {
         let Some(followed) = self.meshes.get_mut(mesh) else { return };
-        let Desired { changes, conflicts, look_again } = followed.generator.desired(Timestamp::now());
+        let now = Timestamp::now();
+        let Desired { mut changes, conflicts, look_again } = followed.generator.desired(now);
+        changes.extend(followed.workloads.desired(now));
         conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
         followed.deadline = look_again;
         if changes.is_empty() {
@@ -133,18 +143,23 @@ impl Services {
 impl Follow for Followed {
     fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
         self.generator.apply(key, resource.cloned());
-        self.generator.is_dirty()
+        self.workloads.apply(key, resource.cloned());
+        self.is_dirty()
     }
 }
 
 impl Followed {
+    fn is_dirty(&self) -> bool {
+        self.generator.is_dirty() || self.workloads.is_dirty()
+    }
+
     /// When to look at the mesh again; `None` when nothing is to be done.
     fn due(&self) -> Option<Instant> {
         let now = Instant::now();
         let deadline = self.deadline.map(|deadline| {
             now + Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default()
         });
-        let due = if self.generator.is_dirty() { Some(now) } else { deadline };
+        let due = if self.is_dirty() { Some(now) } else { deadline };
         due.map(|due| due.max(self.rested))
     }
 }

@@ -76,9 +76,9 @@ impl Part for MeshCluster<'_> {
         // Proxies always speak HTTP/2 with each other, whatever the applications speak.
         let timeouts = matches!(self.protocol, Protocol::Http | Protocol::Http2).then_some(self.timeouts);
         made.typed_extension_protocol_options = options(Some(Http::Two), timeouts);
-        made.transport_socket = match (self.tls, self.secrets) {
-            (ClientTls::Mesh { sni, spiffe_ids }, Some(secrets)) => {
-                Some(tls::of_mesh_client(self.mesh, sni, spiffe_ids, secrets))
+        made.transport_socket = match (self.tls, self.security) {
+            (ClientTls::Mesh { sni, spiffe_ids }, Some(security)) => {
+                Some(tls::of_mesh_client(self.mesh, sni, spiffe_ids, security))
             }
             _ => None,
         };

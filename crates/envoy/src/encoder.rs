@@ -14,7 +14,7 @@ use std::{
 
 use plan::{
     Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan,
-    SecretNames, Tracing, ZoneProxy,
+    Security, Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -52,15 +52,15 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, secrets, .. } =
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, security, .. } =
             plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
-        let (secrets, tracing) = (secrets.as_ref(), plan.tracing.as_ref());
-        self.put_own(&mut own, mesh, inbounds, secrets, tracing);
+        let (security, tracing) = (security.as_ref(), plan.tracing.as_ref());
+        self.put_own(&mut own, mesh, inbounds, security, tracing);
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
         self.put_metrics(&mut own, metrics.as_ref());
-        self.put_outgoing(&mut shared, mesh, (outbounds, tracing), backends, secrets);
+        self.put_outgoing(&mut shared, mesh, (outbounds, tracing), backends, security);
         Target { own, shared: Arc::new(shared) }
     }
 
@@ -79,7 +79,7 @@ impl Encoder {
     /// What only this proxy has, except secrets, which the caller inserts.
     pub fn lower_own(&self, plan: &Own) -> xds::Own {
         let mut own = xds::Own::default();
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref(), plan.tracing.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_ref());
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         self.put_metrics(&mut own, plan.metrics.as_ref());
@@ -89,8 +89,8 @@ impl Encoder {
     /// What all proxies of a class have.
     pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
         let mut layer = Layer::default();
-        let Outgoing { mesh, outbounds, backends, tracing, secrets, .. } = plan;
-        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_ref()), backends, secrets.as_ref());
+        let Outgoing { mesh, outbounds, backends, tracing, security, .. } = plan;
+        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_ref()), backends, security.as_ref());
         layer
     }
 
@@ -99,12 +99,12 @@ impl Encoder {
         own: &mut xds::Own,
         mesh: &str,
         inbounds: &[Inbound],
-        secrets: Option<&SecretNames>,
+        security: Option<&Security>,
         tracing: Option<&Tracing>,
     ) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
         for inbound in inbounds.iter().rev() {
-            self.put_into(own, &InboundListener { mesh, secrets, inbound, tracing });
+            self.put_into(own, &InboundListener { mesh, security, inbound, tracing });
             self.put_into(own, &InboundCluster::of(inbound));
         }
     }
@@ -115,7 +115,7 @@ impl Encoder {
         mesh: &str,
         (outbounds, tracing): (&[Outbound], Option<&Tracing>),
         backends: &[Backend],
-        secrets: Option<&SecretNames>,
+        security: Option<&Security>,
     ) {
         for outbound in outbounds {
             self.put(layer, &OutboundListener::of(outbound, tracing));
@@ -124,7 +124,7 @@ impl Encoder {
             if let Some(external) = &backend.external {
                 self.put(layer, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(mesh, backend, secrets);
+                let cluster = MeshCluster::of(mesh, backend, security);
                 self.put(layer, &cluster);
                 self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
             }

@@ -115,7 +115,7 @@ impl InboundListener<'_> {
         secured: bool,
         filter_chain_match: Option<listener::FilterChainMatch>,
     ) -> listener::FilterChain {
-        let socket = self.secrets.map(|secrets| tls::of_mesh_server(self.mesh, secrets));
+        let socket = self.security.map(|security| tls::of_mesh_server(self.mesh, security));
         listener::FilterChain {
             filter_chain_match,
             filters: self.filters(secured),

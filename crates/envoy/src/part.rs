@@ -12,7 +12,7 @@ use std::{
 use plan::{
     AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
     HealthChecks, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames,
-    Routing, SecretNames, Tracing,
+    Routing, Security, Tracing,
 };
 use resources::{
     Kind,
@@ -38,7 +38,7 @@ pub(crate) trait Part: Hash {
 #[derive(Hash)]
 pub(crate) struct InboundListener<'a> {
     pub mesh: &'a str,
-    pub secrets: Option<&'a SecretNames>,
+    pub security: Option<&'a Security>,
     pub inbound: &'a Inbound,
     pub tracing: Option<&'a Tracing>,
 }
@@ -81,7 +81,7 @@ pub(crate) struct MeshCluster<'a> {
     pub stats: Option<&'a str>,
     pub protocol: Protocol,
     pub tls: &'a ClientTls,
-    pub secrets: Option<&'a SecretNames>,
+    pub security: Option<&'a Security>,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
     pub health: Option<&'a HealthChecks>,
@@ -244,18 +244,14 @@ impl<'a> OutboundListener<'a> {
 }
 
 impl<'a> MeshCluster<'a> {
-    pub(crate) fn of(
-        mesh: &'a str,
-        backend: &'a Backend,
-        secrets: Option<&'a SecretNames>,
-    ) -> MeshCluster<'a> {
+    pub(crate) fn of(mesh: &'a str, backend: &'a Backend, security: Option<&'a Security>) -> MeshCluster<'a> {
         MeshCluster {
             mesh,
             name: &backend.cluster,
             stats: backend.cluster_stats.as_deref(),
             protocol: backend.protocol,
             tls: &backend.tls,
-            secrets,
+            security,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
             health: backend.health.as_ref(),

@@ -5,7 +5,9 @@ use envoy_types::pb::envoy::{
     extensions::transport_sockets::tls::v3 as tls,
     r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
 };
-use plan::{AdminTls, CertificateFiles, ExternalAuthorities, ExternalTls, San, SecretNames, TlsVersion};
+use plan::{
+    AdminTls, CertificateFiles, ExternalAuthorities, ExternalTls, San, Security, TlsParameters, TlsVersion,
+};
 use prost::{Message, Name};
 use resources::naming::{SpiffeId, SpiffePrefix};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
@@ -19,9 +21,9 @@ pub(crate) const ALPN: &str = "kuma";
 const CONTROL_PLANE: &str = "kuma-cp";
 
 /// What an inbound demands of its clients: a certificate of the same mesh.
-pub(crate) fn of_mesh_server(mesh: &str, secrets: &SecretNames) -> TransportSocket {
+pub(crate) fn of_mesh_server(mesh: &str, security: &Security) -> TransportSocket {
     socket(&tls::DownstreamTlsContext {
-        common_tls_context: Some(of_mesh(secrets, vec![of_same_mesh(mesh)])),
+        common_tls_context: Some(of_mesh(security, vec![of_same_mesh(mesh)])),
         require_client_certificate: Some(bool_value(true)),
         ..Default::default()
     })
@@ -32,7 +34,7 @@ pub(crate) fn of_mesh_client(
     mesh: &str,
     sni: &str,
     spiffe_ids: &[String],
-    secrets: &SecretNames,
+    security: &Security,
 ) -> TransportSocket {
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
     let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
@@ -42,8 +44,11 @@ pub(crate) fn of_mesh_client(
         let itself = SpiffeId::of_trust_domain(mesh).to_string();
         servers.extend([of_same_mesh(mesh), san(SanType::Uri, MatchPattern::Exact(itself))]);
     }
-    let mut common = of_mesh(secrets, servers);
+    let mut common = of_mesh(security, servers);
     common.alpn_protocols = vec![ALPN.to_owned()];
+    if let Some(params) = common.tls_params.as_mut().filter(|params| goes_past_the_default(params)) {
+        params.tls_maximum_protocol_version = version(Some(TlsVersion::Tls13));
+    }
     socket(&tls::UpstreamTlsContext {
         common_tls_context: Some(common),
         sni: sni.to_owned(),
@@ -130,7 +135,8 @@ pub(crate) fn of_page(with: &CertificateFiles) -> TransportSocket {
 }
 
 /// Own certificate and authorities come as secrets, so that they change without a new listener.
-fn of_mesh(secrets: &SecretNames, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::CommonTlsContext {
+fn of_mesh(security: &Security, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::CommonTlsContext {
+    let secrets = &security.secrets;
     let peer = tls::common_tls_context::CombinedCertificateValidationContext {
         default_validation_context: Some(tls::CertificateValidationContext {
             match_typed_subject_alt_names: peers,
@@ -140,10 +146,26 @@ fn of_mesh(secrets: &SecretNames, peers: Vec<tls::SubjectAltNameMatcher>) -> tls
         ..Default::default()
     };
     tls::CommonTlsContext {
+        tls_params: security.parameters.as_deref().map(parameters),
         tls_certificate_sds_secret_configs: vec![secret(&secrets.identity)],
         validation_context_type: Some(ValidationContextType::CombinedValidationContext(peer)),
         ..Default::default()
     }
+}
+
+fn parameters(of: &TlsParameters) -> tls::TlsParameters {
+    tls::TlsParameters {
+        tls_minimum_protocol_version: version(of.min),
+        tls_maximum_protocol_version: version(of.max),
+        cipher_suites: of.ciphers.iter().map(|cipher| cipher.as_str().to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+/// Envoy's clients stop at TLS 1.2 unless they are told where to stop, so one that begins at 1.3 would have none.
+fn goes_past_the_default(params: &tls::TlsParameters) -> bool {
+    params.tls_minimum_protocol_version == version(Some(TlsVersion::Tls13))
+        && params.tls_maximum_protocol_version == version(None)
 }
 
 fn secret(name: &str) -> tls::SdsSecretConfig {

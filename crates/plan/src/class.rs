@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, Reporter, effective::Applying};
+use crate::{ProxyTraits, Reporter, TlsParameters, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -84,6 +84,8 @@ pub struct Class {
     pub taken: BTreeSet<(IpAddr, u16)>,
     /// Who the proxy is, as far as logs and traces of its calls say so.
     pub reporter: Option<Arc<Reporter>>,
+    /// How its connections are secured, as far as policies say it.
+    pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
     pub applying: Applying,
 }
@@ -91,6 +93,7 @@ pub struct Class {
 impl Class {
     /// The class of a proxy, if none of its inbounds is where it would be offered a destination.
     pub fn of(traits: &ProxyTraits, dataplane: &Resource, calls: Calls, applying: Applying) -> Class {
+        let parameters = TlsParameters::of(&applying);
         let applying = applying.about_calls();
         Class {
             mesh: traits.mesh.clone(),
@@ -102,6 +105,7 @@ impl Class {
             calls,
             taken: BTreeSet::new(),
             reporter: Reporter::in_calls(traits, dataplane, &applying),
+            parameters,
             applying,
         }
     }
@@ -113,10 +117,10 @@ impl Class {
 
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, reporter, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, reporter, parameters, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
-        (traits, calls, taken, reporter, policies)
+        (traits, calls, taken, reporter, parameters, policies)
     }
 }
 

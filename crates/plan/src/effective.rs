@@ -21,7 +21,9 @@ use resources::{
     policy::{self as row, Shape, Side},
 };
 use serde::de::DeserializeOwned;
-use topology::{Destination, DestinationId, MeshSnapshot};
+use topology::{Destination, DestinationId, MeshSnapshot, MtlsMode};
+
+use crate::{ServerTls, security};
 
 /// The kinds of policies that have an effect, in the order of the table of kinds.
 pub const KINDS: [Kind; with_effect().1] = {
@@ -151,6 +153,23 @@ impl<'a> Effective<'a> {
         let policies = self.policies(kind).iter();
         let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
         applying.map(|policy| &policy.view).collect()
+    }
+
+    /// How an inbound treats its clients: as MeshTLS says, or else as the mesh does.
+    pub fn server_tls(&self, inbound: &Inbound) -> ServerTls {
+        match self.server_tls_of_mesh() {
+            ServerTls::Off => ServerTls::Off,
+            of_mesh => security::mode(&self.inbound_rules(Kind::MeshTLS, inbound)).unwrap_or(of_mesh),
+        }
+    }
+
+    /// How inbounds treat their clients unless a policy says otherwise.
+    pub fn server_tls_of_mesh(&self) -> ServerTls {
+        match self.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
+            None => ServerTls::Off,
+            Some(MtlsMode::Strict) => ServerTls::Strict,
+            Some(MtlsMode::Permissive) => ServerTls::Permissive,
+        }
     }
 
     /// Who may call an inbound; `None` while the mesh has no mTLS, because clients cannot be told apart.

@@ -1,8 +1,9 @@
 //! Destinations outside the mesh: how their TLS is verified, with everything the proxy needs to do it.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
-use resources::kinds::mesh_external_service::{
-    self as service, DataSource, SanMatchType, Verification, VerificationMode,
+use resources::kinds::{
+    mesh_external_service::{self as service, DataSource, SanMatchType, Verification, VerificationMode},
+    tls,
 };
 use topology::{Destination, Endpoints};
 
@@ -136,13 +137,13 @@ fn exact(name: &str) -> San {
     }
 }
 
-fn tls_version(version: &service::TlsVersion) -> Option<TlsVersion> {
+pub(crate) fn tls_version(version: &tls::TlsVersion) -> Option<TlsVersion> {
     match version {
-        service::TlsVersion::Tls10 => Some(TlsVersion::Tls10),
-        service::TlsVersion::Tls11 => Some(TlsVersion::Tls11),
-        service::TlsVersion::Tls12 => Some(TlsVersion::Tls12),
-        service::TlsVersion::Tls13 => Some(TlsVersion::Tls13),
-        service::TlsVersion::Auto | service::TlsVersion::Other(_) => None,
+        tls::TlsVersion::Tls10 => Some(TlsVersion::Tls10),
+        tls::TlsVersion::Tls11 => Some(TlsVersion::Tls11),
+        tls::TlsVersion::Tls12 => Some(TlsVersion::Tls12),
+        tls::TlsVersion::Tls13 => Some(TlsVersion::Tls13),
+        tls::TlsVersion::Auto | tls::TlsVersion::Other(_) => None,
     }
 }
 

@@ -12,10 +12,10 @@ use resources::{
     labels,
     naming::{SectionName, SelfName},
 };
-use topology::{MtlsMode, Protocol};
+use topology::Protocol;
 
 use crate::{
-    ClientTimeouts, Code, Faults, Inbound, OwnContext, Problem, RateLimits, ServerTls, Timeouts, breakers, ip_of,
+    ClientTimeouts, Code, Faults, Inbound, OwnContext, Problem, RateLimits, Timeouts, breakers, ip_of,
     is_http, names::InboundFacts, port_of,
 };
 
@@ -92,7 +92,7 @@ fn one(
     } else {
         spec.tags.clone()
     };
-    let tls = server_tls(context);
+    let tls = context.effective.server_tls(spec);
     let said = Said::of(context.effective, spec);
     said.report(whose, tls, problems);
     let timeouts = Timeouts::of_inbound(&said.timeouts, protocol);
@@ -128,14 +128,6 @@ fn one(
             is_http(protocol),
         ),
     })
-}
-
-pub(crate) fn server_tls(context: &OwnContext<'_>) -> ServerTls {
-    match context.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
-        None => ServerTls::Off,
-        Some(MtlsMode::Strict) => ServerTls::Strict,
-        Some(MtlsMode::Permissive) => ServerTls::Permissive,
-    }
 }
 
 fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Problem>) -> Protocol {

@@ -52,7 +52,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
         known.add(&system, [cluster.as_str()]);
         known.add(&system, cluster_stats.as_deref());
     }
-    if let Some(secrets) = &plan.secrets {
+    if let Some(secrets) = plan.security.as_ref().map(|security| &security.secrets) {
         known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
     }
     for Inbound { section, names, .. } in &plan.inbounds {

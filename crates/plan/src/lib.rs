@@ -30,6 +30,7 @@ mod rate_limits;
 pub mod reads;
 mod retries;
 mod route;
+mod security;
 mod system;
 mod targets;
 mod telemetry;
@@ -82,6 +83,7 @@ pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
+pub use security::{Security, TlsParameters};
 pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
@@ -196,8 +198,8 @@ pub struct ProxyPlan {
     pub admin: Option<Admin>,
     /// `None` where no MeshMetric asks for them.
     pub metrics: Option<Metrics>,
-    /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
-    pub secrets: Option<SecretNames>,
+    /// What secures inbounds and outbounds; `None` while mTLS is off.
+    pub security: Option<Security>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<Problem>,
 }
@@ -214,8 +216,8 @@ pub struct Own {
     pub tracing: Option<Tracing>,
     pub admin: Option<Admin>,
     pub metrics: Option<Metrics>,
-    /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
-    pub secrets: Option<SecretNames>,
+    /// What secures inbounds and outbounds; `None` while mTLS is off.
+    pub security: Option<Security>,
     pub problems: Vec<Problem>,
 }
 
@@ -228,7 +230,7 @@ pub struct Outgoing {
     pub backends: Vec<Backend>,
     /// How requests that go out are traced.
     pub tracing: Option<Tracing>,
-    pub secrets: Option<SecretNames>,
+    pub security: Option<Security>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
@@ -423,7 +425,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, security, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
@@ -436,7 +438,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         tracing,
         admin,
         metrics,
-        secrets,
+        security,
         problems,
     })
 }
@@ -475,7 +477,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
         collectors,
         tracing: traces.plan(),
         admin: system::admin(&networking.address, names, traits, &mut problems),
-        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        security: Security::of(context.snapshot, names, || TlsParameters::of(applying)),
         problems,
     })
 }
@@ -509,7 +511,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         outbounds,
         backends,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
-        secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        security: Security::of(snapshot, names, || class.parameters.clone()),
         problems,
         reads: reads.finish(&snapshot.name),
     }

@@ -8,8 +8,7 @@ use resources::{
 };
 
 use crate::{
-    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, inbound::server_tls,
-    ip_of, port_of,
+    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, ip_of, port_of,
 };
 
 const REDIRECT_INBOUND: u32 = 15006;
@@ -56,11 +55,15 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
 }
 
 /// Whether redirected traffic reaches ports without an inbound, where nobody is asked for a certificate or
-/// a permission. While clients need no certificate it does, and so it does for a gateway, which takes
-/// clients of its own.
+/// a permission. While clients need no certificate at any inbound it does, and so it does for a gateway, which
+/// takes clients of its own.
 fn lets_in(context: &OwnContext<'_>) -> bool {
-    let asks_everybody = context.traits.strict_inbound_ports && server_tls(context) == ServerTls::Strict;
-    !asks_everybody || context.networking.gateway.is_some()
+    let inbounds = &context.networking.inbound;
+    let asks = || match inbounds.is_empty() {
+        true => context.effective.server_tls_of_mesh() == ServerTls::Strict,
+        false => inbounds.iter().any(|inbound| context.effective.server_tls(inbound) == ServerTls::Strict),
+    };
+    context.networking.gateway.is_some() || !context.traits.strict_inbound_ports || !asks()
 }
 
 /// `address` is that of the proxy.

@@ -361,6 +361,8 @@ table! {
         MeshOpenTelemetryBackend(k::mesh_open_telemetry_backend::MeshOpenTelemetryBackend) =
             spec("MeshOpenTelemetryBackend", "meshopentelemetrybackends", InMesh).short("motb")
                 .global_to_zones().zone_to_global().with_status();
+        Workload(k::workload::Workload) =
+            spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
     }
     policies {
         MeshAccessLog(k::mesh_access_log::MeshAccessLog) = "meshaccesslogs", "mal", policy::MESH_ACCESS_LOG;
@@ -382,6 +384,7 @@ table! {
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
+        MeshTLS(k::mesh_tls::MeshTLS) = "meshtlses", "mtls", policy::MESH_TLS;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
         MeshTrace(k::mesh_trace::MeshTrace) = "meshtraces", "mtr", policy::MESH_TRACE;
         MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =

@@ -29,6 +29,7 @@ pub mod mesh_retry;
 pub mod mesh_service;
 pub mod mesh_tcp_route;
 pub mod mesh_timeout;
+pub mod mesh_tls;
 pub mod mesh_trace;
 pub mod mesh_traffic_permission;
 pub mod open_enum;
@@ -42,7 +43,9 @@ pub mod target_ref;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 pub(crate) mod testing;
+pub mod tls;
 pub mod virtual_outbound;
+pub mod workload;
 pub mod zone;
 pub mod zone_egress;
 pub mod zone_ingress;

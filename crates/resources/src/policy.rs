@@ -135,6 +135,7 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
+const MESH_AND_DATAPLANES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
 const SERVICES_AND_ROUTES: &[K] =
@@ -267,6 +268,17 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
     default: false,
     merge: PLAIN,
     effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
+
+pub const MESH_TLS: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: MESH_AND_DATAPLANES, system: MESH_AND_DATAPLANES }),
+    to: None,
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    // Versions and ciphers hold for what the proxy calls, too, but no destination has a conf of its own.
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
 };
 
 pub const MESH_TRACE: PolicyTraits = PolicyTraits {

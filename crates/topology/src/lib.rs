@@ -20,6 +20,7 @@ pub mod selection;
 pub mod services;
 pub mod snapshot;
 pub mod state;
+pub mod workloads;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints, Instance};

@@ -111,6 +111,11 @@ fn own_columns(kind: Kind) -> Vec<Column> {
                 list(&item["status"]["conditions"], |condition| text(&condition["reason"]))
             }),
         ],
+        Kind::Workload => vec![
+            ("PROXIES", |item| number(&item["status"]["dataplaneProxies"]["total"]).to_string()),
+            ("CONNECTED", |item| number(&item["status"]["dataplaneProxies"]["connected"]).to_string()),
+            ("HEALTHY", |item| number(&item["status"]["dataplaneProxies"]["healthy"]).to_string()),
+        ],
         other if other.descriptor().policy.is_some() => {
             vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
         }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use api::inspect::reach::{Action, Check, Party, Question, Reach, Verdict};
+use plan::{Effective, ServerTls};
 use policy::{Client, Effect, Permissions};
 use resources::{
     Key, Kind, Resource,
@@ -23,7 +24,7 @@ use resources::{
 };
 use store::Snapshot;
 use topology::{
-    ClientTls, DestinationId, MeshSnapshot, MtlsMode,
+    ClientTls, DestinationId, MeshSnapshot,
     matching::{self, Selector},
 };
 
@@ -255,16 +256,19 @@ enum Asks {
 
 impl Asks {
     fn of(mesh: &MeshSnapshot, selector: &policy::Selector<'_>, server: &Server<'_>) -> Asks {
-        let Some(mtls) = &mesh.mtls else { return Asks::Nothing };
+        let effective = Effective::of(mesh, server.dataplane);
+        let tls = effective.server_tls(server.inbound);
+        if tls == ServerTls::Off {
+            return Asks::Nothing;
+        }
         if server.called.plain {
             return Asks::NothingPlain;
         }
-        let permissive = mtls.mode == MtlsMode::Permissive;
         let policies = mesh.policies_of(Kind::MeshTrafficPermission);
         Asks::Permission {
             permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
             sni: server.called.sni.clone(),
-            permissive,
+            permissive: tls == ServerTls::Permissive,
         }
     }
 }

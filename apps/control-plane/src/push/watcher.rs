@@ -178,7 +178,7 @@ impl Connected {
             target: Target { own: self.push.encoder.lower_own(&own), shared: Arc::<Layer>::default() },
             dataplane,
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
-            secrets: own.secrets,
+            secrets: own.security.map(|security| security.secrets),
             own_problems: own.problems.into(),
             outbound_problems: Arc::default(),
         };

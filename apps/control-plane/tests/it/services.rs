@@ -131,3 +131,23 @@ async fn a_burst_of_dataplanes_is_a_few_batches() {
     let most = 2 + began.elapsed().as_millis() as u64 / 50;
     assert!(batches <= most, "{batches} batches where {most} would do");
 }
+
+#[tokio::test]
+async fn a_workload_is_there_while_a_dataplane_carries_its_label() {
+    let world = World::new();
+    world.put([mesh("default", "")]).await;
+    let _generator = generate(&world.store, "1h");
+    let dataplane = dataplane("default", "web-1", "127.0.1.1", "web", &[]);
+    let labels = [("kuma.io/workload".to_owned(), "web".to_owned())].into();
+    let registrar = registrar(world.store.clone());
+    registrar.put(Draft { labels, ..Draft::new(dataplane.key.clone(), dataplane.spec) }).await.unwrap();
+    let counted = || {
+        let snapshot = world.store.snapshot().unwrap();
+        let workload = snapshot.get(&Key::new(Kind::Workload, "default", "web"))?;
+        workload.status.as_ref().map(Status::to_json)
+    };
+    let one = serde_json::json!({ "dataplaneProxies": { "connected": 0, "healthy": 1, "total": 1 } });
+    eventually("the workload has a proxy", || counted().is_some_and(|status| status == one)).await;
+    registrar.delete(&dataplane.key).await.unwrap();
+    eventually("the workload is gone", || counted().is_none()).await;
+}

@@ -10,7 +10,8 @@ pub fn spec(kind: Kind) -> Option<Value> {
         | Kind::ZoneInsight
         | Kind::ZoneIngressInsight
         | Kind::ZoneEgressInsight
-        | Kind::MeshInsight => json!({}),
+        | Kind::MeshInsight
+        | Kind::Workload => json!({}),
         Kind::Dataplane => json!({ "networking": { "address": "10.0.0.1", "inbound": [{
             "port": 8080, "tags": { "kuma.io/service": "backend", "version": "v1-beta" },
         }] } }),
@@ -98,6 +99,7 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshTCPRoute => json!({ "targetRef": mesh, "to": [{ "targetRef": backend, "rules": [{
             "default": { "backendRefs": [{ "kind": "MeshService", "name": "other", "port": 80 }] },
         }] }] }),
+        Kind::MeshTLS => json!({ "targetRef": mesh, "rules": [{ "default": { "mode": "Strict" } }] }),
         Kind::MeshTimeout => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "connectionTimeout": "60s" },
         }] }),

@@ -182,7 +182,7 @@ fn poll<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 fn self_contained(plan: &ProxyPlan, authority: &Authority, admin: u16) -> bootstrap::Bootstrap {
     let encoder = Encoder::default();
     let target = encoder.lower(plan);
-    let names = plan.secrets.as_ref().unwrap();
+    let names = &plan.security.as_ref().unwrap().secrets;
     let (certificate, key) = authority.sign(&["spiffe://default/web"]);
     let secrets = [
         encoder.secret(&names.identity, &certificate, &key),

@@ -99,7 +99,7 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>, f
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();
-    if let Some(names) = &plan.secrets {
+    if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
         target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
         target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
     }

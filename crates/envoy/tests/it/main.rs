@@ -31,5 +31,6 @@ mod stats_live;
 mod support;
 mod telemetry;
 mod telemetry_live;
+mod tls;
 mod traffic;
 mod view;

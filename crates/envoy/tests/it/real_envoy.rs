@@ -95,7 +95,7 @@ pub fn check(plan: &ProxyPlan) {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();
-    if let Some(names) = &plan.secrets {
+    if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
         target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
         target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
     }

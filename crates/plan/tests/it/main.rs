@@ -19,5 +19,6 @@ mod reference;
 mod routes;
 mod support;
 mod timeouts;
+mod tls;
 mod transparent;
 mod zone_proxies;

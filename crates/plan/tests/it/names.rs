@@ -227,13 +227,13 @@ fn admin_and_secrets_have_a_name_in_each_scheme() {
             filter_stats: text("system_envoy_admin"),
         }
     );
-    let secrets = |plan: Option<plan::SecretNames>| plan.map(|names| (names.identity, names.authorities));
+    let secrets = |plan: Option<plan::Security>| plan.map(|it| (it.secrets.identity, it.secrets.authorities));
     assert_eq!(
-        secrets(old.secrets),
+        secrets(old.security),
         Some((text("identity_cert:secret:default"), text("mesh_ca:secret:default")))
     );
     assert_eq!(
-        secrets(new.secrets),
+        secrets(new.security),
         Some((text("system_mtls_identity_default"), text("system_mtls_ca_default")))
     );
 }

@@ -50,6 +50,7 @@ fn sample(kind: Kind) -> String {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ default: \
              { backendRefs: [{ kind: MeshService, labels: { team: shop }, port: 9000 }] } }] }] }"
         }
+        Kind::MeshTLS => "{ rules: [{ default: { mode: Permissive } }] }",
         Kind::MeshTimeout => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }], \
              rules: [{ default: { idleTimeout: 7s } }] }"

@@ -11,6 +11,7 @@ use super::{
     protocol::Protocol,
     service_status::{Address, HostnameGeneratorStatus, Vip},
     tags,
+    tls::Version,
 };
 use crate::{Path, Schema, Subject, Violations, naming::dns};
 
@@ -86,21 +87,6 @@ pub struct Tls {
     pub allow_renegotiation: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-}
-
-/// The TLS versions to offer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Version {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min: Option<TlsVersion>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max: Option<TlsVersion>,
-}
-
-open_enum! {
-    /// A TLS version; `TLSAuto` leaves the choice to Envoy.
-    TlsVersion { Auto = "TLSAuto", Tls10 = "TLS10", Tls11 = "TLS11", Tls12 = "TLS12", Tls13 = "TLS13" }
 }
 
 /// What the certificate of the service must show, and which one the proxy presents.
@@ -197,21 +183,6 @@ impl Endpoint {
     }
 }
 
-impl Version {
-    fn validate(&self, path: &Path, found: &mut Violations) {
-        let mut both_known = true;
-        for (field, version) in [("min", &self.min), ("max", &self.max)] {
-            let Some(version) = version else { continue };
-            checks::known(version, path, field, found);
-            both_known &= version.is_known();
-        }
-        if let (Some(min), Some(max), true) = (&self.min, &self.max, both_known) {
-            let open = *min == TlsVersion::Auto || *max == TlsVersion::Auto;
-            found.require(open || min <= max, path.field("min"), "min version must be lower than max");
-        }
-    }
-}
-
 impl DataSource {
     fn validate(&self, path: &Path, found: &mut Violations) {
         let Some(inline) = &self.inline else { return };
@@ -253,8 +224,7 @@ impl Verification {
 impl Tls {
     fn apply_defaults(&mut self) {
         if let Some(version) = &mut self.version {
-            version.min.get_or_insert(TlsVersion::Auto);
-            version.max.get_or_insert(TlsVersion::Auto);
+            version.apply_defaults();
         }
         if let Some(verification) = &mut self.verification {
             if verification.mode.is_absent() {

@@ -24,9 +24,7 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshIdentity", "mid"),
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
-    ("Workload", "wl"),
     ("MeshPassthrough", "mp"),
-    ("MeshTLS", "mtls"),
 ];
 
 /// The short name of a type that has KRIs; no other can be made.

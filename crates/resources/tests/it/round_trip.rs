@@ -128,7 +128,7 @@ fn whatever_is_accepted_in_place_of_a_value_survives() {
                 }
             }
         }
-        assert!(accepted > 0, "{kind}");
+        assert!(accepted > 0 || full(kind) == json!({}), "{kind}");
     }
 }
 

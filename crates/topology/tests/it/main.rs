@@ -10,3 +10,4 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod workloads;

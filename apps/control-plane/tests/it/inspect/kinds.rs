@@ -57,6 +57,7 @@ fn sample(kind: Kind) -> Resource {
         }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
+        Kind::MeshTLS => json!({ "rules": [{ "default": { "mode": "Strict" } }] }),
         Kind::MeshTimeout => {
             let mut spec = to(json!({ "default": { "idleTimeout": "7s" } }));
             spec["rules"] = json!([{ "default": { "idleTimeout": "7s" } }]);

@@ -1,0 +1,86 @@
+//! What MeshTLS does to inbounds, to passthrough and to what a proxy calls.
+
+use plan::{ProxyPlan, ProxyTraits, ServerTls, TlsParameters, TlsVersion};
+use resources::kinds::tls::TlsCipher;
+
+use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
+
+const INBOUNDS: &str = "inbound: [{ name: main, port: 80 }, { name: side, port: 81 }]\n";
+
+fn permissive() -> String {
+    SECURED.replace("type: builtin", "type: builtin, mode: PERMISSIVE")
+}
+
+fn policy(name: &str, target: &str, conf: &str) -> String {
+    format!(
+        "type: MeshTLS\nmesh: default\nname: {name}\nspec: {{ targetRef: {target}, rules: [{{ default: {conf} }}] }}\n"
+    )
+}
+
+fn planned(mesh: &str, policies: &[String], networking: &str) -> ProxyPlan {
+    let web = web(networking);
+    let policies = policies.iter().map(String::as_str);
+    let documents: Vec<&str> = [mesh, BACKEND].into_iter().chain(policies).chain([web.as_str()]).collect();
+    plan(&documents, &ProxyTraits { strict_inbound_ports: true, ..traits("web") })
+}
+
+fn modes(mesh: &str, policies: &[String]) -> Vec<ServerTls> {
+    planned(mesh, policies, INBOUNDS).inbounds.iter().map(|inbound| inbound.tls).collect()
+}
+
+#[test]
+fn a_policy_decides_over_the_mode_of_the_mesh_for_what_it_selects() {
+    use ServerTls::{Off, Permissive, Strict};
+    let all = |mode: &str| policy("all", "{ kind: Mesh }", &format!("{{ mode: {mode} }}"));
+    let side = |mode: &str| {
+        policy("side", "{ kind: Dataplane, name: web, sectionName: side }", &format!("{{ mode: {mode} }}"))
+    };
+    for (mesh, policies, expected) in [
+        (SECURED, vec![], [Strict, Strict]),
+        (SECURED, vec![all("Permissive")], [Permissive, Permissive]),
+        (&permissive(), vec![all("Strict")], [Strict, Strict]),
+        (SECURED, vec![side("Permissive")], [Strict, Permissive]),
+        (&permissive(), vec![all("Permissive"), side("Strict")], [Permissive, Strict]),
+        (PLAIN, vec![all("Strict")], [Off, Off]),
+    ] {
+        assert_eq!(modes(mesh, &policies), expected, "{policies:?}");
+    }
+    let older = all("Permissive").replace("rules: [{", "from: [{ targetRef: { kind: Mesh },");
+    assert_eq!(modes(SECURED, &[older]), [Permissive, Permissive]);
+}
+
+#[test]
+fn redirected_traffic_to_other_ports_ends_once_an_inbound_is_strict() {
+    let redirected = format!("{INBOUNDS}transparentProxying: {{}}\n");
+    let let_in = |mesh: &str, policies: &[String]| {
+        let plan = planned(mesh, policies, &redirected);
+        let inbound = |it: &&plan::Passthrough| it.direction == resources::naming::Direction::Inbound;
+        let all: Vec<bool> = plan.passthrough.iter().filter(inbound).map(|it| it.allowed).collect();
+        assert_eq!(all.len(), 2, "of either IP version");
+        all[0]
+    };
+    let all = |mode: &str| [policy("all", "{ kind: Mesh }", &format!("{{ mode: {mode} }}"))];
+    assert!(let_in(SECURED, &all("Permissive")));
+    assert!(!let_in(&permissive(), &all("Strict")));
+    let side = policy("side", "{ kind: Dataplane, name: web, sectionName: side }", "{ mode: Strict }");
+    assert!(!let_in(&permissive(), &[side]));
+}
+
+#[test]
+fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
+    let conf = "{ tlsVersion: { min: TLS12, max: TLSAuto }, tlsCiphers: [ECDHE-RSA-AES256-GCM-SHA384] }";
+    let plan = planned(SECURED, &[policy("all", "{ kind: Mesh }", conf)], INBOUNDS);
+    let parameters = plan.security.unwrap().parameters.unwrap();
+    assert_eq!(
+        *parameters,
+        TlsParameters {
+            min: Some(TlsVersion::Tls12),
+            max: None,
+            // Proxies have keys of an elliptic curve.
+            ciphers: vec![TlsCipher::RsaAes256, TlsCipher::EcdsaAes256],
+        }
+    );
+    assert_eq!(plan.inbounds[0].tls, ServerTls::Strict, "the mode stays that of the mesh");
+    let without = planned(SECURED, &[policy("all", "{ kind: Mesh }", "{ mode: Strict }")], INBOUNDS);
+    assert_eq!(without.security.unwrap().parameters, None);
+}
