@@ -23,6 +23,8 @@ pub mod json;
 pub mod kafka;
 mod listener;
 mod part;
+mod passthrough;
+pub mod patch;
 mod permission;
 mod proto;
 mod retry;

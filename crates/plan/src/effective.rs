@@ -72,11 +72,13 @@ impl Applying {
         at.and_then(|at| self.0.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those that say something about what the proxy calls.
+    /// Those that say something about what the proxy calls. Patches do, whatever they change.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
-        let about =
-            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+        let about = |policy: &Arc<Policy>| {
+            let says = policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+            says || policy.resource.kind() == Kind::MeshProxyPatch
+        };
         self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }

@@ -18,6 +18,8 @@ mod inbound;
 pub mod known;
 pub mod names;
 mod outbound;
+mod passthrough;
+pub mod patches;
 pub mod problem;
 pub mod reads;
 mod retries;
@@ -55,6 +57,8 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use passthrough::{Host, Way, WayProtocol};
+pub use patches::Patches;
 pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
@@ -160,6 +164,8 @@ pub struct ProxyPlan {
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<Problem>,
 }
@@ -173,6 +179,8 @@ pub struct Own {
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
 }
 
@@ -184,6 +192,8 @@ pub struct Outgoing {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     pub secrets: Option<SecretNames>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
@@ -269,6 +279,8 @@ pub struct Passthrough {
     pub direction: Direction,
     /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
+    /// What goes on all the same.
+    pub ways: Arc<[Way]>,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
 }
@@ -367,10 +379,10 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, admin, secrets, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, admin, secrets, patches, mut problems } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
-    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, problems })
+    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, patches, problems })
 }
 
 /// The Dataplane of a proxy.
@@ -392,14 +404,18 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let mesh = snapshot.mesh.spec.get::<Mesh>();
     let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
     let mut problems = Vec::new();
-    Ok(Own {
+    let mut own = Own {
         mesh: snapshot.name.clone(),
         inbounds: inbound::plan(&context, &mut problems),
         passthrough: system::passthrough(&context, &mut problems),
         admin: system::admin(&networking.address, names, traits, &mut problems),
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        patches: Patches::of(effective, &mut problems),
         problems,
-    })
+    };
+    let misnamed = patches::of_own(&own, names);
+    own.problems.extend(misnamed);
+    Ok(own)
 }
 
 /// Plans what the proxies of a class offer to their applications.
@@ -418,11 +434,15 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
+    // Whether they can be read at all is told by the proxy's own part.
+    let patches = Patches::of(effective, &mut Vec::new());
+    problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
         secrets: snapshot.mtls.is_some().then(|| names.secrets(&snapshot.name)),
+        patches,
         problems,
         reads: reads.finish(&snapshot.name),
     }

@@ -368,6 +368,8 @@ table! {
             "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
+        MeshPassthrough(k::mesh_passthrough::MeshPassthrough) =
+            "meshpassthroughs", "mp", policy::MESH_PASSTHROUGH;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;

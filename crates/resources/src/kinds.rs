@@ -18,6 +18,7 @@ pub mod mesh_http_route;
 pub mod mesh_insight;
 pub mod mesh_load_balancing_strategy;
 pub mod mesh_multi_zone_service;
+pub mod mesh_passthrough;
 pub mod mesh_proxy_patch;
 pub mod mesh_retry;
 pub mod mesh_service;

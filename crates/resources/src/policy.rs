@@ -135,6 +135,8 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
+/// Whole proxies, told apart by nothing that services are known by.
+const PROXIES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
 const SERVICES_AND_ROUTES: &[K] =
@@ -186,6 +188,16 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     effect: None,
 };
 
+pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+};
+
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,
@@ -193,7 +205,7 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {

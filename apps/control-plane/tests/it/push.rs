@@ -295,7 +295,6 @@ async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
     for (kind, spec) in [
         (Kind::MeshLoadBalancingStrategy, balancing),
         (Kind::MeshFaultInjection, fault),
-        (Kind::MeshProxyPatch, json!({ "default": { "appendModifications": [] } })),
         (Kind::VirtualOutbound, json!({})),
     ] {
         hundred.put_wakes([resource(Key::new(kind, "default", "p"), &[], spec)], &[]).await;

@@ -71,6 +71,11 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshLoadBalancingStrategy => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "loadBalancer": { "type": "RoundRobin" } },
         }] }),
+        Kind::MeshPassthrough => {
+            json!({ "targetRef": mesh, "default": { "passthroughMode": "Matched", "appendMatch": [
+            { "type": "Domain", "value": "api.example.com", "port": 443, "protocol": "tls" },
+        ] } })
+        }
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),

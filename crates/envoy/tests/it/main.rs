@@ -9,6 +9,8 @@ mod listeners;
 mod live;
 mod migration_guide;
 mod naming_reference;
+mod passthrough;
+mod patches;
 mod permissions;
 mod random_permissions;
 mod real_envoy;

@@ -8,6 +8,7 @@ mod inbounds;
 mod known;
 mod names;
 mod outbounds;
+mod patches;
 mod policies;
 mod problems;
 mod routes;

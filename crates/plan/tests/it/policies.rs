@@ -29,6 +29,7 @@ fn sample(kind: Kind) -> String {
         Kind::MeshLoadBalancingStrategy => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
         }
+        Kind::MeshPassthrough => "{ default: { passthroughMode: None } }",
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
         Kind::MeshRetry => "{ to: [{ targetRef: { kind: Mesh }, default: { http: { numRetries: 7 } } }] }",
         Kind::MeshTCPRoute => {
@@ -49,7 +50,7 @@ fn sample(kind: Kind) -> String {
 
 fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
     let web = web(
-        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]",
+        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]\ntransparentProxying: { reachableBackends: {} }",
     );
     let documents: Vec<&str> = [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).collect();
     mesh(&[&documents[..], &[&web]].concat())

@@ -31,6 +31,10 @@ fn sample(kind: Kind) -> Resource {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
         }
+        Kind::MeshPassthrough => json!({ "default": { "passthroughMode": "None" } }),
+        Kind::MeshProxyPatch => {
+            json!({ "default": { "appendModifications": [{ "cluster": { "operation": "Remove" } }] } })
+        }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
         Kind::MeshTimeout => {
