@@ -5,7 +5,7 @@ use std::sync::Arc;
 use control_plane::push::Work;
 use resources::{Key, Kind, Resource, format};
 use serde_json::{Value, json};
-use store::{Sqlite, Store};
+use store::{Sqlite, Store, Write};
 use xds::Type;
 
 use crate::world::{Proxy, World, dataplane, mesh, registrar, resource, service};
@@ -17,12 +17,16 @@ fn patch(target: &Value, modifications: &Value) -> Resource {
     resource(Key::new(Kind::MeshProxyPatch, "default", "p"), &[], spec)
 }
 
-async fn with_backend(world: &World) {
-    world.put([mesh("default", ""), service("default", "backend", &[])]).await;
-    world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
+/// A service, and three proxies that call it.
+fn callers() -> impl Iterator<Item = Resource> {
     let web =
         |i: usize| dataplane("default", &format!("web-{i}"), &format!("127.0.2.{i}"), "web", &["backend"]);
-    world.put((1..4).map(web)).await;
+    let first = [
+        mesh("default", ""),
+        service("default", "backend", &[]),
+        dataplane("default", "backend-1", "127.0.1.1", "backend", &[]),
+    ];
+    first.into_iter().chain((1..4).map(web))
 }
 
 fn cluster(proxy: &Proxy) -> Value {
@@ -35,7 +39,7 @@ fn cluster(proxy: &Proxy) -> Value {
 #[tokio::test]
 async fn a_patch_changes_the_proxies_it_selects_and_costs_what_it_changes() {
     let world = World::new();
-    with_backend(&world).await;
+    world.put(callers()).await;
     let mut proxies = Vec::new();
     for name in ["web-1", "web-2", "web-3"] {
         proxies.push(world.proxy("default", name).await);
@@ -80,7 +84,7 @@ async fn a_patch_changes_the_proxies_it_selects_and_costs_what_it_changes() {
 #[tokio::test]
 async fn endpoints_of_a_cluster_that_a_patch_removed_change_nothing() {
     let world = World::new();
-    with_backend(&world).await;
+    world.put(callers()).await;
     let removed = json!([{ "cluster": { "operation": "Remove", "match": { "name": CLUSTER } } }]);
     world.put([patch(&json!({ "kind": "Mesh" }), &removed)]).await;
     let mut proxy = world.proxy("default", "web-1").await;
@@ -113,8 +117,7 @@ spec:
     let path = folder.path().join("store.db");
     {
         let store: Arc<dyn Store> = Arc::new(Sqlite::open(&path).unwrap());
-        let world = World::on(store.clone());
-        with_backend(&world).await;
+        store.write(callers().map(Write::Create).collect()).await.unwrap();
         let document = format::yaml::documents(file).unwrap().remove(0);
         let draft = format::parse(document.value).unwrap().draft;
         registrar(store).put(draft).await.unwrap();
