@@ -29,7 +29,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshAccessLog", "mal"),
     ("MeshHealthCheck", "mhc"),
     ("MeshMetric", "mm"),
-    ("MeshPassthrough", "mp"),
     ("MeshRateLimit", "mrl"),
     ("MeshTLS", "mtls"),
     ("MeshTrace", "mtr"),
