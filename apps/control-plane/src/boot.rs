@@ -258,6 +258,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         unsafe_delete: config.store.unsafe_delete,
         health_discovery: config.mode != Mode::Global && config.dp_server.hds.enabled,
         companions: defaults::companions()?,
+        check: envoy::patch::check,
         now: Timestamp::now,
     };
     Ok(Registrar::new(store, setup))

@@ -319,6 +319,7 @@ mod tests {
             unsafe_delete: false,
             health_discovery: true,
             companions: companions().unwrap(),
+            check: |_, _, _| {},
             now: Timestamp::now,
         }
     }

@@ -157,7 +157,8 @@ impl Inspect for Proxies {
             let missing = || InspectError::Missing(proxy.clone());
             let dataplane = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
             let plan = plan::for_proxy(&mesh, &traits);
-            let plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            plan.problems.extend(envoy::patch::problems(&plan));
             Ok(layout::of(&mesh, dataplane, plan))
         })
         .await

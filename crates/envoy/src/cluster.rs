@@ -23,8 +23,8 @@ use xds::Type;
 use crate::{
     balancing, breaker, health_check,
     part::{
-        AdminCluster, ExternalCluster, InboundCluster, MeshCluster, Part, PassthroughCluster,
-        ReadinessCluster, RefusalCluster,
+        AdminCluster, ExternalCluster, InboundCluster, MatchedCluster, MeshCluster, Part, PassthroughCluster,
+        ReadinessCluster, RefusalCluster, origin,
     },
     proto::{address, any, duration, from_ads, ip_address, pipe, socket_address, u32_value},
     tls,
@@ -42,6 +42,7 @@ enum Http {
 
 impl Part for InboundCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::INBOUND;
     const SHAPE: &'static str = "inbound cluster";
 
     fn name(&self) -> &str {
@@ -63,6 +64,7 @@ impl Part for InboundCluster<'_> {
 
 impl Part for MeshCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "mesh cluster";
 
     fn name(&self) -> &str {
@@ -92,6 +94,7 @@ impl Part for MeshCluster<'_> {
 
 impl Part for ExternalCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "external cluster";
 
     fn name(&self) -> &str {
@@ -121,6 +124,7 @@ impl Part for ExternalCluster<'_> {
 
 impl Part for PassthroughCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "passthrough cluster";
 
     fn name(&self) -> &str {
@@ -139,8 +143,26 @@ impl Part for PassthroughCluster<'_> {
     }
 }
 
+impl Part for MatchedCluster<'_> {
+    const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::MATCHED;
+    const SHAPE: &'static str = "matched cluster";
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut made = plain(self.name, self.stats, SYSTEM_CONNECT, DiscoveryType::OriginalDst);
+        made.lb_policy = LbPolicy::ClusterProvided.into();
+        made.typed_extension_protocol_options = options(self.http2.then_some(Http::Two), None);
+        made.encode_to_vec()
+    }
+}
+
 impl Part for RefusalCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "refusal cluster";
 
     fn name(&self) -> &str {
@@ -160,6 +182,7 @@ impl Part for RefusalCluster<'_> {
 
 impl Part for AdminCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "admin cluster";
 
     fn name(&self) -> &str {
@@ -179,6 +202,7 @@ impl Part for AdminCluster<'_> {
 
 impl Part for ReadinessCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "readiness cluster";
 
     fn name(&self) -> &str {

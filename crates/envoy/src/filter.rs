@@ -57,6 +57,8 @@ pub(crate) struct HttpFilter {
 pub(crate) enum Side {
     Inbound,
     Outbound,
+    /// Out of the mesh.
+    Passthrough,
     Admin,
 }
 
@@ -70,7 +72,7 @@ impl HttpFilter {
         // The proxy's own interface is for its own machine.
         let internal = match self.direction {
             Side::Admin => &INTERNAL[LOCAL],
-            Side::Inbound | Side::Outbound => &INTERNAL[..],
+            Side::Inbound | Side::Outbound | Side::Passthrough => &INTERNAL[..],
         };
         let understood = |(prefix, _): &&(&str, u32)| self.ipv6 || !prefix.contains(':');
         let internal = internal.iter().filter(understood).map(|&(prefix, length)| core::CidrRange {
@@ -93,7 +95,7 @@ impl HttpFilter {
             tracing: self.tracing,
             ..Default::default()
         };
-        if self.direction != Side::Admin {
+        if matches!(self.direction, Side::Inbound | Side::Outbound) {
             manager.request_headers_timeout = Some(duration(self.request_headers));
             manager.common_http_protocol_options = Some(core::HttpProtocolOptions {
                 idle_timeout: Some(duration(Duration::ZERO)),
@@ -108,7 +110,7 @@ impl HttpFilter {
                 manager.set_current_client_cert_details =
                     Some(SetCurrentClientCertDetails { uri: true, ..Default::default() });
             }
-            Side::Admin => {}
+            Side::Admin | Side::Passthrough => {}
         }
         filter("envoy.filters.network.http_connection_manager", &manager)
     }

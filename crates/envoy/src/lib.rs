@@ -29,6 +29,8 @@ mod listener;
 mod matching;
 mod metrics;
 mod part;
+mod passthrough;
+pub mod patch;
 mod permission;
 mod proto;
 mod rate_limit;

@@ -21,8 +21,8 @@ use crate::{
     client, fault,
     filter::{self, HttpFilter, Side},
     kafka,
-    part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
-    permission,
+    part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener, origin},
+    passthrough, permission,
     proto::{Metadata, any, bool_value, ip_address},
     rate_limit, route,
     telemetry::{self, Traced},
@@ -45,6 +45,7 @@ struct OnlyMetadata {
 
 impl Part for InboundListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::INBOUND;
     const SHAPE: &'static str = "inbound listener";
 
     fn name(&self) -> &str {
@@ -67,6 +68,10 @@ impl Part for InboundListener<'_> {
             ..at((inbound.address, inbound.port), inbound.bind, Some(inbound.reuse_port))
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], inbound.tags.iter()))
+    }
+
+    fn tags(&self) -> Vec<(&str, &str)> {
+        self.inbound.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 }
 
@@ -191,6 +196,7 @@ impl InboundListener<'_> {
 
 impl Part for OutboundListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "outbound listener";
 
     fn name(&self) -> &str {
@@ -237,10 +243,15 @@ impl Part for OutboundListener<'_> {
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], self.tags.iter().copied()))
     }
+
+    fn tags(&self) -> Vec<(&str, &str)> {
+        self.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
 }
 
 impl Part for PassthroughListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "passthrough listener";
 
     fn name(&self) -> &str {
@@ -248,9 +259,18 @@ impl Part for PassthroughListener<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Passthrough { names, address, port, direction, reuse_port, logs, .. } = self.0;
+        let Passthrough { names, address, port, direction, reuse_port, ways, logs, .. } = self.0;
         let to = filter::to_cluster(&names.cluster);
         let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs), &[]);
+        let (filter_chains, listener_filters) = match ways.is_empty() {
+            true => {
+                let all = listener::FilterChain { filters: vec![let_through], ..Default::default() };
+                (vec![all], Vec::new())
+            }
+            false => {
+                (passthrough::chains(ways, address.is_ipv6(), logs), passthrough::listener_filters(ways))
+            }
+        };
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,
@@ -258,7 +278,8 @@ impl Part for PassthroughListener<'_> {
         listener::Listener {
             name: names.listener.clone(),
             stat_prefix: names.listener_stats.clone().unwrap_or_default(),
-            filter_chains: vec![listener::FilterChain { filters: vec![let_through], ..Default::default() }],
+            filter_chains,
+            listener_filters,
             use_original_dst: Some(bool_value(true)),
             traffic_direction: direction.into(),
             ..at((*address, *port), true, *reuse_port)
@@ -269,6 +290,7 @@ impl Part for PassthroughListener<'_> {
 
 impl Part for AdminListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "admin listener";
 
     fn name(&self) -> &str {
@@ -276,32 +298,36 @@ impl Part for AdminListener<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Admin { names, address, port, reuse_port, tls: material, .. } = self.0;
-        let readiness = if self.0.readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
-        let ready = route::rewritten_prefix("/ready", readiness);
-        let mut chains = vec![self.chain(vec![ready.clone()])];
-        if let Some(material) = material {
-            let mut secured = self.chain(vec![ready, route::rewritten_prefix("/", &names.cluster)]);
-            secured.filter_chain_match = Some(listener::FilterChainMatch {
-                transport_protocol: "tls".to_owned(),
-                ..Default::default()
-            });
-            secured.transport_socket = Some(tls::of_admin(material));
-            chains.push(secured);
-        }
+        let Admin { names, address, port, reuse_port, .. } = self.0;
         listener::Listener {
             name: names.listener.clone(),
             stat_prefix: names.listener_stats.clone().unwrap_or_default(),
-            filter_chains: chains,
+            filter_chains: vec![self.chain(vec![self.ready()])],
             listener_filters: vec![tls_inspector()],
             traffic_direction: TrafficDirection::Inbound.into(),
             ..at((*address, *port), true, Some(*reuse_port))
         }
         .encode_to_vec()
     }
+
+    /// Messages are joined by joining their bytes: one more chain, with the key of the interface.
+    fn sealed(&self) -> Vec<u8> {
+        let Some(material) = &self.0.tls else { return Vec::new() };
+        let mut secured = self.chain(vec![self.ready(), route::rewritten_prefix("/", &self.0.names.cluster)]);
+        secured.filter_chain_match =
+            Some(listener::FilterChainMatch { transport_protocol: "tls".to_owned(), ..Default::default() });
+        secured.transport_socket = Some(tls::of_admin(material));
+        listener::Listener { filter_chains: vec![secured], ..Default::default() }.encode_to_vec()
+    }
 }
 
 impl AdminListener<'_> {
+    fn ready(&self) -> Route {
+        let Admin { names, readiness_port, .. } = self.0;
+        let readiness = if *readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
+        route::rewritten_prefix("/ready", readiness)
+    }
+
     fn chain(&self, routes: Vec<Route>) -> listener::FilterChain {
         let names = &self.0.names;
         let handled = HttpFilter {

@@ -11,8 +11,8 @@ use std::{
 
 use plan::{
     AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
-    HealthChecks, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough, PassthroughNames,
-    Routing, Security, Tracing,
+    HealthChecks, Host, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough,
+    PassthroughNames, Routing, Security, Tracing, Way,
 };
 use resources::{
     Kind,
@@ -24,14 +24,39 @@ use resources::{
 use topology::{ClientTls, DestinationId, Endpoints, Protocol};
 use xds::Type;
 
+/// Which part of the proxy a resource belongs to, in the words by which patches choose.
+pub(crate) mod origin {
+    pub(crate) const ADMIN: &str = "admin";
+    pub(crate) const INBOUND: &str = "inbound";
+    pub(crate) const AGENT: &str = "dynamic-config";
+    pub(crate) const MATCHED: &str = "meshpassthrough";
+    pub(crate) const METRICS: &str = "mesh-metric";
+    pub(crate) const OUTBOUND: &str = "outbound";
+    pub(crate) const PATCH: &str = "mesh-proxy-patch";
+    pub(crate) const TELEMETRY: &str = "telemetry";
+    pub(crate) const TRANSPARENT: &str = "transparent";
+}
+
 /// Something that becomes one resource.
 pub(crate) trait Part: Hash {
     const TYPE: Type;
+    /// One of [`origin`].
+    const ORIGIN: &'static str;
     /// Keeps parts of different shape apart whose content hashes the same.
     const SHAPE: &'static str;
 
     fn name(&self) -> &str;
     fn encode(&self) -> Vec<u8>;
+
+    /// The rest of it, which no patch reaches: it holds keys.
+    fn sealed(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// What patches choose a listener by.
+    fn tags(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
 }
 
 /// The listener of an inbound.
@@ -116,6 +141,14 @@ pub(crate) struct PassthroughListener<'a>(pub &'a Passthrough);
 #[derive(Hash)]
 pub(crate) struct PassthroughCluster<'a>(pub &'a Passthrough);
 
+/// The cluster of traffic that MeshPassthrough lets through. Listeners of both IP versions lead there.
+#[derive(Hash)]
+pub(crate) struct MatchedCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub http2: bool,
+}
+
 /// The cluster where redirected traffic ends. Listeners of both IP versions lead there, so it does not
 /// depend on one of them.
 #[derive(Hash)]
@@ -169,6 +202,16 @@ pub(crate) struct ReadinessCluster<'a> {
     pub stats: Option<&'a str>,
     pub address: IpAddr,
     pub port: u16,
+}
+
+impl<'a> MatchedCluster<'a> {
+    pub(crate) fn of(way: &Way, host: &'a Host) -> MatchedCluster<'a> {
+        MatchedCluster {
+            name: &host.cluster,
+            stats: host.cluster_stats.as_deref(),
+            http2: way.protocol.is_http2(),
+        }
+    }
 }
 
 impl<'a> RefusalCluster<'a> {

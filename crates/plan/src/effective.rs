@@ -77,12 +77,13 @@ impl Applying {
         at.and_then(|at| self.0.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those that say something about what the proxy calls. Traces are of the whole proxy, its calls included.
+    /// Those that say something about what the proxy calls. Traces are of the whole proxy, its calls included, and
+    /// patches may change anything.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
         let about = |policy: &Arc<Policy>| {
             let calls = policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
-            calls || policy.resource.kind() == Kind::MeshTrace
+            calls || matches!(policy.resource.kind(), Kind::MeshTrace | Kind::MeshProxyPatch)
         };
         self.0.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self

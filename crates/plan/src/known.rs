@@ -12,8 +12,8 @@ use resources::naming::Kri;
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, Backend, Collector, Inbound, Metrics, Outbound, Passthrough, ProxyPlan, Route,
-    Routing,
+    Admin, AgentConfiguration, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough, ProxyPlan, Route,
+    Routing, Way,
 };
 
 /// What a name stands for.
@@ -118,11 +118,18 @@ impl Known {
     }
 
     fn passthrough(&mut self, passthrough: &Passthrough) {
-        let Passthrough { names, address, port, .. } = passthrough;
+        let Passthrough { names, address, port, ways, .. } = passthrough;
         let meaning = Meaning { kri: None, role: Role::Passthrough };
         self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
         self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
+        for Way { name, stats, hosts, .. } in ways.iter() {
+            self.add(&meaning, [name.as_str(), stats]);
+            for Host { cluster, cluster_stats, .. } in hosts {
+                self.add(&meaning, [cluster.as_str()]);
+                self.add(&meaning, cluster_stats.as_deref());
+            }
+        }
     }
 
     fn admin(&mut self, admin: &Admin) {

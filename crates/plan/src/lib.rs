@@ -25,6 +25,8 @@ pub mod known;
 pub mod metrics;
 pub mod names;
 mod outbound;
+mod passthrough;
+pub mod patches;
 pub mod problem;
 mod rate_limits;
 pub mod reads;
@@ -78,6 +80,8 @@ pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, Metri
 pub use names::{
     AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
 };
+pub use passthrough::{Host, Way, WayProtocol};
+pub use patches::Patches;
 pub use problem::{Code, Problem};
 pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
@@ -200,6 +204,8 @@ pub struct ProxyPlan {
     pub metrics: Option<Metrics>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<Problem>,
 }
@@ -218,6 +224,8 @@ pub struct Own {
     pub metrics: Option<Metrics>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
 }
 
@@ -231,6 +239,8 @@ pub struct Outgoing {
     /// How requests that go out are traced.
     pub tracing: Option<Tracing>,
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
@@ -322,6 +332,8 @@ pub struct Passthrough {
     pub direction: Direction,
     /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
+    /// What goes on all the same.
+    pub ways: Arc<[Way]>,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
     pub logs: Vec<AccessLog>,
@@ -425,7 +437,8 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, security, mut problems } = own;
+    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, security, patches, mut problems } =
+        own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
@@ -439,6 +452,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         admin,
         metrics,
         security,
+        patches,
         problems,
     })
 }
@@ -469,7 +483,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let mut collectors = logs.clusters(traits, &mut problems);
     collectors.extend(traces.collector(traits, &mut problems));
     let inbounds = inbound::plan(&context, &mut problems);
-    Ok(Own {
+    let mut own = Own {
         mesh: snapshot.name.clone(),
         metrics: metrics::plan(&context, &inbounds, &mut problems),
         inbounds,
@@ -478,8 +492,12 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
         tracing: traces.plan(),
         admin: system::admin(&networking.address, names, traits, &mut problems),
         security: Security::of(context.snapshot, names, || TlsParameters::of(applying)),
+        patches: Patches::of(effective, &mut problems),
         problems,
-    })
+    };
+    let misnamed = patches::of_own(&own, names);
+    own.problems.extend(misnamed);
+    Ok(own)
 }
 
 /// Plans what the proxies of a class offer to their applications.
@@ -506,12 +524,16 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
+    // Whether they can be read at all is told by the proxy's own part.
+    let patches = Patches::of(effective, &mut Vec::new());
+    problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, || class.parameters.clone()),
+        patches,
         problems,
         reads: reads.finish(&snapshot.name),
     }

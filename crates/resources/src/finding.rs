@@ -94,6 +94,22 @@ codes! {
         "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
          backend that cannot take it.",
         "Create one of the backends, or name one that exists.";
+    NotRedirected = "not-redirected", Info,
+        "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
+        "Set networking.transparentProxying of the Dataplane, or select other proxies.";
+    OtherNamingScheme = "other-naming-scheme", Warning,
+        "A MeshProxyPatch matches something of the proxy by the name it has in the other scheme of names, so it \
+         changes nothing there.",
+        "Use the name that the finding says, or both names while proxies change over.";
+    PassthroughConflict = "passthrough-conflict", Warning,
+        "Two matches of MeshPassthrough are about traffic that cannot be told apart; the first one is used.",
+        "Give the two the same protocol or different ports.";
+    PatchFieldUnknown = "patch-field-unknown", Warning,
+        "A MeshProxyPatch sets a field that Envoy's type does not have; the rest of it takes effect.",
+        "Correct the name of the field.";
+    PatchNotApplied = "patch-not-applied", Error,
+        "A modification of a MeshProxyPatch cannot be made, so it is left out. The others are made.",
+        "Correct the modification as the finding says.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
         "Give one of the two another port or address.";

@@ -377,6 +377,8 @@ table! {
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
         MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC;
+        MeshPassthrough(k::mesh_passthrough::MeshPassthrough) =
+            "meshpassthroughs", "mp", policy::MESH_PASSTHROUGH;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
         MeshRateLimit(k::mesh_rate_limit::MeshRateLimit) =

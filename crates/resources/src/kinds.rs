@@ -23,6 +23,7 @@ pub mod mesh_load_balancing_strategy;
 pub mod mesh_metric;
 pub mod mesh_multi_zone_service;
 pub mod mesh_open_telemetry_backend;
+pub mod mesh_passthrough;
 pub mod mesh_proxy_patch;
 pub mod mesh_rate_limit;
 pub mod mesh_retry;

@@ -135,7 +135,8 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
-const MESH_AND_DATAPLANES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
+/// Whole proxies, told apart by nothing that services are known by.
+const PROXIES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
 const SERVICES_AND_ROUTES: &[K] =
@@ -220,6 +221,16 @@ pub const MESH_METRIC: PolicyTraits = PolicyTraits {
     effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
+pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+};
+
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,
@@ -227,7 +238,7 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
 pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
@@ -271,7 +282,7 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TLS: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: MESH_AND_DATAPLANES, system: MESH_AND_DATAPLANES }),
+    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
     to: None,
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),

@@ -48,6 +48,9 @@ pub enum Mode {
 /// that none before it was forgotten; one that an operator has deleted must not be asked for again.
 pub type Companions = Box<dyn Fn(&Draft, &Snapshot) -> Vec<Companion> + Send + Sync>;
 
+/// Adds to what is wrong with a draft, and to the advice for its author.
+pub type Check = fn(&Draft, &mut Violations, &mut Vec<String>);
+
 /// Something a mesh comes with.
 #[derive(Debug, Clone)]
 pub enum Companion {
@@ -84,6 +87,8 @@ pub struct Setup {
     /// `dpServer.hds.enabled`: whether proxies probe the applications of inbounds with a `serviceProbe`.
     pub health_discovery: bool,
     pub companions: Companions,
+    /// Rules that depend on more than the kinds themselves, for example on what proxies understand.
+    pub check: Check,
     pub now: fn() -> Timestamp,
 }
 

@@ -174,12 +174,13 @@ impl Connected {
             }
         };
         self.join(class);
+        let (resources, unpatched) = self.push.encoder.lower_own(&own);
         let current = Current {
-            target: Target { own: self.push.encoder.lower_own(&own), shared: Arc::<Layer>::default() },
+            target: Target { own: resources, shared: Arc::<Layer>::default() },
             dataplane,
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
             secrets: own.security.map(|security| security.secrets),
-            own_problems: own.problems.into(),
+            own_problems: own.problems.into_iter().chain(unpatched).collect(),
             outbound_problems: Arc::default(),
         };
         Some(self.with_outbounds(&current))

@@ -15,6 +15,7 @@ mod insights;
 mod inspect;
 mod limits;
 mod multi_zone;
+mod patches;
 mod proxies;
 mod push;
 mod rebuild;

@@ -292,7 +292,6 @@ async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
         "default": { "loadBalancer": { "type": "Random" } } }] });
     for (kind, spec) in [
         (Kind::MeshLoadBalancingStrategy, balancing),
-        (Kind::MeshProxyPatch, json!({ "default": { "appendModifications": [] } })),
         (Kind::VirtualOutbound, json!({})),
     ] {
         hundred.put_wakes([resource(Key::new(kind, "default", "p"), &[], spec)], &[]).await;

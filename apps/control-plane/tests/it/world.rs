@@ -36,6 +36,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         unsafe_delete: false,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
+        check: envoy::patch::check,
         now: Timestamp::now,
     };
     Registrar::new(store, setup)

@@ -87,6 +87,11 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshMetric => json!({ "targetRef": mesh, "default": {
             "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670, "path": "/metrics" } }],
         } }),
+        Kind::MeshPassthrough => {
+            json!({ "targetRef": mesh, "default": { "passthroughMode": "Matched", "appendMatch": [
+            { "type": "Domain", "value": "api.example.com", "port": 443, "protocol": "tls" },
+        ] } })
+        }
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),

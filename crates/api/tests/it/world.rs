@@ -35,6 +35,7 @@ pub fn setup(mode: Mode) -> Setup {
         unsafe_delete: false,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
+        check: |_, _, _| {},
         now: Timestamp::now,
     }
 }

@@ -16,6 +16,8 @@ mod naming_reference;
 #[path = "../../../policy/tests/it/outbound_reference.rs"]
 mod outbound_reference;
 mod pair;
+mod passthrough;
+mod patches;
 mod permissions;
 mod random_outbounds;
 mod random_permissions;

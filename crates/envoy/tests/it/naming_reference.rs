@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     live::Live,
     real_envoy::certificate,
-    support::{SECURED, plan, traits, unified},
+    support::{self, SECURED, plan, traits, unified},
 };
 
 pub const PROXY: &str = "
@@ -137,6 +137,19 @@ spec:
   rules: [{ default: { local: { tcp: { connectionRate: { num: 100, interval: 1s } } } } }]
 ";
 
+const LET_OUT: &str = "
+type: MeshPassthrough
+mesh: default
+name: out
+spec:
+  default:
+    passthroughMode: Matched
+    appendMatch:
+      - { type: Domain, value: api.example.com, port: 443, protocol: tls }
+      - { type: IP, value: 192.0.2.1, port: 5432, protocol: tcp }
+      - { type: Domain, value: api.example.com, port: 80, protocol: http }
+";
+
 /// What is where.
 const OBJECTS: &[(&str, &str)] = &[
     ("127.77.0.2:8080", "An inbound with a name, HTTP: `{ name: http, port: 8080, servicePort: 18080 }`"),
@@ -171,9 +184,15 @@ type Row = (&'static str, String);
 
 impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
+        Shown::with("", traits, names)
+    }
+
+    fn with(policy: &str, traits: &ProxyTraits, names: ClusterNames) -> Shown {
+        let policies: &[&str] = if policy.is_empty() { &[] } else { &[policy] };
         let folder = tempfile::tempdir().unwrap();
         let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
-        let mut plan = plan(&[SECURED, DESTINATIONS, TELEMETRY, METRICS, INBOUND_POLICIES, PROXY], traits);
+        let all = [SECURED, DESTINATIONS, TELEMETRY, METRICS, INBOUND_POLICIES, PROXY];
+        let mut plan = plan(&[&all, policies].concat(), traits);
         assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
@@ -244,6 +263,27 @@ impl Shown {
         }
         rows.extend(permissions(last, &filters, is_http, &prefix));
         rows.extend(faults_and_limits(last, &filters, &prefix));
+        self.assert_counted(&rows);
+        rows
+    }
+
+    /// What a MeshPassthrough lets out.
+    fn let_out(&self) -> Vec<Row> {
+        let listener = self.listener_at("0.0.0.0:15001");
+        let mut rows = vec![("listener", text(&listener["name"]))];
+        for chain in listener["filter_chains"].as_array().unwrap() {
+            let filter = &chain["filters"][0]["typed_config"];
+            let first = &filter["route_config"]["virtual_hosts"][0];
+            let (cluster, statistics) = match first.is_null() {
+                true => (text(&filter["cluster"]), "tcp"),
+                false => (text(&first["routes"][0]["route"]["cluster"]), "http"),
+            };
+            rows.push(("chain of filters", text(&chain["name"])));
+            rows.push(("cluster", cluster.clone()));
+            rows.push(("statistics of the cluster", self.cluster_statistic(&cluster)));
+            let prefix = text(&filter["stat_prefix"]);
+            rows.push(("statistics of connections", format!("{statistics}.{prefix}.downstream_cx_total")));
+        }
         self.assert_counted(&rows);
         rows
     }
@@ -429,6 +469,15 @@ fn page() -> String {
         write!(page, "\n### {title}\n\n").unwrap();
         table(&mut page, &older.rows(address), &unified.rows(address));
     }
+    let with = |traits: &ProxyTraits, names| Shown::with(LET_OUT, traits, names).let_out();
+    page.push_str(
+        "\n### What a MeshPassthrough lets out: TLS and HTTP to `api.example.com`, TCP to `192.0.2.1:5432`\n\n",
+    );
+    table(
+        &mut page,
+        &with(&traits("web"), ClusterNames::LEGACY),
+        &with(&support::unified("web"), ClusterNames::UNIFIED),
+    );
     page.push_str("\n### What a proxy needs for itself\n\n");
     table(&mut page, &older.others(), &unified.others());
     page

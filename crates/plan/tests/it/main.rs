@@ -11,6 +11,7 @@ mod known;
 mod metrics;
 mod names;
 mod outbounds;
+mod patches;
 mod policies;
 mod problems;
 mod random_inbounds;

@@ -40,6 +40,7 @@ fn sample(kind: Kind) -> String {
             "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
         }
         Kind::MeshMetric => "{ default: { backends: [{ type: Prometheus, prometheus: {} }] } }",
+        Kind::MeshPassthrough => "{ default: { passthroughMode: None } }",
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
         Kind::MeshRateLimit => {
             "{ targetRef: { kind: Dataplane }, rules: [{ default: { local: { tcp: { connectionRate: { num: 7, \
@@ -65,7 +66,7 @@ fn sample(kind: Kind) -> String {
 
 fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
     let web = web(
-        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]",
+        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]\ntransparentProxying: { reachableBackends: {} }",
     );
     let documents: Vec<&str> = [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).collect();
     mesh(&[&documents[..], &[&web]].concat())

@@ -24,7 +24,6 @@ const UNSERVED: &[(&str, &str)] = &[
     ("MeshIdentity", "mid"),
     ("MeshTrust", "mtrust"),
     ("MeshZoneAddress", "mza"),
-    ("MeshPassthrough", "mp"),
 ];
 
 /// The short name of a type that has KRIs; no other can be made.

@@ -171,6 +171,16 @@ pub fn tracing(system: system::Tracing) -> String {
     format!("meshtrace:{system}")
 }
 
+/// What MeshPassthrough lets through: a chain of filters and a cluster. It is called the same in both schemes.
+/// Hosts that requests ask for share the chain of their port, which has no value.
+pub fn passthrough_match(protocol: &str, value: Option<&str>, port: Option<u16>) -> String {
+    let port = port.map_or("*".to_owned(), |port| port.to_string());
+    match value {
+        Some(value) => format!("meshpassthrough_{protocol}_{value}_{port}"),
+        None => format!("meshpassthrough_{protocol}_{port}"),
+    }
+}
+
 /// The name of a destination's port; the KRI's section is not looked at.
 pub fn destination(kri: &Kri, port: u32) -> String {
     let KriFields { short, mesh, zone, namespace, name, .. } = &**kri;

@@ -379,6 +379,22 @@ fn the_headers_of_a_health_check_are_complete() {
 }
 
 #[test]
+fn what_leaves_the_mesh_is_told_by_known_words() {
+    check(
+        Kind::MeshPassthrough,
+        json!({"default": {"passthroughMode": "Some", "appendMatch": [{"type": "Host", "protocol": "udp"}]}}),
+        &[
+            (
+                "spec.default.appendMatch[0].protocol",
+                "in body should be one of [tcp tls grpc http http2 mysql]",
+            ),
+            ("spec.default.appendMatch[0].type", "in body should be one of [Domain IP CIDR]"),
+            ("spec.default.passthroughMode", "in body should be one of [All Matched None]"),
+        ],
+    );
+}
+
+#[test]
 fn load_balancing_is_within_its_limits() {
     let balancer = |field: &str| format!("spec.to[0].default.loadBalancer.{field}");
     check(

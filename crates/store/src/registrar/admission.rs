@@ -74,6 +74,7 @@ impl Registrar {
         names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
         labels::validate(&draft, &self.setup, &mut found);
         let mut warnings = draft.spec.warnings();
+        (self.setup.check)(&draft, &mut found, &mut warnings);
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
         warnings.extend(snis::warnings(&resource));
         if let Some(existing) = existing {

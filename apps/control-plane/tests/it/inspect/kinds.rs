@@ -55,6 +55,10 @@ fn sample(kind: Kind) -> Resource {
             json!({ "targetRef": { "kind": "Dataplane" },
                 "rules": [{ "default": { "local": { "http": rate } } }] })
         }
+        Kind::MeshPassthrough => json!({ "default": { "passthroughMode": "None" } }),
+        Kind::MeshProxyPatch => {
+            json!({ "default": { "appendModifications": [{ "cluster": { "operation": "Remove" } }] } })
+        }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),
         Kind::MeshTLS => json!({ "rules": [{ "default": { "mode": "Strict" } }] }),
