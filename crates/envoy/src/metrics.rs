@@ -30,6 +30,7 @@ const PATH: &str = "/meshmetric";
 
 impl Part for PageListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::METRICS;
     const SHAPE: &'static str = "metrics page";
 
     fn name(&self) -> &str {
@@ -60,6 +61,7 @@ impl Part for PageListener<'_> {
 
 impl Part for MetricsCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::METRICS;
     const SHAPE: &'static str = "metrics cluster";
 
     fn name(&self) -> &str {
@@ -73,6 +75,7 @@ impl Part for MetricsCluster<'_> {
 
 impl Part for MetricsOutListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::METRICS;
     const SHAPE: &'static str = "metrics out listener";
 
     fn name(&self) -> &str {
@@ -89,6 +92,7 @@ impl Part for MetricsOutListener<'_> {
 
 impl Part for MetricsOutCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::METRICS;
     const SHAPE: &'static str = "metrics out cluster";
 
     fn name(&self) -> &str {
@@ -104,6 +108,7 @@ impl Part for MetricsOutCluster<'_> {
 
 impl Part for AgentListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::AGENT;
     const SHAPE: &'static str = "agent listener";
 
     fn name(&self) -> &str {

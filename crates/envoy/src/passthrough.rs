@@ -26,12 +26,12 @@ use crate::{
 const NO_MATCH: &str = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your MeshPassthrough policy.\n";
 
 /// `ipv6`: whether the listener is one for IPv6.
-pub(crate) fn chains(ways: &[Way], ipv6: bool) -> Vec<listener::FilterChain> {
+pub(crate) fn chains(ways: &[Way], ipv6: bool, logs: &[AccessLog]) -> Vec<listener::FilterChain> {
     ways.iter()
         .map(|way| listener::FilterChain {
             name: way.name.clone(),
             filter_chain_match: Some(told_by(way)),
-            filters: vec![if way.protocol.is_http() { http(way, ipv6) } else { bytes(way) }],
+            filters: vec![if way.protocol.is_http() { http(way, ipv6, logs) } else { bytes(way, logs) }],
             ..Default::default()
         })
         .collect()
@@ -77,12 +77,12 @@ fn told_by(way: &Way) -> listener::FilterChainMatch {
     }
 }
 
-fn bytes(way: &Way) -> listener::Filter {
+fn bytes(way: &Way, logs: &[AccessLog]) -> listener::Filter {
     let cluster = way.hosts.first().map_or("", |host| &host.cluster);
-    filter::tcp(&way.stats, filter::to_cluster(cluster), None, None)
+    filter::tcp(&way.stats, filter::to_cluster(cluster), None, None, access_log::of(logs), &[])
 }
 
-fn http(way: &Way, ipv6: bool) -> listener::Filter {
+fn http(way: &Way, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
     let mut virtual_hosts: Vec<route::VirtualHost> = way.hosts.iter().map(virtual_host).collect();
     let everybody = |host: &Host| host.domains.iter().any(|domain| domain == "*");
     if !way.hosts.iter().any(everybody) {

@@ -37,6 +37,7 @@ const MILLION: f64 = 1_000_000.0;
 
 impl Part for CollectorCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::TELEMETRY;
     const SHAPE: &'static str = "collector cluster";
 
     fn name(&self) -> &str {
