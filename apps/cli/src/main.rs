@@ -4,6 +4,7 @@
 //! stderr, and the exit code says what came out or whose fault a failure was; see [`failure`].
 
 mod access;
+mod analyze;
 mod apply;
 mod cell;
 mod cli;

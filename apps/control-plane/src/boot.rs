@@ -34,7 +34,9 @@ use crate::{
         setting::{AuthnType, DpAuthnType, Mode, StoreType},
         source::Loaded,
     },
-    defaults, diagnostics, dp_server, insights, inspect, mesh_services,
+    defaults, diagnostics, dp_server,
+    findings::Findings,
+    insights, inspect, mesh_services,
     push::{self, Push},
     storage,
 };
@@ -101,9 +103,10 @@ pub async fn start(config: Config) -> Result<Running> {
 
     insights::start(store.clone(), &shutdown);
     let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
-    if let Some(push) = &push {
-        push::metrics::register(push, &metrics);
-    }
+    let findings = push.clone().map(|push| {
+        push::metrics::register(&push, &metrics);
+        Findings::new(store.clone(), push, &metrics)
+    });
     let admin_port = config.bootstrap_server.params.admin_port;
     let inspect =
         push.clone().map(|push| Arc::new(inspect::Proxies::new(store.clone(), push, admin_port)) as _);
@@ -112,6 +115,7 @@ pub async fn start(config: Config) -> Result<Running> {
         settings,
         metrics: api::Metrics::register(&metrics),
         inspect,
+        problems: findings.clone().map(|findings| findings as _),
         gates: api::Gates::default(),
     });
     let health = diagnostics::router(store, metrics, &shutdown);
@@ -121,14 +125,14 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let dp_server = match proxies.zip(push) {
-        Some((listener, push)) => {
+    let dp_server = match proxies.zip(push).zip(findings) {
+        Some(((listener, push), findings)) => {
             let tls = certificates::dp_server(&config, now)?;
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
             let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
-            Some(serve_proxies(listener, &config, context, tls.to_config()?, limits))
+            Some(serve_proxies(listener, &config, context, findings, tls.to_config()?, limits))
         }
         None => None,
     };
@@ -217,12 +221,14 @@ fn serve_proxies(
     listener: Listener,
     config: &Config,
     context: dp_server::Context,
+    findings: Arc<Findings>,
     tls: Arc<ServerConfig>,
     limits: Limits,
 ) -> SocketAddr {
     let shutdown = context.shutdown.clone();
     context.push.start(&shutdown);
-    mesh_services::start(context.registrar.clone(), config, &shutdown);
+    findings.start(&shutdown);
+    mesh_services::start(context.registrar.clone(), findings.conflicts(), config, &shutdown);
     let addr = listener.addr();
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
     addr

@@ -10,6 +10,7 @@ pub mod config;
 mod defaults;
 mod diagnostics;
 pub mod dp_server;
+pub mod findings;
 mod following;
 pub mod insights;
 pub mod inspect;

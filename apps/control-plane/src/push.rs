@@ -14,21 +14,23 @@
 //! proxies at a time as there are processors.
 
 mod classes;
+mod mailbox;
 pub mod metrics;
+mod problems;
 mod readers;
 mod watcher;
 
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use plan::ProxyTraits;
+use plan::{Problem, ProxyTraits};
 use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
@@ -36,8 +38,10 @@ use tokio::sync::{Semaphore, watch};
 use topology::{Change, MeshSnapshot, MeshUpdate, State};
 
 use classes::Classes;
+use problems::ProxyProblems;
 use readers::{Readers, Woken};
 
+pub use mailbox::Mailbox;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
@@ -63,6 +67,10 @@ pub struct Push {
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
     woken: AtomicU64,
+    /// What is wrong with the plans of connected proxies.
+    problems: ProxyProblems,
+    /// Where to leave what changed for who asked for it.
+    mailbox: OnceLock<Arc<Mailbox>>,
     /// Up to where the store's changes have reached everybody's flags.
     seen: watch::Sender<Option<Cursor>>,
 }
@@ -116,6 +124,8 @@ impl Push {
             admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
+            problems: ProxyProblems::default(),
+            mailbox: OnceLock::new(),
             seen: watch::Sender::default(),
         }
     }
@@ -176,6 +186,9 @@ impl Push {
         }
         self.meshes.store(Arc::new(meshes));
         self.state.store(Arc::new(state.clone()));
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.post(&updates, anew);
+        }
         // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
         let readers = self.readers();
         let woken = match anew {
@@ -193,6 +206,16 @@ impl Push {
     pub fn what_if(&self, changes: &[Change]) -> Vec<MeshUpdate> {
         let mut copy = State::clone(&self.state.load());
         copy.apply(changes)
+    }
+
+    /// A mailbox that gets everything that changes from now on; the same one each time.
+    pub fn open_mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.get_or_init(Arc::default).clone()
+    }
+
+    /// What is wrong with the plans of the connected proxies of a mesh, each about what it is wrong with.
+    pub fn problems(&self, mesh: &str) -> Vec<Problem> {
+        self.problems.of_mesh(mesh)
     }
 
     fn readers(&self) -> MutexGuard<'_, Readers> {

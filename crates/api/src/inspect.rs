@@ -6,6 +6,7 @@
 pub mod layout;
 pub mod older;
 pub mod policies;
+pub mod problems;
 pub mod reach;
 pub mod rules;
 

@@ -40,7 +40,7 @@ use store::Registrar;
 pub use access::User;
 pub use error::Error;
 pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
-pub use inspect::{AdminAnswer, AdminView, Format, Inspect, InspectError};
+pub use inspect::{AdminAnswer, AdminView, Format, Inspect, InspectError, problems::Problems};
 pub use metrics::Metrics;
 pub use serve::router;
 pub use settings::{
@@ -55,5 +55,7 @@ pub struct Context {
     pub metrics: Metrics,
     /// The way to proxies; a global control plane has none.
     pub inspect: Option<Arc<dyn Inspect>>,
+    /// Who knows what is wrong.
+    pub problems: Option<Arc<dyn Problems>>,
     pub gates: Gates,
 }

@@ -115,6 +115,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderRules => inspect::older::rules(call).await,
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
+        Operation::Problems => inspect::problems::list(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),
         Operation::List(kind) => aside(call, move |call| list::list(call, kind)).await,

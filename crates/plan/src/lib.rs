@@ -28,7 +28,7 @@ mod timeouts;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
@@ -114,6 +114,28 @@ pub struct ProxyTraits {
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
     pub kafka_filter: bool,
+}
+
+impl ProxyTraits {
+    /// A sidecar that has told nothing about itself.
+    pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
+        ProxyTraits {
+            kind: ProxyKind::Sidecar,
+            mesh: mesh.into(),
+            name: name.into(),
+            unified_naming: false,
+            reuse_port: false,
+            strict_inbound_ports: false,
+            bind_outbounds: false,
+            ipv6: true,
+            admin_port: 0,
+            admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
+            readiness_port: 0,
+            work_dir: String::new(),
+            system_ca_path: None,
+            kafka_filter: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -21,6 +21,10 @@ pub enum Severity {
 impl Severity {
     pub const ALL: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
+    pub fn by_name(name: &str) -> Option<Severity> {
+        Severity::ALL.into_iter().find(|severity| severity.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -68,18 +72,56 @@ macro_rules! codes {
 }
 
 codes! {
+    AuthorityExpiring = "authority-expiring", Warning,
+        "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
+         others accept.",
+        "Add a backend with a new authority to the mesh, and make it the enabled one when all proxies trust it.";
+    CertificateExpiring = "certificate-expiring", Error,
+        "The certificate of a proxy nears its end and was not renewed in time. When it ends, the proxy's traffic \
+         with mutual TLS ends too.",
+        "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
+    Contradiction = "contradiction", Warning,
+        "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
+         allowance.",
+        "Delete one of the two.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
+    MatchesNothing = "matches-nothing", Warning,
+        "A policy selects no Dataplane of the mesh, so it has no effect. It takes effect as soon as a Dataplane \
+         appears that it selects.",
+        "Compare its targetRef with the names, labels and tags of your Dataplanes.";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NeedsMtls = "needs-mtls", Warning,
+        "A policy tells clients apart by their certificates, and the mesh has no mutual TLS, so it has no effect.",
+        "Enable mutual TLS in the mesh.";
+    NoPermissions = "no-permissions", Warning,
+        "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
+        "Write a MeshTrafficPermission for what shall be called.";
     NoUsableBackend = "no-usable-backend", Error,
         "None of the backends of a route can be called, so the route is left out.",
         "Create one of the backends, or name one that exists.";
+    PermissiveMtls = "permissive-mtls", Info,
+        "Mutual TLS is in its permissive mode: proxies also accept clients without a certificate. It is meant for \
+         the time of a migration.",
+        "Set the mode of the backend to STRICT when all clients are in the mesh.";
+    PolicyRejected = "policy-rejected", Error,
+        "Several proxies reject what a policy made of their configuration. They keep what they had before.",
+        "Correct the policy; the message of Envoy says what is wrong with it.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
         "Give one of the two another port or address.";
+    Rejected = "rejected", Error,
+        "A proxy rejects a part of its configuration. It keeps what it had before.",
+        "The message of Envoy says what is wrong; correct the policies that the finding names.";
+    ServicePortConflict = "service-port-conflict", Warning,
+        "Dataplanes of one generated MeshService do not agree about its ports, so some of them cannot be reached.",
+        "Give the Dataplanes the same ports, or different values of kuma.io/service.";
+    Shadowed = "shadowed", Warning,
+        "Everything that a policy says is overridden by other policies for the same proxies, so it has no effect.",
+        "Delete the policy, or let it say something that the others do not.";
     SharedCluster = "shared-cluster", Warning,
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
@@ -94,6 +136,10 @@ codes! {
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";
+    UnknownTarget = "unknown-target", Warning,
+        "An entry of a policy is about a service or a route that does not exist. It takes effect as soon as that \
+         appears.",
+        "Create what it refers to, or correct the reference.";
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";
@@ -121,6 +167,12 @@ pub struct Finding {
 impl Finding {
     pub fn new(code: Code, text: impl Into<String>) -> Finding {
         Finding { code, about: None, text: text.into() }
+    }
+
+    /// The same about a resource, if it does not say yet what it is about.
+    #[must_use]
+    pub fn or_about(self, about: Option<Kri>) -> Finding {
+        Finding { about: self.about.or(about), ..self }
     }
 
     /// A finding about a certain resource, a policy for example.

@@ -121,6 +121,7 @@ impl Drop for Connected {
             self.push.classes.leave(&member, &self.push);
         }
         self.push.readers().remove_watcher(&self.watcher);
+        self.push.problems.remove(&self.watcher);
     }
 }
 
@@ -145,16 +146,26 @@ impl Current {
     }
 }
 
+impl Current {
+    pub(super) fn shared_problems(&self) -> [Arc<[Problem]>; 2] {
+        [self.own_problems.clone(), self.outbound_problems.clone()]
+    }
+}
+
 impl Connected {
     /// The proxy's configuration after `work`, computed when it is its turn. `None` while its mesh or its
     /// Dataplane does not exist.
     pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {
         // Closed only when the process ends, and then nothing needs to be computed.
         let _turn = self.push.turns.acquire().await.ok()?;
-        match current {
+        let computed = match current {
             Some(current) if work < Work::Everything => Some(self.with_outbounds(current)),
             _ => self.compute_all(),
+        };
+        if let Some(current) = &computed {
+            self.push.problems.replace(&self.watcher, current);
         }
+        computed
     }
 
     fn compute_all(&self) -> Option<Current> {

@@ -141,6 +141,9 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::OlderDataplanes(_) => {
             Case::get(path, vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))])
         }
+        Operation::Problems => {
+            Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
+        }
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use store::registrar::Mode;
 
 mod older;
+pub mod problems;
 
 use crate::world::{World, remote, zone};
 

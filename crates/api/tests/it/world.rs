@@ -16,7 +16,7 @@ use store::{
 };
 use tower::ServiceExt;
 
-use crate::inspect::FakeProxies;
+use crate::inspect::{FakeProxies, problems::FakeProblems};
 
 pub struct World {
     pub router: Router,
@@ -62,6 +62,7 @@ impl World {
             settings,
             metrics: Metrics::register(&metrics),
             inspect,
+            problems: Some(Arc::new(FakeProblems)),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };

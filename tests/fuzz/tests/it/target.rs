@@ -86,6 +86,7 @@ impl Target {
             settings: api::Settings::default(),
             metrics: api::Metrics::register(&runtime::metrics::Metrics::default()),
             inspect: None,
+            problems: None,
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));
