@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    access, apply, client, completion, config, control_planes, delete, export, failure,
+    access, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
     generate, get, inspect, kri, proxy, reference, sni, version,
 };
@@ -54,6 +54,7 @@ pub enum LogLevel {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Apply(apply::Apply),
+    Diff(diff::Diff),
     Get(get::Get),
     Delete(delete::Delete),
     Export(export::Export),
@@ -111,6 +112,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
     match &cli.command {
         Command::Access(access) => return access.run(&settings()?.client()?),
         Command::Proxy { command } => return command.run(&settings()?.client()?),
+        Command::Diff(diff) => return diff.run(&cli.global),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),

@@ -38,6 +38,7 @@ pub enum Operation {
     OlderRules,
     OlderDataplanes(Kind),
     Access,
+    WhatIf,
     ServiceInsightList,
     ServiceInsight,
     List(Kind),
@@ -117,6 +118,7 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/policies", Operation::OlderPolicies),
         Route::get("/meshes/{mesh}/dataplanes/{name}/rules", Operation::OlderRules),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
+        post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }
 

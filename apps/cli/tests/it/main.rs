@@ -5,6 +5,7 @@ mod access;
 mod apply;
 mod apply_input;
 mod config;
+mod diff;
 mod export;
 mod generate;
 mod get;

@@ -22,4 +22,5 @@ mod routes;
 mod secrets;
 mod services;
 mod streams;
+mod what_if;
 mod world;

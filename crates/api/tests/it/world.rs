@@ -52,16 +52,11 @@ impl World {
     pub async fn on(store: Arc<dyn Store>, setup: Setup, settings: Settings) -> World {
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
-        // Like kuma-cp: whoever has no proxies has no way to them.
-        let inspect = match registrar.mode() {
-            Mode::Zone { .. } => Some(Arc::new(FakeProxies) as Arc<dyn api::Inspect>),
-            Mode::Global => None,
-        };
         let context = Context {
             registrar: registrar.clone(),
             settings,
             metrics: Metrics::register(&metrics),
-            inspect,
+            inspect: Arc::new(FakeProxies),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };
