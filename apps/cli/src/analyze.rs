@@ -9,7 +9,7 @@ use resources::{Draft, Key, Kind, Resource, Spec};
 use serde_json::{Value, json};
 
 use crate::{
-    apply::{self, Inputs},
+    apply::input::Input,
     cell::{self, Column, text},
     cli::Global,
     client::{Client, segment},
@@ -36,7 +36,7 @@ const PAGE: usize = 1000;
 #[command(after_help = MEANING)]
 pub struct Analyze {
     #[command(flatten)]
-    inputs: Inputs,
+    input: Input,
     /// Mesh to look at
     #[arg(short, long, default_value = DEFAULT_MESH, conflicts_with = "files")]
     mesh: String,
@@ -69,8 +69,8 @@ impl From<AtLeast> for Severity {
 
 impl Analyze {
     pub fn run(&self, global: &Global) -> Result<Outcome> {
-        let found = match self.inputs.is_given() {
-            true => of_files(apply::drafts(&self.inputs, global)?),
+        let found = match self.input.is_given() {
+            true => of_files(self.input.read(global)?.into_iter().map(|planned| planned.draft).collect()),
             false => of_mesh(&Settings::load(global)?.client()?, &self.mesh)?,
         };
         let answer = json!({ "total": found.len(), "items": found });

@@ -13,6 +13,7 @@ mod completion;
 mod config;
 mod control_planes;
 mod delete;
+mod diff;
 mod export;
 mod failure;
 mod generate;
@@ -31,6 +32,7 @@ mod sni;
 mod terminal;
 mod types;
 mod version;
+mod what_if;
 
 use std::process::ExitCode;
 

@@ -102,20 +102,27 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
-    let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
-    let findings = push.clone().map(|push| {
-        push::metrics::register(&push, &metrics);
-        Findings::new(store.clone(), push, &metrics)
-    });
-    let admin_port = config.bootstrap_server.params.admin_port;
-    let inspect =
-        push.clone().map(|push| Arc::new(inspect::Proxies::new(store.clone(), push, admin_port)) as _);
+    // A global control plane is in no zone: it sees what belongs to any.
+    let zone = proxies.as_ref().map_or("", |_| &config.multizone.zone.name);
+    let push = Arc::new(Push::new(store.clone(), zone));
+    let findings = Findings::new(store.clone(), push.clone(), &metrics);
+    let inspect = match &proxies {
+        Some(_) => {
+            push::metrics::register(&push, &metrics);
+            let admin_port = config.bootstrap_server.params.admin_port;
+            inspect::Proxies::new(store.clone(), push.clone(), admin_port)
+        }
+        None => inspect::Proxies::on_global(store.clone(), push.clone()),
+    };
+    // Proxies or not: what the mesh looks like to them is asked for anywhere.
+    push.start(&shutdown);
+    findings.start(&shutdown);
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
         metrics: api::Metrics::register(&metrics),
-        inspect,
-        problems: findings.clone().map(|findings| findings as _),
+        inspect: Arc::new(inspect),
+        problems: findings.clone(),
         gates: api::Gates::default(),
     });
     let health = diagnostics::router(store, metrics, &shutdown);
@@ -125,8 +132,8 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let dp_server = match proxies.zip(push).zip(findings) {
-        Some(((listener, push), findings)) => {
+    let dp_server = match proxies {
+        Some(listener) => {
             let tls = certificates::dp_server(&config, now)?;
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
@@ -226,8 +233,6 @@ fn serve_proxies(
     limits: Limits,
 ) -> SocketAddr {
     let shutdown = context.shutdown.clone();
-    context.push.start(&shutdown);
-    findings.start(&shutdown);
     mesh_services::start(context.registrar.clone(), findings.conflicts(), config, &shutdown);
     let addr = listener.addr();
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);

@@ -17,3 +17,4 @@ pub mod inspect;
 pub mod mesh_services;
 pub mod push;
 mod storage;
+pub mod what_if;

@@ -39,6 +39,7 @@ pub enum Operation {
     OlderDataplanes(Kind),
     Access,
     Problems,
+    WhatIf,
     ServiceInsightList,
     ServiceInsight,
     List(Kind),
@@ -119,6 +120,7 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/rules", Operation::OlderRules),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
         Route::get("/meshes/{mesh}/_problems", Operation::Problems),
+        post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }
 

@@ -60,7 +60,7 @@ impl Applying {
         let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
         // A policy may select "the proxies that this route selects", which is old and rare.
         let routes: Vec<Arc<Resource>> = match candidates.iter().any(by_route) {
-            true => snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect(),
+            true => snapshot.routes().cloned().collect(),
             false => Vec::new(),
         };
         let selector = Selector { routes: &routes, ..Selector::default() };
@@ -286,7 +286,7 @@ struct Routes {
 
 impl Routes {
     fn of(snapshot: &MeshSnapshot) -> Routes {
-        let all = snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+        let all = snapshot.routes().cloned().collect();
         Routes { all, by_kri: OnceCell::new() }
     }
 

@@ -65,11 +65,8 @@ impl From<&Finding> for FoundProblem {
 /// `GET /meshes/{mesh}/_problems`.
 pub async fn list(call: Call) -> Result<Response, Error> {
     let snapshot = readable(&call)?;
-    let problems = call.context.problems.as_ref().ok_or_else(|| {
-        Error::Unavailable("this control plane looks for problems when it serves proxies".to_owned())
-    })?;
     let (paging, wanted) = (Paging::read(&call)?, Wanted::read(&call)?);
-    let mut found = problems.of_mesh(call.param("mesh")).await?;
+    let mut found = call.context.problems.of_mesh(call.param("mesh")).await?;
     found.retain(|finding| wanted.has(finding));
     let page = found.iter().skip(paging.offset).take(paging.size);
     shown(ProblemList { total: found.len(), items: page.map(FoundProblem::from).collect() }, &snapshot).await

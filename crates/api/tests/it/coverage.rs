@@ -148,6 +148,18 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
         }
+        Operation::WhatIf => {
+            let timeout = resource(Kind::MeshTimeout, "default", "new", samples::spec(Kind::MeshTimeout)?);
+            let gone = json!({ "type": "MeshTimeout", "name": "sample" });
+            let body = json!({ "resources": [timeout], "delete": [gone] });
+            let expect = vec![
+                ("/changes/0/action", json!("create")),
+                ("/changes/1/action", json!("delete")),
+                ("/proxies/affected", json!(2)),
+                ("/refused", json!([])),
+            ];
+            Some(Case { path, body, status: 200, expect })
+        }
         _ => None,
     }
 }

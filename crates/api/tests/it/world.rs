@@ -52,17 +52,12 @@ impl World {
     pub async fn on(store: Arc<dyn Store>, setup: Setup, settings: Settings) -> World {
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
-        // Like kuma-cp: whoever has no proxies has no way to them.
-        let inspect = match registrar.mode() {
-            Mode::Zone { .. } => Some(Arc::new(FakeProxies) as Arc<dyn api::Inspect>),
-            Mode::Global => None,
-        };
         let context = Context {
             registrar: registrar.clone(),
             settings,
             metrics: Metrics::register(&metrics),
-            inspect,
-            problems: Some(Arc::new(FakeProblems)),
+            inspect: Arc::new(FakeProxies),
+            problems: Arc::new(FakeProblems),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };

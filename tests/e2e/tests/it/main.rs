@@ -28,4 +28,5 @@ mod protocols;
 mod rejection;
 mod routes;
 mod validation;
+mod what_if;
 mod world;
