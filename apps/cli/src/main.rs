@@ -4,6 +4,7 @@
 //! stderr, and the exit code says what came out or whose fault a failure was; see [`failure`].
 
 mod access;
+mod analyze;
 mod apply;
 mod cell;
 mod cli;
@@ -12,6 +13,7 @@ mod completion;
 mod config;
 mod control_planes;
 mod delete;
+mod diff;
 mod export;
 mod failure;
 mod generate;
@@ -30,6 +32,7 @@ mod sni;
 mod terminal;
 mod types;
 mod version;
+mod what_if;
 
 use std::process::ExitCode;
 

@@ -13,8 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Patches, Plan, Problem,
-    ProxyPlan, Security, Tracing, ZoneProxy,
+    Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Patches, Plan,
+    Problem, ProxyPlan, Security, Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;

@@ -20,7 +20,9 @@ use crate::{
     cluster,
     filter::{HttpFilter, Side},
     listener::at,
-    part::{AgentListener, MetricsCluster, MetricsOutCluster, MetricsOutListener, PageListener, Part},
+    part::{
+        AgentListener, MetricsCluster, MetricsOutCluster, MetricsOutListener, PageListener, Part, origin,
+    },
     proto::{inline, pipe, u32_value},
     route as routes, tls,
 };

@@ -13,10 +13,11 @@ use listener::{
     listener_filter::ConfigType,
     listener_filter_chain_match_predicate::{MatchSet, Rule},
 };
-use plan::{Host, Way, WayProtocol};
+use plan::{AccessLog, Host, Way, WayProtocol};
 use prost::{Message, Name};
 
 use crate::{
+    access_log,
     chain::Chain,
     filter::{self, HttpFilter, Side},
     proto::{any, inline, u32_value},
@@ -98,6 +99,8 @@ fn http(way: &Way, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
         ipv6,
         request_headers: Duration::ZERO,
         direction: Side::Passthrough,
+        logs: access_log::of(logs),
+        tracing: None,
     }
     .build()
 }

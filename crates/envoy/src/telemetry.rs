@@ -26,7 +26,7 @@ use xds::Type;
 
 use crate::{
     cluster::{SYSTEM_CONNECT, at, http2, plain},
-    part::{CollectorCluster, Part},
+    part::{CollectorCluster, Part, origin},
     proto::{address, any, bool_value, duration},
     tls,
 };

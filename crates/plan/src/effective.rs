@@ -15,7 +15,11 @@ use policy::{
 };
 use resources::{
     Kind, Labels, PolicyTraits, Resource,
-    kinds::{dataplane::Inbound, target_ref::TargetRefKind},
+    kinds::{
+        dataplane::Inbound,
+        mesh::{Mesh, MeshServicesMode},
+        target_ref::{TargetRef, TargetRefKind},
+    },
     labels,
     naming::Kri,
     policy::{self as row, Shape, Side},
@@ -61,7 +65,7 @@ impl Applying {
         let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
         // A policy may select "the proxies that this route selects", which is old and rare.
         let routes: Vec<Arc<Resource>> = match candidates.iter().any(by_route) {
-            true => snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect(),
+            true => snapshot.routes().cloned().collect(),
             false => Vec::new(),
         };
         let selector = Selector { routes: &routes, ..Selector::default() };
@@ -290,6 +294,34 @@ pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Ar
     dataplanes.into_iter().filter(|dataplane| selector.selects(policy, dataplane)).collect()
 }
 
+/// Whether a policy selects any Dataplane, whether or not its kind has an effect on it. Looks no further than the
+/// first.
+pub fn selects_any(snapshot: &MeshSnapshot, policy: &Policy) -> bool {
+    let routes = Routes::for_reference(snapshot, &policy.view.top);
+    let selector = routes.selector();
+    let selected = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
+    match snapshot.selections.dataplanes(&policy.view) {
+        Some(names) => names.into_iter().filter_map(|name| snapshot.dataplanes.get(name)).any(selected),
+        None => snapshot.dataplanes.values().any(selected),
+    }
+}
+
+/// Whether what an entry of a policy is about exists: a resource, or proxies that serve it by their tags.
+pub fn knows(snapshot: &MeshSnapshot, policy: &Kri, target: &TargetRef) -> bool {
+    let by_tags = match target.kind {
+        TargetRefKind::Mesh | TargetRefKind::MeshSubset => return true,
+        TargetRefKind::MeshService | TargetRefKind::MeshServiceSubset => {
+            let mode = snapshot.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+            mode != Some(MeshServicesMode::Exclusive)
+        }
+        _ => false,
+    };
+    let routes = Routes::for_reference(snapshot, target);
+    let known = Known { snapshot, routes: &routes };
+    !policy::outbound::named(&known, policy, target).is_empty()
+        || (by_tags && target.name.as_deref().is_some_and(|name| snapshot.selections.serves(name)))
+}
+
 /// The MeshHTTPRoutes of a mesh, which policies refer to.
 #[derive(Debug)]
 struct Routes {
@@ -300,8 +332,16 @@ struct Routes {
 
 impl Routes {
     fn of(snapshot: &MeshSnapshot) -> Routes {
-        let all = snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+        let all = snapshot.routes().cloned().collect();
         Routes { all, by_kri: OnceCell::new() }
+    }
+
+    /// None, unless the reference may mean one of them.
+    fn for_reference(snapshot: &MeshSnapshot, reference: &TargetRef) -> Routes {
+        match reference.kind {
+            TargetRefKind::MeshHttpRoute => Routes::of(snapshot),
+            _ => Routes { all: Vec::new(), by_kri: OnceCell::new() },
+        }
     }
 
     /// Policies may select "the proxies that this route selects".

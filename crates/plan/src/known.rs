@@ -12,8 +12,8 @@ use resources::naming::Kri;
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough, ProxyPlan, Route,
-    Routing, Way,
+    Admin, AgentConfiguration, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough, ProxyPlan,
+    Route, Routing, Way,
 };
 
 /// What a name stands for.

@@ -42,7 +42,7 @@ mod tracing;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
@@ -152,6 +152,28 @@ pub struct ProxyTraits {
     pub metrics_certificate: Option<Arc<CertificateFiles>>,
     /// Which statistics it was started with ([`Counting`]); `None` for all.
     pub counted: Option<Arc<str>>,
+}
+
+impl ProxyTraits {
+    /// A sidecar that has told nothing about itself.
+    pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
+        ProxyTraits {
+            kind: ProxyKind::Sidecar,
+            mesh: mesh.into(),
+            name: name.into(),
+            unified_naming: false,
+            reuse_port: false,
+            strict_inbound_ports: false,
+            bind_outbounds: false,
+            ipv6: true,
+            admin_port: 0,
+            admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
+            readiness_port: 0,
+            work_dir: String::new(),
+            system_ca_path: None,
+            kafka_filter: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -437,8 +459,18 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, collectors, tracing, admin, metrics, security, patches, mut problems } =
-        own;
+    let Own {
+        mesh,
+        inbounds,
+        passthrough,
+        collectors,
+        tracing,
+        admin,
+        metrics,
+        security,
+        patches,
+        mut problems,
+    } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
@@ -513,7 +545,18 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let reporter = class.reporter.as_deref().unwrap_or(&unnamed);
     let system_ca_path = class.system_ca_path.as_deref();
     let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, logs, balancing, reads: &reads };
+    let context = Context {
+        snapshot,
+        mesh,
+        class,
+        names,
+        effective,
+        timeouts,
+        retries,
+        logs,
+        balancing,
+        reads: &reads,
+    };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);

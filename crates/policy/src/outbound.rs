@@ -115,7 +115,7 @@ pub trait Destinations {
 }
 
 /// The resources, or ports of resources, that an entry of `policy` names.
-fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
+pub fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
     let kind = match target.kind {
         K::Mesh => return destinations.mesh().into_iter().collect(),
         K::MeshService => Kind::MeshService,

@@ -21,6 +21,10 @@ pub enum Severity {
 impl Severity {
     pub const ALL: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
+    pub fn by_name(name: &str) -> Option<Severity> {
+        Severity::ALL.into_iter().find(|severity| severity.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -68,12 +72,28 @@ macro_rules! codes {
 }
 
 codes! {
+    AuthorityExpiring = "authority-expiring", Warning,
+        "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
+         others accept.",
+        "Add a backend with a new authority to the mesh, and make it the enabled one when all proxies trust it.";
+    CertificateExpiring = "certificate-expiring", Error,
+        "The certificate of a proxy nears its end and was not renewed in time. When it ends, the proxy's traffic \
+         with mutual TLS ends too.",
+        "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
+    Contradiction = "contradiction", Warning,
+        "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
+         allowance.",
+        "Delete one of the two.";
     IndistinctClients = "indistinct-clients", Warning,
         "An entry of `from` names clients by something that a server does not see, so it has no effect.",
         "Use `rules` with `spiffeID`, or name the clients by tags.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
+    MatchesNothing = "matches-nothing", Warning,
+        "A policy selects no Dataplane of the mesh, so it has no effect. It takes effect as soon as a Dataplane \
+         appears that it selects.",
+        "Compare its targetRef with the names, labels and tags of your Dataplanes.";
     MetricsWithoutTls = "metrics-without-tls", Warning,
         "A MeshMetric asks for a page of metrics over TLS, and the page is offered without it.",
         "Start kuma-dp with --metrics-cert-path and --metrics-key-path and use the TLS mode ProvidedTLS.";
@@ -84,16 +104,19 @@ codes! {
         "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
          clients holds.",
         "Enable mTLS in the mesh, or write the policy for all clients.";
-    NoWorkDirectory = "no-work-directory", Error,
-        "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
-        "Start the proxy with kuma-dp, which says it.";
     NoEffect = "no-effect", Warning,
         "A policy says something that has no effect; all else in it has.",
         "Nothing, if you know; otherwise remove what the finding names.";
+    NoPermissions = "no-permissions", Warning,
+        "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
+        "Write a MeshTrafficPermission for what shall be called.";
     NoUsableBackend = "no-usable-backend", Error,
         "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
          backend that cannot take it.",
         "Create one of the backends, or name one that exists.";
+    NoWorkDirectory = "no-work-directory", Error,
+        "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
+        "Start the proxy with kuma-dp, which says it.";
     NotRedirected = "not-redirected", Info,
         "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
         "Set networking.transparentProxying of the Dataplane, or select other proxies.";
@@ -110,9 +133,25 @@ codes! {
     PatchNotApplied = "patch-not-applied", Error,
         "A modification of a MeshProxyPatch cannot be made, so it is left out. The others are made.",
         "Correct the modification as the finding says.";
+    PermissiveMtls = "permissive-mtls", Info,
+        "Mutual TLS is in its permissive mode: proxies also accept clients without a certificate. It is meant for \
+         the time of a migration.",
+        "Set the mode of the backend to STRICT when all clients are in the mesh.";
+    PolicyRejected = "policy-rejected", Error,
+        "Several proxies reject what a policy made of their configuration. They keep what they had before.",
+        "Correct the policy; the message of Envoy says what is wrong with it.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
         "Give one of the two another port or address.";
+    Rejected = "rejected", Error,
+        "A proxy rejects a part of its configuration. It keeps what it had before.",
+        "The message of Envoy says what is wrong; correct the policies that the finding names.";
+    ServicePortConflict = "service-port-conflict", Warning,
+        "Dataplanes of one generated MeshService do not agree about its ports, so some of them cannot be reached.",
+        "Give the Dataplanes the same ports, or different values of kuma.io/service.";
+    Shadowed = "shadowed", Warning,
+        "Everything that a policy says is overridden by other policies for the same proxies, so it has no effect.",
+        "Delete the policy, or let it say something that the others do not.";
     SharedCluster = "shared-cluster", Warning,
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
@@ -178,6 +217,12 @@ pub struct Finding {
 impl Finding {
     pub fn new(code: Code, text: impl Into<String>) -> Finding {
         Finding { code, about: None, text: text.into() }
+    }
+
+    /// The same about a resource, if it does not say yet what it is about.
+    #[must_use]
+    pub fn or_about(self, about: Option<Kri>) -> Finding {
+        Finding { about: self.about.or(about), ..self }
     }
 
     /// A finding about a certain resource, a policy for example.

@@ -19,6 +19,7 @@ mod secrets;
 mod snis;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod writable;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -29,6 +30,7 @@ use resources::{Draft, Key, Kind, Labels, Resource, Violations};
 use crate::{Committed, Error, Snapshot, Store, Write};
 
 pub use admission::{Admitted, Pending};
+pub use trial::Trial;
 
 /// Which control plane this is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -58,6 +58,12 @@ impl Selections {
         }
     }
 
+    /// Whether a Dataplane serves this service by its tags.
+    pub fn serves(&self, service: &str) -> bool {
+        let tag = Anchor::Tag(labels::SERVICE.to_owned(), service.to_owned());
+        self.dataplanes.contains_key(&tag)
+    }
+
     /// The policies that refer to MeshHTTPRoutes.
     pub fn referring_to_routes(&self) -> impl Iterator<Item = &Key> {
         self.referring_to_routes.iter()

@@ -10,6 +10,7 @@ use resources::{
         dataplane::BackendRef,
         mesh::{self, Mesh},
     },
+    labels,
 };
 
 use crate::{Destination, DestinationId, Endpoints, labelled::Labelled, selection::Selections};
@@ -75,6 +76,28 @@ impl MeshSnapshot {
         of_kind(&self.policies, kind).map(|(_, policy)| policy)
     }
 
+    /// The MeshHTTPRoutes that policies can refer to, sorted by name.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<Resource>> + Clone {
+        self.policies_of(Kind::MeshHTTPRoute).filter(|route| !is_shadow(route))
+    }
+
+    /// The mesh as a Dataplane would see it if policies that only pretend to be there (`kuma.io/effect: shadow`) had
+    /// an effect.
+    #[must_use]
+    pub fn with_shadows(&self, dataplane: &Resource) -> MeshSnapshot {
+        let mut mesh = self.clone();
+        let about = self.candidates(dataplane).chain(self.viewed(Kind::MeshHTTPRoute));
+        for policy in about.filter(|policy| is_shadow(&policy.resource)) {
+            let mut real = Resource::clone(&policy.resource);
+            real.labels.remove(labels::EFFECT);
+            // It selects whom it selected: nothing else in it is different.
+            if let Some(real) = Policy::of(Arc::new(real)) {
+                mesh.policies.insert(policy.resource.key.clone(), Arc::new(real));
+            }
+        }
+        mesh
+    }
+
     /// The policies that may select a Dataplane, sorted by kind and name.
     pub fn candidates<'a>(&'a self, dataplane: &Resource) -> impl Iterator<Item = &'a Arc<Policy>> {
         self.selections.candidates(dataplane).into_iter().filter_map(|key| self.policies.get(key))
@@ -130,6 +153,11 @@ impl PartialEq for MeshSnapshot {
             && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
     }
+}
+
+/// Whether a policy only pretends to be there.
+fn is_shadow(policy: &Resource) -> bool {
+    policy.label(labels::EFFECT) == Some("shadow")
 }
 
 /// What a map holds of one kind, in the order of names; the keys of a mesh differ in kind and name only.

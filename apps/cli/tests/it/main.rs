@@ -2,9 +2,11 @@
 //! Runs the real binary against a control plane that only repeats what a test taught it.
 
 mod access;
+mod analyze;
 mod apply;
 mod apply_input;
 mod config;
+mod diff;
 mod export;
 mod generate;
 mod get;

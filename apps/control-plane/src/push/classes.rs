@@ -170,6 +170,10 @@ impl ClassCell {
         }
     }
 
+    pub(super) fn each_member(&self, mut visit: impl FnMut(&Arc<Watcher>)) {
+        lock(&self.members).values().for_each(&mut visit);
+    }
+
     fn catch_up(self: &Arc<Self>, state: &mut State, push: &Push) -> Option<()> {
         loop {
             let todo = std::mem::replace(&mut *lock(&self.todo), Todo::Nothing);

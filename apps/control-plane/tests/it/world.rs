@@ -120,10 +120,15 @@ impl World {
 
     /// Another control plane on the same store.
     pub fn on(store: Arc<dyn Store>) -> World {
+        let world = World::starting_late(store);
+        world.push.start(&world.shutdown);
+        world
+    }
+
+    /// A control plane whose push loop is to be started yet.
+    pub fn starting_late(store: Arc<dyn Store>) -> World {
         let push = Arc::new(Push::new(store.clone(), "default"));
-        let shutdown = Shutdown::default();
-        push.start(&shutdown);
-        World { store, push, shutdown }
+        World { store, push, shutdown: Shutdown::default() }
     }
 
     /// Stores resources in one batch, whether they were there or not.

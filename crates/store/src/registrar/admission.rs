@@ -47,6 +47,13 @@ impl Pending {
         &self.writes
     }
 
+    /// Whether something will be deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.writes
+            .iter()
+            .any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. }))
+    }
+
     /// Every key that will be written, secrets included.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.writes.iter().map(Write::key).chain(self.secrets.iter().map(|secret| &secret.key))

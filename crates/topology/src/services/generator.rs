@@ -134,6 +134,11 @@ impl Generator {
         }
     }
 
+    /// The services whose Dataplanes do not agree about their ports, as of the last round.
+    pub fn conflicts(&self) -> impl Iterator<Item = &PortConflict> {
+        self.conflicts.values()
+    }
+
     fn replace_mesh(&mut self, mesh: Option<Arc<Resource>>) {
         let matters = |mesh: &Option<Arc<Resource>>| mesh.as_deref().map(|mesh| (mode(mesh), has_mtls(mesh)));
         if matters(&self.mesh) != matters(&mesh) {

@@ -30,4 +30,5 @@ mod rejection;
 mod routes;
 mod telemetry;
 mod validation;
+mod what_if;
 mod world;
