@@ -157,7 +157,7 @@ spec:
           default:
             filters:
               - { type: URLRewrite, urlRewrite: { path: { type: ReplacePrefixMatch, replacePrefixMatch: /v2 } } }
-              - { type: RequestHeaderModifier, requestHeaderModifier: { add: [{ name: x-added, value: 5% }] } }
+              - { type: RequestHeaderModifier, requestHeaderModifier: { add: [{ name: x-added, value: '5%% %REQ(x-sent)%' }] } }
         - matches: [{ path: { type: Exact, value: /relative } }]
           default: { filters: [{ type: URLRewrite, urlRewrite: { path: { type: ReplaceFullPath, replaceFullPath: somewhere } } }] }
         - matches: [{ path: { type: Exact, value: /moved } }]

@@ -67,6 +67,16 @@ pub struct RuleConf {
     pub backend_refs: Option<Vec<BackendRef>>,
 }
 
+impl MeshHTTPRoute {
+    /// Every backend that requests or copies of them may go to.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
+        self.to.iter().flat_map(|to| &to.rules).flat_map(|rule| {
+            let mirrors = rule.default.filters.iter().flatten().filter_map(Filter::mirror);
+            rule.default.backend_refs.iter().flatten().chain(mirrors)
+        })
+    }
+}
+
 impl ToEntry {
     fn validate(&self, gateway: bool, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
         self.target_ref.validate(allowed, &path.field("targetRef"), found);
