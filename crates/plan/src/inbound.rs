@@ -14,7 +14,8 @@ use resources::{
 use topology::{MtlsMode, Protocol};
 
 use crate::{
-    ClientTimeouts, Inbound, OwnContext, ServerTls, Timeouts, breakers, ip_of, names::InboundFacts, port_of,
+    ClientTimeouts, Code, Inbound, OwnContext, Problem, ServerTls, Timeouts, breakers, ip_of,
+    names::InboundFacts, port_of,
 };
 
 /// The tag tools read a listener's unified name from when it has no tags.
@@ -24,7 +25,7 @@ pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
 const OWN_LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// All of them, whatever their state: that only decides whether others call them.
-pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Inbound> {
+pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec<Inbound> {
     let mut planned: Vec<Inbound> = Vec::new();
     let mut taken = BTreeSet::new();
     let mut listeners = BTreeSet::new();
@@ -32,25 +33,31 @@ pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<
         let whose = format!("inbound {}", spec.section_name());
         let Some(inbound) = one(context, spec, &whose, problems) else { continue };
         if !taken.insert((inbound.address, inbound.port)) {
-            problems.push(format!(
-                "{whose}: another inbound already listens at {}:{}; the first one is used",
-                inbound.address, inbound.port
+            problems.push(Problem::new(
+                Code::PortConflict,
+                format!(
+                    "{whose}: another inbound already listens at {}:{}; the first one is used",
+                    inbound.address, inbound.port
+                ),
             ));
             continue;
         }
         if !listeners.insert(inbound.names.listener.clone()) {
-            problems.push(format!(
-                "{whose}: another inbound is already called {}; give one of them another name",
-                inbound.names.listener
+            problems.push(Problem::new(
+                Code::NameConflict,
+                format!(
+                    "{whose}: another inbound is already called {}; give one of them another name",
+                    inbound.names.listener
+                ),
             ));
             continue;
         }
         let same_cluster = planned.iter().find(|other| other.names.cluster == inbound.names.cluster);
         if let Some(other) = same_cluster.filter(|other| other.workload != inbound.workload) {
-            problems.push(format!(
+            problems.push(Problem::new(Code::SharedCluster, format!(
                 "{whose}: shares the cluster {} with an inbound whose application is at {}; its traffic goes there too",
                 inbound.names.cluster, other.workload.0
-            ));
+            )));
         }
         planned.push(inbound);
     }
@@ -61,7 +68,7 @@ fn one(
     context: &OwnContext<'_>,
     spec: &dataplane::Inbound,
     whose: &str,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Option<Inbound> {
     let address = ip_of(spec.address_in(context.networking), whose, problems)?;
     let port = port_of(spec.port, whose, problems)?;
@@ -70,7 +77,7 @@ fn one(
     let section: SectionName = match spec.section_name().parse() {
         Ok(section) => section,
         Err(error) => {
-            problems.push(format!("{whose}: {error}"));
+            problems.push(Problem::new(Code::InvalidAddress, format!("{whose}: {error}")));
             return None;
         }
     };
@@ -119,7 +126,7 @@ pub(crate) fn server_tls(context: &OwnContext<'_>) -> ServerTls {
     }
 }
 
-fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<String>) -> Protocol {
+fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Problem>) -> Protocol {
     let word = match spec.protocol.as_str() {
         "" => spec.tags.get(labels::PROTOCOL).map_or("", String::as_str),
         word => word,
@@ -132,9 +139,9 @@ fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<String
         Named::Tcp => Protocol::Tcp,
         Named::Other(unknown) => {
             if !unknown.is_empty() {
-                problems.push(format!(
+                problems.push(Problem::new(Code::UnknownProtocol, format!(
                     "{whose}: protocol {unknown:?} is none of grpc, http, http2, kafka, tcp; it is proxied as tcp"
-                ));
+                )));
             }
             Protocol::Tcp
         }

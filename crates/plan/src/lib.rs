@@ -18,6 +18,7 @@ mod inbound;
 pub mod known;
 pub mod names;
 mod outbound;
+pub mod problem;
 pub mod reads;
 mod retries;
 mod route;
@@ -54,6 +55,7 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use known::{Meaning, Role, meanings};
 pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use problem::{Code, Problem};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
@@ -106,6 +108,8 @@ pub struct ProxyTraits {
     /// Where Envoy's own admin interface listens: a pipe, or a loopback port.
     pub admin_target: AdminTarget,
     pub readiness_port: u16,
+    /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
+    pub work_dir: String,
     /// The file of certificate authorities on the proxy's machine, if it has one.
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
@@ -141,7 +145,7 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ZoneProxy {
     pub admin: Option<Admin>,
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
 }
 
 /// Everything a sidecar must do.
@@ -157,7 +161,7 @@ pub struct ProxyPlan {
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
 }
 
 /// What a proxy does that no other proxy does: accept traffic, and offer its own interfaces.
@@ -169,7 +173,7 @@ pub struct Own {
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
 }
 
 /// What all proxies of a class do: offer destinations to their applications.
@@ -180,7 +184,7 @@ pub struct Outgoing {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     pub secrets: Option<SecretNames>,
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
 }
@@ -432,19 +436,25 @@ pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
 }
 
 /// A port number, or a problem that says whose it is.
-fn port_of(value: u32, whose: &str, problems: &mut Vec<String>) -> Option<u16> {
+fn port_of(value: u32, whose: &str, problems: &mut Vec<Problem>) -> Option<u16> {
     let port = u16::try_from(value).ok().filter(|port| *port != 0);
     if port.is_none() {
-        problems.push(format!("{whose}: port {value} is not in the range 1 to 65535"));
+        problems.push(Problem::new(
+            Code::InvalidAddress,
+            format!("{whose}: port {value} is not in the range 1 to 65535"),
+        ));
     }
     port
 }
 
 /// An IP address, or a problem that says whose it is.
-fn ip_of(value: &str, whose: &str, problems: &mut Vec<String>) -> Option<IpAddr> {
+fn ip_of(value: &str, whose: &str, problems: &mut Vec<Problem>) -> Option<IpAddr> {
     let ip = value.parse().ok();
     if ip.is_none() {
-        problems.push(format!("{whose}: address {value:?} is not an IP address"));
+        problems.push(Problem::new(
+            Code::InvalidAddress,
+            format!("{whose}: address {value:?} is not an IP address"),
+        ));
     }
     ip
 }

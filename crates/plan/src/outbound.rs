@@ -20,12 +20,15 @@ use resources::{
 };
 use topology::{Destination, DestinationId};
 
-use crate::{Context, Dependency, Outbound, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route};
+use crate::{
+    Code, Context, Dependency, Outbound, Problem, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of,
+    route,
+};
 
 pub(crate) fn plan(
     context: &Context<'_>,
     backends: &mut Backends<'_>,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<Outbound> {
     let mut planned = Planned {
         context,
@@ -60,7 +63,7 @@ struct Planned<'c, 'p, 'a> {
     /// Where in `outbounds` a listener of this name is.
     listeners: BTreeMap<String, usize>,
     taken: BTreeSet<(IpAddr, u16)>,
-    problems: &'p mut Vec<String>,
+    problems: &'p mut Vec<Problem>,
 }
 
 impl Planned<'_, '_, '_> {
@@ -82,11 +85,13 @@ impl Planned<'_, '_, '_> {
             }
         };
         let Some(destination) = found else {
-            self.problems.push(format!("{whose}: there is no destination with {asked} in the mesh"));
+            let text = format!("{whose}: there is no destination with {asked} in the mesh");
+            self.problems.push(Problem::new(Code::UnknownDestination, text));
             return None;
         };
         if !self.taken.insert((address, port)) {
-            self.problems.push(format!("{whose}: the address is in use by an inbound or another outbound"));
+            let text = format!("{whose}: the address is in use by an inbound or another outbound");
+            self.problems.push(Problem::new(Code::PortConflict, text));
             return None;
         }
         self.add(destination, address, port, &spec.tags, &whose);
@@ -128,7 +133,7 @@ impl Planned<'_, '_, '_> {
     ) {
         let context = self.context;
         if let Err(reason) = self.backends.lead_to(destination) {
-            self.problems.push(format!("{whose}: {reason}"));
+            self.problems.push(Problem::new(Code::UnusableDestination, format!("{whose}: {reason}")));
             return;
         }
         let names = context.names.outbound(destination, address, port);
@@ -186,7 +191,7 @@ impl<'a> Reachable<'a> {
         context: &Context<'a>,
         redirect: &'a TransparentProxying,
         listed: &BTreeSet<DestinationId>,
-        problems: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
     ) -> Reachable<'a> {
         let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
         let backends = match &redirect.reachable_backends {
@@ -241,11 +246,12 @@ impl<'a> Reachable<'a> {
 fn resolve(
     context: &Context<'_>,
     reference: &ReachableBackendRef,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<DestinationId> {
     let snapshot = context.snapshot;
     let Some(kind) = Kind::by_name(&reference.kind) else {
-        problems.push(format!("reachableBackends: {:?} is not a kind of service", reference.kind));
+        let text = format!("reachableBackends: {:?} is not a kind of service", reference.kind);
+        problems.push(Problem::new(Code::UnknownDestination, text));
         return Vec::new();
     };
     let wanted = |id: &&DestinationId| {
@@ -270,10 +276,11 @@ fn resolve(
         snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()
     };
     if found.is_empty() {
-        problems.push(format!(
+        let text = format!(
             "reachableBackends: there is no {} {:?} with that port in the mesh",
             reference.kind, reference.name
-        ));
+        );
+        problems.push(Problem::new(Code::UnknownDestination, text));
     }
     found
 }

@@ -19,7 +19,9 @@ use resources::{
 };
 use topology::{Destination, DestinationId, Protocol};
 
-use crate::{Context, OutboundNames, RequestTimeouts, Retry, backend::Backends, effective::Found};
+use crate::{
+    Code, Context, OutboundNames, Problem, RequestTimeouts, Retry, backend::Backends, effective::Found,
+};
 
 /// A mirror's share of all requests is counted in millionths; so are percents, of which 100 are all.
 const PERCENTS_OF_ALL: i64 = 100;
@@ -88,7 +90,7 @@ pub(crate) fn plan(
     destination: &Destination,
     names: &OutboundNames,
     backends: &mut Backends<'_>,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Routing {
     let itself =
         Share { cluster: names.cluster.clone(), weight: 1, external: destination.external.is_some() };
@@ -156,7 +158,7 @@ fn everything() -> PathMatch {
 struct Planner<'c, 'b, 'a> {
     context: &'c Context<'c>,
     backends: &'b mut Backends<'a>,
-    problems: &'b mut Vec<String>,
+    problems: &'b mut Vec<Problem>,
 }
 
 impl Planner<'_, '_, '_> {
@@ -174,7 +176,8 @@ impl Planner<'_, '_, '_> {
     }
 
     fn read<C>(&mut self, found: Result<Option<Found<C>>, String>) -> Option<Found<C>> {
-        found.map_err(|problem| self.problems.push(problem)).ok().flatten()
+        let unreadable = |text| self.problems.push(Problem::new(Code::UnreadablePolicy, text));
+        found.map_err(unreadable).ok().flatten()
     }
 
     /// One route per match of a rule.
@@ -196,7 +199,8 @@ impl Planner<'_, '_, '_> {
             (None, Some(references)) => Action::Forward(self.shares(origin, references)),
         };
         if action == Action::Forward(Vec::new()) {
-            self.problems.push(format!("{origin}: none of its backends can be called; the rule is left out"));
+            let text = format!("{origin}: none of its backends can be called; the rule is left out");
+            self.problems.push(Problem::about(Code::NoUsableBackend, origin.clone(), text));
             return Vec::new();
         }
         let changes: Vec<Change> = filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
@@ -260,7 +264,8 @@ impl Planner<'_, '_, '_> {
                 external: backend.external.is_some(),
             }),
             Err(reason) => {
-                self.problems.push(format!("{origin}: {reason}"));
+                let text = format!("{origin}: {reason}");
+                self.problems.push(Problem::about(Code::UnknownBackend, origin.clone(), text));
                 None
             }
         }

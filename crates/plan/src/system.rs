@@ -8,14 +8,14 @@ use resources::{
 };
 
 use crate::{
-    Admin, AdminTarget, Names, OwnContext, Passthrough, ProxyTraits, ServerTls, inbound::server_tls, ip_of,
-    port_of,
+    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, inbound::server_tls,
+    ip_of, port_of,
 };
 
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
 
-pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<String>) -> Vec<Passthrough> {
+pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec<Passthrough> {
     let Some(redirect) = context.redirect() else { return Vec::new() };
     let or = |port: u32, default: u32| if port == 0 { default } else { port };
     let directions = [
@@ -64,7 +64,7 @@ pub(crate) fn admin(
     address: &str,
     names: Names,
     traits: &ProxyTraits,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Option<Admin> {
     if traits.admin_port == 0 {
         return None;

@@ -8,6 +8,7 @@
 //! input gives the same bytes.
 
 pub mod duration;
+pub mod finding;
 pub mod format;
 pub mod kind;
 pub mod kinds;

@@ -12,6 +12,7 @@ use std::{sync::Arc, time::Duration};
 use axum::extract::{Request, State};
 use http::Response;
 use jiff::Timestamp;
+use plan::Problem;
 use resources::naming::{Kri, classify};
 use runtime::Backoff;
 use tokio::{sync::watch, time::Instant};
@@ -255,9 +256,9 @@ impl<P: Protocol> Session<'_, P> {
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
         // Told once, not with every other change.
-        let before: Vec<&String> = self.current.iter().flat_map(Current::problems).collect();
+        let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
-            tracing::warn!(proxy = %self.registration.proxy().key(), "{problem}");
+            tracing::warn!(proxy = %self.registration.proxy().key(), code = %problem.code, "{problem}");
         }
         let first = self.current.replace(next).is_none();
         // Certificates do not depend on what the proxy calls.

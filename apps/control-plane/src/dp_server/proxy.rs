@@ -122,6 +122,7 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         admin_port: port("dataplane.admin.port").unwrap_or_default(),
         admin_target,
         readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
+        work_dir: text("workdir").unwrap_or_default().to_owned(),
         system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),
         // Its metadata does not say; its list of extensions does.
         kafka_filter: false,

@@ -23,7 +23,7 @@ pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout 
         outbounds,
         listeners: Vec::new(),
         passthrough: plan.passthrough.iter().map(passthrough).collect(),
-        problems: plan.problems,
+        problems: plan.problems.iter().map(ToString::to_string).collect(),
     }
 }
 

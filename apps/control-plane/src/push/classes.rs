@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use plan::{Backend, Class, Outgoing, Reads};
+use plan::{Backend, Class, Outgoing, Problem, Reads};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
@@ -62,7 +62,7 @@ impl Todo {
 #[derive(Debug, Default)]
 struct State {
     layer: Arc<Layer>,
-    problems: Arc<[String]>,
+    problems: Arc<[Problem]>,
     reads: Reads,
     backends: HashMap<DestinationId, Served>,
     addresses: BTreeSet<Address>,
@@ -96,7 +96,7 @@ pub(super) struct Member {
 /// What a class came out with.
 pub(super) struct Outcome {
     pub(super) layer: Arc<Layer>,
-    pub(super) problems: Arc<[String]>,
+    pub(super) problems: Arc<[Problem]>,
 }
 
 impl Classes {

@@ -251,6 +251,7 @@ mod tests {
             admin_port: 0,
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
             readiness_port: 0,
+            work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use plan::{AdminTls, Applying, Calls, Class, Own, ProxyTraits, SecretNames};
+use plan::{AdminTls, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames};
 use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
 use xds::{Layer, Target};
@@ -132,15 +132,15 @@ pub struct Current {
     pub dataplane: Arc<Resource>,
     /// Names of the secrets it needs; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
-    own_problems: Arc<[String]>,
-    outbound_problems: Arc<[String]>,
+    own_problems: Arc<[Problem]>,
+    outbound_problems: Arc<[Problem]>,
     /// Where its application answers.
     answers_at: Arc<[(IpAddr, u16)]>,
 }
 
 impl Current {
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
-    pub fn problems(&self) -> impl Iterator<Item = &String> {
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.own_problems.iter().chain(self.outbound_problems.iter())
     }
 }

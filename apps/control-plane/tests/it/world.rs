@@ -103,6 +103,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
+        work_dir: String::new(),
         system_ca_path: None,
         kafka_filter: false,
     }

@@ -122,7 +122,7 @@ type Row = (&'static str, String);
 impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
         let mut plan = plan(&[SECURED, DESTINATIONS, PROXY], traits);
-        assert_eq!(plan.problems, Vec::<String>::new());
+        assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
         plan.admin.as_mut().unwrap().tls =

@@ -180,7 +180,7 @@ fn envoy_accepts_what_is_generated_for_every_kind_of_mesh() {
             for redirected in ["", "transparentProxying: {}\n"] {
                 let web = web(&format!("{INBOUNDS}{OUTBOUNDS}{redirected}"));
                 let mut plan = plan(&[mesh, BACKEND, OUTSIDE, &web], &traits);
-                assert_eq!(plan.problems, Vec::<String>::new());
+                assert_eq!(plan.problems, []);
                 let (certificate, key) = certificate();
                 let authority = certificate.clone();
                 plan.admin.as_mut().unwrap().tls =

@@ -56,7 +56,7 @@ const OWN: &[&str] = &[
 /// Lines of objects: `<class> <name> [= <kri>]: <families>`, without what Envoy counts of itself.
 fn counted(traits: &ProxyTraits, names: ClusterNames) -> Vec<String> {
     let plan = plan(&[SECURED, BACKEND, WEB], traits);
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     let live = Live::start(&plan, names);
     let text = live.get("/stats");
     let known = meanings(&plan, &DATAPLANE.parse().unwrap());

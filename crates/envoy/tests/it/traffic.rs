@@ -70,7 +70,7 @@ impl World {
     fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
         let plan = planned(protocol, policies, traits, outbound);
-        assert_eq!(plan.problems, Vec::<String>::new());
+        assert_eq!(plan.problems, []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { envoy: Live::start(&plan, names), outbound }
     }

@@ -2,7 +2,10 @@
 
 use plan::{ExternalAuthorities, ExternalTls, ProxyPlan, ProxyTraits, San, TlsVersion};
 
-use crate::support::{PLAIN, plan, traits, web};
+use crate::{
+    problems::texts,
+    support::{PLAIN, plan, traits, web},
+};
 
 fn planned(tls: &str, system_ca_path: Option<&str>) -> ProxyPlan {
     let service = format!(
@@ -17,7 +20,7 @@ fn planned(tls: &str, system_ca_path: Option<&str>) -> ProxyPlan {
 #[track_caller]
 fn check(tls: &str, system: Option<&str>, expected: &ExternalTls) {
     let plan = planned(tls, system);
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     assert_eq!(plan.backends[0].external.as_ref().unwrap().tls.as_ref(), Some(expected));
 }
 
@@ -84,7 +87,7 @@ fn what_cannot_be_verified_is_not_offered() {
     ] {
         let plan = planned(tls, None);
         assert_eq!(
-            (plan.outbounds.len(), plan.problems),
+            (plan.outbounds.len(), texts(&plan.problems)),
             (0, vec![format!("outbound 127.0.0.1:10001: {problem}")])
         );
     }

@@ -6,7 +6,10 @@ use plan::{Error, ProxyTraits, ServerTls};
 use policy::{ClientMatch, Effect};
 use topology::Protocol;
 
-use crate::support::{PLAIN, SECURED, mesh, plan, traits, unified, web};
+use crate::{
+    problems::texts,
+    support::{PLAIN, SECURED, mesh, plan, traits, unified, web},
+};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -15,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
 #[track_caller]
 fn check_workload(inbound: &str, listens: (&str, u16), workload: (&str, u16)) {
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbound}]"))], &traits("web"));
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     let planned = &plan.inbounds[0];
     assert_eq!((planned.address, planned.port), (ip(listens.0), listens.1));
     assert_eq!(planned.workload, (ip(workload.0), workload.1));
@@ -35,7 +38,7 @@ fn the_application_is_where_the_inbound_says_or_where_the_proxy_is() {
 fn check_protocol(inbound: &str, expected: Protocol, problems: &[&str]) {
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbound}]"))], &traits("web"));
     assert_eq!(
-        (plan.inbounds[0].protocol, plan.problems),
+        (plan.inbounds[0].protocol, texts(&plan.problems)),
         (expected, problems.iter().map(|&p| p.to_owned()).collect())
     );
 }
@@ -66,7 +69,7 @@ fn check_problem(inbounds: &str, unified_naming: bool, ports: &[(&str, u16)], pr
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbounds}]"))], &traits);
     let listens: Vec<_> = plan.inbounds.iter().map(|i| (i.address, i.port)).collect();
     let expected: Vec<_> = ports.iter().map(|&(address, port)| (ip(address), port)).collect();
-    assert_eq!((listens, plan.problems), (expected, vec![problem.to_owned()]));
+    assert_eq!((listens, texts(&plan.problems)), (expected, vec![problem.to_owned()]));
 }
 
 #[test]

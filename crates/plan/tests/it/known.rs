@@ -12,7 +12,7 @@ const WEB: &str = "kri_dp_default_east__web_";
 fn check(documents: &[&str], traits: &ProxyTraits, expect: &[&str]) {
     let dataplane: Kri = WEB.parse().unwrap();
     let plan = plan(documents, traits);
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     let mut found: Vec<String> = meanings(&plan, &dataplane)
         .into_iter()
         .map(|(name, meaning)| {

@@ -9,6 +9,7 @@ mod known;
 mod names;
 mod outbounds;
 mod policies;
+mod problems;
 mod routes;
 mod support;
 mod timeouts;

@@ -91,7 +91,7 @@ fn check_outbound(outbound: &str, legacy: &OutboundNames, new: &OutboundNames) {
     let web = web(&format!("outbound: [{outbound}]"));
     let names = |traits| {
         let plan = plan(&[PLAIN, BACKEND, &web], &traits);
-        assert_eq!(plan.problems, Vec::<String>::new());
+        assert_eq!(plan.problems, []);
         plan.outbounds[0].names.clone()
     };
     assert_eq!(&names(traits("web")), legacy);

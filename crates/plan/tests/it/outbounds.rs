@@ -3,7 +3,10 @@
 use plan::ProxyPlan;
 use topology::{ClientTls, Protocol};
 
-use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web};
+use crate::{
+    problems::texts,
+    support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web},
+};
 
 fn planned(mesh: &str, outbounds: &str) -> ProxyPlan {
     plan(&[mesh, BACKEND, &web(&format!("outbound: [{outbounds}]"))], &traits("web"))
@@ -16,7 +19,7 @@ fn a_listed_service_is_offered_where_the_dataplane_says() {
         "{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }, \
          { address: 127.0.0.8, port: 10001, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }",
     );
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     let offered: Vec<_> =
         plan.outbounds.iter().map(|o| (o.address.to_string(), o.port, o.bind, o.protocol)).collect();
     assert_eq!(
@@ -46,7 +49,7 @@ fn tags_choose_among_inbounds() {
 fn check_problem(outbounds: &str, kept: &[u16], problem: &str) {
     let plan = planned(PLAIN, outbounds);
     let ports: Vec<_> = plan.outbounds.iter().map(|outbound| outbound.port).collect();
-    assert_eq!((ports.as_slice(), plan.problems), (kept, vec![problem.to_owned()]));
+    assert_eq!((ports.as_slice(), texts(&plan.problems)), (kept, vec![problem.to_owned()]));
 }
 
 #[test]

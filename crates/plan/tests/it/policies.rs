@@ -57,7 +57,7 @@ fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
 
 fn planned(policies: &[&str]) -> ProxyPlan {
     let plan = plan::for_proxy(&world(policies), &traits("web")).unwrap();
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     plan
 }
 

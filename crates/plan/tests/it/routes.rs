@@ -3,7 +3,10 @@
 use plan::{Action, Change, ProxyPlan, ProxyTraits, Route, Routing};
 use resources::kinds::mesh_http_route::PathMatch;
 
-use crate::support::{BACKEND, PLAIN, plan, traits, unified, web};
+use crate::{
+    problems::texts,
+    support::{BACKEND, PLAIN, plan, traits, unified, web},
+};
 
 const CALLS: &str = "outbound:\n\
     - { port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }\n\
@@ -169,7 +172,7 @@ fn traffic_is_split_by_weight_over_backends_that_become_part_of_the_plan() {
          { kind: MeshService, name: next, sectionName: http, weight: 0 }] } }",
     );
     let plan = planned(&[&policy], &unified("web"));
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     assert_eq!(
         shown(requests(&plan, 0)),
         ["/ -> kri_msvc_default_east__backend_http*90 kri_msvc_default_east__next_http*9 \
@@ -199,7 +202,7 @@ fn a_rule_without_backends_that_can_be_called_is_left_out_and_named() {
     assert_eq!(shown(requests(&plan, 0)), ["/ -> kri_msvc_default_east__backend_http*1"]);
     let rule = "kri_mhttpr_default_east__bad_rule_0";
     assert_eq!(
-        plan.problems,
+        texts(&plan.problems),
         [
             format!("{rule}: there is no MeshService with name \"nobody\" and port 80 in the mesh"),
             format!(

@@ -88,6 +88,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
+        work_dir: "/tmp/kuma-dp".to_owned(),
         system_ca_path: None,
         kafka_filter: false,
     }

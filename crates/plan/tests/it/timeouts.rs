@@ -41,7 +41,7 @@ fn planned(policies: &[&str]) -> ProxyPlan {
     let documents: Vec<&str> =
         [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
     let plan = plan(&documents, &traits("web"));
-    assert_eq!(plan.problems, Vec::<String>::new());
+    assert_eq!(plan.problems, []);
     plan
 }
 

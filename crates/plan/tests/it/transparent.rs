@@ -2,7 +2,10 @@
 
 use plan::ProxyTraits;
 
-use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web};
+use crate::{
+    problems::texts,
+    support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web},
+};
 
 const OTHER: &str = r#"
 type: MeshService
@@ -21,7 +24,7 @@ fn check(mesh: &str, transparent: &str, offered: &[&str], problems: &[&str]) {
     assert!(plan.outbounds.iter().all(|outbound| !outbound.bind));
     let addresses: Vec<_> = plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
     assert_eq!(
-        (addresses.as_slice(), plan.problems.as_slice()),
+        (addresses.as_slice(), texts(&plan.problems).as_slice()),
         (
             offered.iter().map(|&a| a.to_owned()).collect::<Vec<_>>().as_slice(),
             problems.iter().map(|&p| p.to_owned()).collect::<Vec<_>>().as_slice(),

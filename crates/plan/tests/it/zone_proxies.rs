@@ -23,7 +23,7 @@ fn a_zone_proxy_offers_its_own_interface_where_it_runs() {
     for (proxy, address) in [(ingress, "127.0.0.7"), (egress, "127.0.0.8")] {
         let admin = proxy.admin.unwrap();
         assert_eq!((admin.address.to_string().as_str(), admin.port), (address, 9901));
-        assert_eq!(proxy.problems, Vec::<String>::new());
+        assert_eq!(proxy.problems, []);
     }
     assert!(matches!(planned(ProxyKind::Sidecar), Err(Error::NoDataplane { .. })));
     let missing = plan::plan(&mesh, &ProxyTraits { kind: ProxyKind::Ingress, ..unified("other") });

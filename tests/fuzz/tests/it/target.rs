@@ -107,6 +107,7 @@ impl Target {
             admin_port: 0,
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
+            work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
         });
