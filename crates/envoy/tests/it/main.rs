@@ -11,10 +11,12 @@ mod migration_guide;
 mod naming_reference;
 mod permissions;
 mod random_permissions;
+mod random_routes;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
 mod resilience;
+mod route_filters;
 mod routes;
 mod stats;
 mod stats_live;

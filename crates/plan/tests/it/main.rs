@@ -11,6 +11,7 @@ mod outbounds;
 mod policies;
 mod problems;
 mod routes;
+mod routes_by_tags;
 mod support;
 mod timeouts;
 mod transparent;

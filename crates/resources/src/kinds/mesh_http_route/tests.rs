@@ -360,3 +360,18 @@ fn deprecated_targets_are_warned_about() {
         ["MeshService value for 'targetRef.kind' is deprecated, use Dataplane with labels instead"]
     );
 }
+
+#[test]
+fn a_rule_is_named_by_what_it_matches() {
+    use crate::{kinds::mesh_http_route::MeshHTTPRoute, naming::legacy};
+
+    let name = |matches: Value| {
+        let route = draft(Kind::MeshHTTPRoute, resource(rule(matches, json!({}))));
+        route.spec.get::<MeshHTTPRoute>().unwrap().to[0].rules[0].name_by_matches()
+    };
+    let everything = json!([{"path": {"type": "PathPrefix", "value": "/"}}]);
+    assert_eq!(name(everything), "9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=");
+    let special = json!([{"headers": [{"name": "a", "value": "<&>"}]}]);
+    let written = r#"[{"headers":[{"type":"Exact","name":"a","value":"\u003c\u0026\u003e"}]}]"#;
+    assert_eq!(name(special), legacy::route_of_matches(written));
+}
