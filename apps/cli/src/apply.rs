@@ -4,6 +4,8 @@ mod plan;
 mod send;
 mod sources;
 
+use std::time::Duration;
+
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plan::{Plan, Planned};
@@ -52,6 +54,11 @@ pub struct Apply {
 struct Outcome<'a> {
     planned: &'a Planned,
     action: Action,
+}
+
+/// Every document that sources hold, each with its place.
+pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<(String, Value)>> {
+    plan::read(&sources::read(files, recursive, timeout)?)
 }
 
 impl Apply {

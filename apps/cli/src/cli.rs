@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, apply, client, completion, config, control_planes, delete, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, kri, proxy, reference, sni, version,
+    generate, get, inspect, kri, migrate, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -88,6 +88,11 @@ pub enum Command {
         #[command(subcommand)]
         command: sni::Command,
     },
+    /// Translate what Kuma calls legacy
+    Migrate {
+        #[command(subcommand)]
+        command: migrate::Migrate,
+    },
     Version(version::Version),
     Completion(completion::Completion),
     /// Print the reference of all commands in Markdown
@@ -111,6 +116,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
     match &cli.command {
         Command::Access(access) => return access.run(&settings()?.client()?),
         Command::Proxy { command } => return command.run(&settings()?.client()?),
+        Command::Migrate { command } => return command.run(&cli.global),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),

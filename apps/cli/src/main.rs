@@ -20,6 +20,7 @@ mod insight;
 mod inspect;
 mod kri;
 mod kuma_kinds;
+mod migrate;
 mod names;
 mod output;
 mod pages;
