@@ -5,6 +5,8 @@ pub mod plan;
 mod send;
 mod sources;
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use input::Input;
@@ -55,6 +57,11 @@ enum DryRun {
 struct Outcome<'a> {
     planned: &'a Planned,
     action: Action,
+}
+
+/// Every document that sources hold, each with its place.
+pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<(String, Value)>> {
+    plan::read(&sources::read(files, recursive, timeout)?)
 }
 
 impl Apply {

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, kri, proxy, reference, sni, version,
+    generate, get, inspect, kri, migrate, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -90,6 +90,11 @@ pub enum Command {
         #[command(subcommand)]
         command: sni::Command,
     },
+    /// Translate what Kuma calls legacy
+    Migrate {
+        #[command(subcommand)]
+        command: migrate::Migrate,
+    },
     Version(version::Version),
     Completion(completion::Completion),
     /// Print the reference of all commands in Markdown
@@ -115,6 +120,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Analyze(analyze) => return analyze.run(&cli.global),
         Command::Proxy { command } => return command.run(&settings()?.client()?),
         Command::Diff(diff) => return diff.run(&cli.global),
+        Command::Migrate { command } => return command.run(&cli.global),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),

@@ -22,6 +22,7 @@ mod insight;
 mod inspect;
 mod kri;
 mod kuma_kinds;
+mod migrate;
 mod names;
 mod output;
 mod pages;

@@ -354,12 +354,7 @@ fn regex(expression: &str) -> RegexMatcher {
 fn added(change: &HeaderModifier) -> impl Iterator<Item = HeaderValueOption> {
     let option = |action: HeaderAppendAction| {
         move |HeaderKeyValue { name, value }: &HeaderKeyValue| HeaderValueOption {
-            header: Some(HeaderValue {
-                key: name.clone(),
-                // A percent sign would begin one of Envoy's own variables.
-                value: value.replace('%', "%%"),
-                ..Default::default()
-            }),
+            header: Some(HeaderValue { key: name.clone(), value: value.clone(), ..Default::default() }),
             append_action: action.into(),
             ..Default::default()
         }

@@ -65,7 +65,8 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
         known.add(&Meaning { kri: None, role: Role::Route }, [names.default_route.as_str()]);
         let Routing::Requests(routes) = routing else { continue };
         for Route { name, origin, .. } in routes {
-            let kri = origin.as_ref().and_then(|_| name.parse().ok());
+            // A name that is made of what a route matches does not say whose it is.
+            let kri = origin.as_ref().map(|rule| name.parse().unwrap_or_else(|_| rule.without_section()));
             known.add(&Meaning { kri, role: Role::Route }, [name.as_str()]);
         }
     }

@@ -166,7 +166,7 @@ impl Names {
         (cluster, stats)
     }
 
-    /// The name of a route that comes from a rule of a policy.
+    /// The name of a route to a resource that comes from a rule of a policy.
     pub fn route(self, rule: &Kri) -> String {
         match self {
             Names::Unified => rule.to_string(),

@@ -145,6 +145,7 @@ fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
     let ran = program.run(&["apply", "-f", &file]).failed(2);
     ran.says("unknown resource type \"MeshGateway\": Kuma has this type, and it is not known here yet")
         .says("unknown resource type \"MeshTimout\": there is no such type")
+        .says("all.yaml:12: TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead; `kumactl migrate policies -f FILE` translates it")
         .says("--skip-unknown applies the rest");
 }
 
@@ -159,7 +160,9 @@ fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
     ran.says("warning: 4 resources skipped:")
         .says(&format!("* {file}:1: MeshGateway \"logs\": Kuma has this type, and it is not known here yet"))
         .says("MeshTimout \"slip\": there is no such type")
-        .says("TrafficRoute \"old\": Kuma has this type")
+        .says(
+            "TrafficRoute \"old\": TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead",
+        )
         .says("MeshInsight \"a\": a control plane writes this itself")
         .says("Mesh \"a\" created");
     let nothing = program.run_with_stdin(&["apply", "--skip-unknown"], "type: TrafficRoute\nname: x\n").ok();

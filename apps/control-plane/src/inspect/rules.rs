@@ -22,7 +22,7 @@ use resources::{
         mesh_http_route::ToEntry,
     },
     labels,
-    naming::{Kri, legacy},
+    naming::Kri,
     policy::Shown,
 };
 use serde_json::{Value, json};
@@ -179,14 +179,13 @@ impl Rules<'_> {
     /// What the routes of the proxy match, by the name that is made of it.
     fn http_matches(&self) -> Vec<HttpMatch> {
         let rules = self.effective.outbound(Kind::MeshHTTPRoute).rules.values();
-        // The name depends on the order of fields, which the typed form fixes.
-        let confs = rules.flat_map(|rule| rule.merged()).filter_map(|merged| merged.typed::<ToEntry>().ok());
+        let by_tags = self.services.iter();
+        let by_tags = by_tags.filter_map(|service| self.effective.for_service(Kind::MeshHTTPRoute, service));
+        let merged = rules.flat_map(|rule| rule.merged()).cloned().chain(by_tags);
+        let confs = merged.filter_map(|merged| merged.typed::<ToEntry>().ok());
         let named: BTreeMap<String, Value> = confs
             .flat_map(|conf| conf.rules.clone())
-            .filter_map(|rule| {
-                let text = serde_json::to_string(&rule.matches).ok()?;
-                Some((legacy::route_of_matches(&text), serde_json::to_value(&rule.matches).ok()?))
-            })
+            .filter_map(|rule| Some((rule.name_by_matches(), serde_json::to_value(&rule.matches).ok()?)))
             .collect();
         named.into_iter().map(|(hash, r#match)| HttpMatch { hash, r#match }).collect()
     }

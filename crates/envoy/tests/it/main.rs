@@ -21,11 +21,13 @@ mod patches;
 mod permissions;
 mod random_outbounds;
 mod random_permissions;
+mod random_routes;
 mod rate_limits;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
 mod resilience;
+mod route_filters;
 mod routes;
 mod stats;
 mod stats_live;

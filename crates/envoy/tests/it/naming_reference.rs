@@ -29,6 +29,7 @@ networking:
   outbound:
     - { port: 10001, tags: { kuma.io/service: backend } }
     - { port: 10002, tags: { kuma.io/service: backend, version: v1 } }
+    - { port: 10003, tags: { kuma.io/service: shop } }
   transparentProxying: {}
 ";
 
@@ -86,6 +87,17 @@ spec:
       rules:
         - matches: [{ path: { type: PathPrefix, value: /v2 } }]
           default: { backendRefs: [{ kind: MeshService, name: backend, port: 80 }] }
+    - targetRef: { kind: MeshService, name: shop }
+      rules:
+        - matches: [{ path: { type: PathPrefix, value: /v2 } }]
+          default: { backendRefs: [{ kind: MeshServiceSubset, name: shop, tags: { version: v2 } }] }
+---
+type: Dataplane
+mesh: default
+name: shop
+networking:
+  address: 127.77.0.4
+  inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http, version: v2 } }]
 ";
 
 /// What makes proxies talk to collectors.
@@ -162,6 +174,10 @@ const OBJECTS: &[(&str, &str)] = &[
     ("242.0.0.1:443", "A MeshExternalService, TCP"),
     ("127.0.0.1:10001", "A service by its tag: `{ port: 10001, tags: { kuma.io/service: backend } }`"),
     ("127.0.0.1:10002", "A part of a service by tags: `tags: { kuma.io/service: backend, version: v1 }`"),
+    (
+        "127.0.0.1:10003",
+        "A service by its tag, HTTP, with a MeshHTTPRoute to the part with `version: v2`: `tags: { kuma.io/service: shop }`",
+    ),
     ("0.0.0.0:15006", "Passthrough, inbound, IPv4, with `--strict-inbound-ports=false`"),
     ("0.0.0.0:15001", "Passthrough, outbound, IPv4"),
     ("[::]:15006", "Passthrough, inbound, IPv6, with `--strict-inbound-ports=false`"),
@@ -248,6 +264,7 @@ impl Shown {
         }
         if is_http {
             rows.extend(http_rows(last));
+            rows.extend(self.other_clusters(last, &cluster));
         }
         let stats = match text(&listener["stat_prefix"]) {
             none if none.is_empty() => address.replace(':', "_"),
@@ -286,6 +303,16 @@ impl Shown {
         }
         self.assert_counted(&rows);
         rows
+    }
+
+    /// Where routes lead besides the cluster that takes the rest.
+    fn other_clusters(&self, manager: &Value, rest: &str) -> Vec<Row> {
+        let all: BTreeSet<String> = routes(manager).map(|route| text(&route["route"]["cluster"])).collect();
+        let others = all.into_iter().filter(|name| !name.is_empty() && name != rest);
+        let rows = |name: String| {
+            [("statistics of another cluster", self.cluster_statistic(&name)), ("another cluster", name)]
+        };
+        others.flat_map(|name| rows(name).into_iter().rev()).collect()
     }
 
     fn cluster(&self, name: &str) -> &Value {

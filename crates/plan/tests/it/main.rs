@@ -18,6 +18,7 @@ mod random_inbounds;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
 mod routes;
+mod routes_by_tags;
 mod support;
 mod timeouts;
 mod tls;

@@ -8,9 +8,12 @@ use resources::{
     Key, Kind, Labels, Resource,
     kinds::{
         dataplane::{Dataplane, Networking},
+        mesh_http_route::MeshHTTPRoute,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::MeshService,
+        mesh_tcp_route::MeshTCPRoute,
         tags::Tags,
+        target_ref::BackendRef,
     },
     labels,
 };
@@ -43,7 +46,7 @@ pub struct MeshState {
     selections: Selections,
     /// The MeshOpenTelemetryBackends by name.
     telemetry: OrdMap<Arc<str>, Arc<Resource>>,
-    /// How many Dataplanes want each set of tags.
+    /// How many Dataplanes and routes want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
@@ -152,11 +155,15 @@ impl MeshState {
         if !serves_alike(old, new) {
             round.dirty.extend(self.index.replace(old, new));
         }
-        let (before, after) = (tags_called_by(old), tags_called_by(new));
-        for tags in after.difference(&before) {
+        self.want_instead(&tags_called_by(old), &tags_called_by(new), round);
+    }
+
+    /// Takes notice that somebody who wanted these sets of tags wants those now.
+    fn want_instead(&mut self, before: &BTreeSet<Arc<Tags>>, after: &BTreeSet<Arc<Tags>>, round: &mut Round) {
+        for tags in after.difference(before) {
             self.want(tags, round);
         }
-        for tags in before.difference(&after) {
+        for tags in before.difference(after) {
             self.no_longer_want(tags, round);
         }
     }
@@ -259,6 +266,7 @@ impl MeshState {
             None => self.policies.remove(key),
         };
         self.selections.replace_policy(key, new.as_deref());
+        self.want_instead(&tags_routed_to(old.as_deref()), &tags_routed_to(new.as_deref()), round);
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
         }
@@ -464,4 +472,12 @@ fn tags_called_by(dataplane: Option<&Resource>) -> BTreeSet<Arc<Tags>> {
         .filter(|outbound| outbound.tags.contains_key(labels::SERVICE))
         .map(|outbound| Arc::new(outbound.tags.clone()))
         .collect()
+}
+
+/// The sets of tags that the backends of a route may mean.
+fn tags_routed_to(policy: Option<&Policy>) -> BTreeSet<Arc<Tags>> {
+    let spec = policy.map(|policy| &policy.resource.spec);
+    let requests = spec.and_then(|spec| spec.get::<MeshHTTPRoute>()).into_iter().flat_map(|r| r.backends());
+    let connections = spec.and_then(|spec| spec.get::<MeshTCPRoute>()).into_iter().flat_map(|r| r.backends());
+    requests.chain(connections).filter_map(BackendRef::service_tags).map(Arc::new).collect()
 }
