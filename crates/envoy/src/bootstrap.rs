@@ -117,7 +117,8 @@ impl Bootstrap {
                 {"tagName": "kafka_name", "regex": "^kafka(\\.(\\S*[0-9]))\\."},
                 {"tagName": "kafka_type", "regex": "^kafka\\..*\\.(.*?(?=_duration|$))"},
                 {"tagName": "worker", "regex": "(worker_([0-9]+)\\.)"},
-                {"tagName": "listener", "regex": "((.+?)\\.)rbac\\."}
+                // Without its first character it means the same, and Envoy spends most of its start on it.
+                {"tagName": "listener", "regex": "^((.+?)\\.)rbac\\."}
             ]},
             "dynamicResources": {
                 "adsConfig": self.discovery(),

@@ -42,7 +42,7 @@ fn policy(profile: &str, applications: &Value, collector: SocketAddr) -> Value {
     json!({"type": "MeshMetric", "mesh": "default", "name": "all", "spec": {"default": {
         "sidecar": {"profiles": {
             "appendProfiles": [{"name": profile}],
-            "exclude": [{"type": "Contains", "match": "circuit_breakers"}],
+            "exclude": [{"type": "Contains", "match": "circuit_breakers"}, {"type": "Contains", "match": "healthy_panic"}],
         }},
         "applications": applications,
         "backends": [
@@ -128,7 +128,7 @@ fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
     // What the profile leaves out is not there at all.
     let kept = newer.proxy.admin("/stats").unwrap();
     assert!(kept.contains("cluster.self_main.upstream_rq_total: "), "{kept}");
-    assert!(!kept.contains("circuit_breakers") && !kept.contains("assignment_stale"), "{kept}");
+    assert!(!kept.contains("lb_healthy_panic") && !kept.contains("assignment_stale"), "{kept}");
 
     // More than Envoy was started for is said to be missing.
     world.put(PATH, &policy("All", &applications, collector.address));
