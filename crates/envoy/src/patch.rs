@@ -252,7 +252,7 @@ pub fn check(draft: &Draft, found: &mut Violations, warnings: &mut Vec<String>) 
         let Some(step) = Step::of(at, modification) else { continue };
         let path = all.index(at).field(step.field()).field("value");
         match step.value() {
-            // Said already by whoever knows the syntax.
+            // The check of the syntax has reported it.
             Some(Err(_)) if found.iter().any(|violation| violation.field == path.to_string()) => {}
             Some(Err(reason)) => found.add(&path, format!("native Envoy resource is not valid: {reason}")),
             Some(Ok((_, Some(unknown)))) => warnings.push(format!("{path}: {unknown}; it is ignored")),

@@ -98,7 +98,7 @@ async fn endpoints_of_a_cluster_that_a_patch_removed_change_nothing() {
     assert_eq!(world.encoded_since(&encoded), []);
 }
 
-/// A `null` is lost wherever somebody takes it for an absent field.
+/// A `null` is lost wherever it is taken for an absent field.
 #[tokio::test]
 async fn an_explicit_null_in_a_users_file_reaches_the_proxy_through_a_store_on_disk() {
     let file = "

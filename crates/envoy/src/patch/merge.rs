@@ -17,7 +17,7 @@ const VALUES: &[&str] = &[
     "google.protobuf.StringValue",
     "google.protobuf.UInt32Value",
     "google.protobuf.UInt64Value",
-    // Two of them are merged by who knows what is inside.
+    // Its content is merged by type, see `nested`.
     "google.protobuf.Any",
 ];
 

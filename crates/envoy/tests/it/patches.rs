@@ -115,7 +115,7 @@ fn resources_are_added_and_removed_and_later_modifications_change_what_was_added
     check(&shown(&target, Type::Listener, "extra"), &[("/address/socketAddress/portValue", json!(7))]);
 }
 
-/// A proxy waits for the endpoints of clusters that have some here; it must not wait for those that nobody asks for.
+/// A proxy waits for the endpoints of clusters that have some here; it must not wait for endpoints that it never asks for.
 #[test]
 fn a_cluster_that_does_not_ask_for_endpoints_any_more_has_none() {
     assert_eq!(names(&applied(&json!([])), Type::Endpoint), set(&[HTTP, TCP]));
