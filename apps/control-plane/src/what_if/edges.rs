@@ -31,8 +31,8 @@ use crate::{
 
 /// How many edges are told of each sort, and how many questions are asked for them.
 const MAX_EDGES: usize = 500;
-const MAX_CHECKS: usize = 200_000;
-/// For how many inbounds it is worked out who may call them.
+const MAX_CHECKS: usize = 100_000;
+/// For how many inbounds it is worked out who may call them, before and after together.
 const MAX_SERVERS: usize = 4000;
 
 /// A service as a client sees it: its name and the inbound.
@@ -128,6 +128,11 @@ impl<'a> Side<'a> {
         side
     }
 
+    /// What the certificates of a client say.
+    fn certificates(&self, name: &str) -> BTreeSet<&ClientTags> {
+        self.clients.get(name).into_iter().flatten().map(|client| &client.key).collect()
+    }
+
     /// The services that some of these Dataplanes belong to.
     fn services_of(&self, names: &BTreeSet<Arc<str>>) -> BTreeSet<Service> {
         let of = |servers: &[Server<'_>]| servers.iter().any(|s| names.contains(&s.dataplane.key.name));
@@ -151,27 +156,17 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Works it out for some services; says whether there were too many.
-    fn of(
-        mesh: Option<&MeshSnapshot>,
-        side: &mut Side<'a>,
-        services: &BTreeSet<Service>,
-        room: &mut usize,
-    ) -> (Asked<'a>, bool) {
+    fn of(mesh: Option<&MeshSnapshot>, side: &mut Side<'a>, services: &BTreeSet<Service>) -> Asked<'a> {
         let mut groups = BTreeMap::new();
-        let Some(mesh) = mesh else { return (Asked { groups }, false) };
+        let Some(mesh) = mesh else { return Asked { groups } };
         let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
         let selector = Selector { routes: &routes, ..Selector::default() };
-        let mut cut = false;
         for service in services {
-            let mut servers = side.servers.remove(service).unwrap_or_default();
-            cut |= servers.len() > *room;
-            servers.truncate(*room);
-            *room -= servers.len();
+            let Some(servers) = side.servers.remove(service) else { continue };
             let asked = servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
-        (Asked { groups }, cut)
+        Asked { groups }
     }
 
     /// May the client call the service? `None` where there is no such service.
@@ -205,25 +200,35 @@ fn in_mesh(
     edges: &mut Edges,
 ) {
     let (mut old, mut new) = (Side::of(before), Side::of(after));
-    let all = |side: &Side<'_>| -> BTreeSet<Service> { side.servers.keys().cloned().collect() };
-    let mut services = old.services_of(&touched.servers);
-    services.extend(new.services_of(&touched.servers));
-    // Clients whose certificate is new or gone. Another instance of one that stays is nothing new.
-    let known = |side: &Side<'_>| -> BTreeSet<String> { side.clients.keys().cloned().collect() };
-    let (had, has) = (known(&old), known(&new));
-    let come_or_go: BTreeSet<&String> = had.symmetric_difference(&has).collect();
-    if touched.everyone || !come_or_go.is_empty() {
-        services.extend(all(&old));
-        services.extend(all(&new));
+    let mut asking = old.services_of(&touched.servers);
+    asking.extend(new.services_of(&touched.servers));
+    // Clients with other certificates than before. Another instance of one that stays is nothing new.
+    let names: BTreeSet<&String> = old.clients.keys().chain(new.clients.keys()).collect();
+    let others = |name: &&&String| old.certificates(name) != new.certificates(name);
+    let calling: BTreeSet<String> = names.iter().filter(others).map(|name| (*name).clone()).collect();
+    let names: BTreeSet<String> = names.into_iter().cloned().collect();
+    let mut services = asking.clone();
+    if touched.everyone || !calling.is_empty() {
+        services.extend(old.servers.keys().chain(new.servers.keys()).cloned());
     }
+    // A service that is not looked at is left out on both sides.
+    let size = |side: &Side<'_>, service: &Service| side.servers.get(service).map_or(0, Vec::len);
     let mut room = MAX_SERVERS;
-    let (asked_before, cut) = Asked::of(before, &mut old, &services, &mut room);
-    let mut room = MAX_SERVERS;
-    let (asked_after, cut_too) = Asked::of(after, &mut new, &services, &mut room);
-    edges.truncated |= cut || cut_too;
+    services.retain(|service| {
+        let servers = size(&old, service) + size(&new, service);
+        let fits = servers <= room;
+        room -= if fits { servers } else { 0 };
+        edges.truncated |= !fits;
+        fits
+    });
+    let asked_before = Asked::of(before, &mut old, &services);
+    let asked_after = Asked::of(after, &mut new, &services);
     let mut checks = 0;
     for service in &services {
-        for client in had.union(&has) {
+        let wanted = |client: &&String| {
+            touched.everyone || asking.contains(service) || calling.contains(client.as_str())
+        };
+        for client in names.iter().filter(wanted) {
             if checks > MAX_CHECKS {
                 edges.truncated = true;
                 return;

@@ -90,6 +90,20 @@ async fn services_that_come_and_go_have_edges_and_further_instances_have_none() 
 }
 
 #[tokio::test]
+async fn a_client_with_another_certificate_has_other_edges() {
+    let world = services().await;
+    let from = json!([{ "targetRef": { "kind": "MeshSubset", "tags": { "version": "2" } },
+        "default": { "action": "Allow" } }]);
+    let key = Key::new(Kind::MeshTrafficPermission, "default", "newer");
+    world.put([resource(key, &[], json!({ "targetRef": of("db"), "from": from }))]).await;
+    let mut newer = dataplane("default", "batch-1", "127.0.1.3", "batch", &[]).spec.to_json();
+    newer["networking"]["inbound"][0]["tags"]["version"] = json!("2");
+    let told =
+        ask(&world, [resource(Key::new(Kind::Dataplane, "default", "batch-1"), &[], newer)]).await.edges;
+    assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec!["batch>db".to_owned()], vec![]));
+}
+
+#[tokio::test]
 async fn where_only_some_instances_let_a_client_in_access_is_mixed() {
     let world = services().await;
     let one = json!({ "kind": "Dataplane", "name": "web-1" });
