@@ -122,10 +122,7 @@ fn one(
         breaker: breakers::of_inbound(&said.breakers),
         faults: Faults::of_inbound(&said.faults_from, &said.faults),
         limits: RateLimits::of_inbound(&said.limits),
-        logs: context.logs.of_inbound(
-            &context.effective.inbound_rules(Kind::MeshAccessLog, spec),
-            service,
-            is_http(protocol),
+        logs: context.logs.of_inbound(&said.logs, service, is_http(protocol)),
         ),
     })
 }

@@ -172,6 +172,9 @@ impl ProxyTraits {
             work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
+            counted: None,
+            host_ip: None,
+            metrics_certificate: None,
         }
     }
 }

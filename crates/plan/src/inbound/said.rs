@@ -24,6 +24,7 @@ pub(super) struct Said {
     pub faults: Vec<InboundRule>,
     pub faults_from: Vec<FromRule>,
     pub limits: Vec<InboundRule>,
+    pub logs: Vec<InboundRule>,
 }
 
 impl Said {
@@ -35,6 +36,7 @@ impl Said {
             faults: rules(Kind::MeshFaultInjection),
             faults_from: effective.inbound_from(Kind::MeshFaultInjection, inbound),
             limits: rules(Kind::MeshRateLimit),
+            logs: rules(Kind::MeshAccessLog),
         }
     }
 
