@@ -123,7 +123,6 @@ fn one(
         faults: Faults::of_inbound(&said.faults_from, &said.faults),
         limits: RateLimits::of_inbound(&said.limits),
         logs: context.logs.of_inbound(&said.logs, service, is_http(protocol)),
-        ),
     })
 }
 

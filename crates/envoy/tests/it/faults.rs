@@ -126,7 +126,7 @@ fn the_fault_of_the_naming_document_hits_its_share_of_the_requests_of_one_inboun
         let statuses: Vec<String> = (0..REQUESTS).map(|_| caller.get().status).collect();
         let faults = statuses.iter().filter(|status| *status == "500").count();
         assert!(EXPECTED.contains(&faults), "{faults} of {REQUESTS}");
-        // Nobody answers behind the proxy.
+        // No application answers behind the proxy.
         assert!(statuses.iter().all(|status| ["500", "503"].contains(&status.as_str())), "{statuses:?}");
         assert_eq!(stat(&envoy, &format!("http.{prefix}.fault.aborts_injected")), faults as u64);
         let mut caller = Caller::of(other);

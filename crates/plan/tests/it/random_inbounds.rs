@@ -126,7 +126,7 @@ fn precision(client: &Value) -> (u8, usize, bool) {
     }
 }
 
-/// Whether whoever is meant by `narrow` is meant by `wide`.
+/// Whether every client that `narrow` means is meant by `wide`.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let (wide_id, id) = (&wide["spiffeID"], &narrow["spiffeID"]);
     let identity = match wide_id["type"].as_str() {
