@@ -288,12 +288,9 @@ async fn a_policy_wakes_whom_it_selected_before_and_whom_it_selects_now() {
 #[tokio::test]
 async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
     let mut hundred = hundred().await;
-    let balancing = json!({ "to": [{ "targetRef": { "kind": "Mesh" },
-        "default": { "loadBalancer": { "type": "Random" } } }] });
     let abort = json!({ "abort": { "httpStatus": 500, "percentage": 50 } });
     let fault = json!({ "rules": [{ "default": { "http": [abort] } }] });
     for (kind, spec) in [
-        (Kind::MeshLoadBalancingStrategy, balancing),
         (Kind::MeshFaultInjection, fault),
         (Kind::MeshProxyPatch, json!({ "default": { "appendModifications": [] } })),
         (Kind::VirtualOutbound, json!({})),
