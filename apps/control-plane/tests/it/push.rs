@@ -288,9 +288,7 @@ async fn a_policy_wakes_whom_it_selected_before_and_whom_it_selects_now() {
 #[tokio::test]
 async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
     let mut hundred = hundred().await;
-    let balancing = json!({ "to": [{ "targetRef": { "kind": "Mesh" },
-        "default": { "loadBalancer": { "type": "Random" } } }] });
-    for (kind, spec) in [(Kind::MeshLoadBalancingStrategy, balancing), (Kind::VirtualOutbound, json!({}))] {
+    for (kind, spec) in [(Kind::VirtualOutbound, json!({}))] {
         hundred.put_wakes([resource(Key::new(kind, "default", "p"), &[], spec)], &[]).await;
         hundred.delete_wakes(kind, "p", &[]).await;
     }

@@ -197,7 +197,7 @@ impl Endpoint {
         loop {
             let mut head = [0; 9];
             client.read_exact(&mut head).ok()?;
-            let mut body = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            let mut body = vec![0; (usize::from(head[1]) << 8) | usize::from(head[2])];
             client.read_exact(&mut body).ok()?;
             let (kind, flags) = (head[3], head[4]);
             let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);

@@ -103,7 +103,7 @@ fn random_conf(rng: &mut StdRng, kind: &str, top: &str, target: &str) -> Value {
     match kind {
         "MeshCircuitBreaker" => random_limits(rng, number),
         "MeshHealthCheck" => {
-            let disabled = json!(number % 3 == 0);
+            let disabled = json!(number.is_multiple_of(3));
             let http = some(rng, &[("path", json!(format!("/{number}"))), ("disabled", disabled.clone())]);
             let mut conf =
                 some(rng, &[("http", http), ("tcp", json!({"disabled": disabled})), ("grpc", json!({}))]);
@@ -152,7 +152,7 @@ fn random_limits(rng: &mut StdRng, number: u32) -> Value {
             ("successRate", json!({"requestVolume": number, "standardDeviationFactor": "1.9"})),
         ],
     );
-    let mut outliers = some(rng, &[("interval", json!(time)), ("disabled", json!(number % 2 == 0))]);
+    let mut outliers = some(rng, &[("interval", json!(time)), ("disabled", json!(number.is_multiple_of(2)))]);
     outliers["detectors"] = detectors;
     some(rng, &[("connectionLimits", limits), ("outlierDetection", outliers)])
 }
