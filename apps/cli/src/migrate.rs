@@ -34,8 +34,8 @@ Exit codes:
 
 /// Translate policies from before targetRef into those that replace them
 ///
-/// Reads YAML or JSON in Universal or Kubernetes form and writes YAML in the same form to stdout. What has no
-/// equivalent, and where the translation means something else, is told on stderr. Other resources of the input are
+/// Reads YAML or JSON in Universal or Kubernetes form and writes YAML in the same form to stdout. Warnings on stderr
+/// name what has no equivalent, and where the translation means something else. Other resources of the input are
 /// left out. No control plane is asked.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Of several permissions for an inbound the one with the most exact destination counted alone, so each begins with
-/// nobody being allowed.
+/// denying all clients.
 pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let entry = |target: Value, action: &str| json!({ "targetRef": target, "default": { "action": action } });
     let mut made = Translation::default();

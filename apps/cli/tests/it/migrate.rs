@@ -125,7 +125,7 @@ fn a_permission_allows_the_same_clients() {
     ] {
         assert_eq!(may_call(&both, client, server), expect, "{client} to {server}");
     }
-    assert!(!may_call(&translated(one), "web", "redis"), "where no permission is, nobody is allowed");
+    assert!(!may_call(&translated(one), "web", "redis"), "without a permission a call is denied");
 }
 
 #[test]

@@ -76,5 +76,5 @@ async fn a_backend_by_tags_counts_as_called_as_soon_as_a_dataplane_has_them() {
     world.delete(Kind::Dataplane, "default", "later-1").await;
     world.delete(Kind::Dataplane, "default", "later-2").await;
     while web.turn().await != Work::Nothing {}
-    assert!(!clusters(&web).contains(&later), "what nobody serves is not called");
+    assert!(!clusters(&web).contains(&later), "tags that no Dataplane has are not called");
 }
