@@ -53,7 +53,7 @@ impl Encoder {
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
         let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, secrets, .. } = plan;
         let (mut own, mut shared) = (xds::Own::default(), Layer::default());
-        let (secrets, tracing) = (secrets.as_ref(), plan.tracing.as_ref());
+        let (secrets, tracing) = (secrets.as_ref(), plan.tracing.as_deref());
         self.put_own(&mut own, mesh, inbounds, secrets, tracing);
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
@@ -76,7 +76,7 @@ impl Encoder {
     /// What only this proxy has, except secrets, which the caller inserts.
     pub fn lower_own(&self, plan: &Own) -> xds::Own {
         let mut own = xds::Own::default();
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref(), plan.tracing.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.secrets.as_ref(), plan.tracing.as_deref());
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         own
@@ -86,7 +86,7 @@ impl Encoder {
     pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
         let mut layer = Layer::default();
         let Outgoing { mesh, outbounds, backends, tracing, secrets, .. } = plan;
-        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_ref()), backends, secrets.as_ref());
+        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_deref()), backends, secrets.as_ref());
         layer
     }
 

@@ -173,7 +173,7 @@ pub struct ProxyPlan {
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
     /// How requests are traced, both ways.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
@@ -190,7 +190,7 @@ pub struct Own {
     /// What logs and spans are sent to, those of calls included.
     pub collectors: Vec<Collector>,
     /// How requests that come in are traced.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
     /// Names of the secrets that inbounds and outbounds use; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
@@ -205,7 +205,7 @@ pub struct Outgoing {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     /// How requests that go out are traced.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub secrets: Option<SecretNames>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
