@@ -86,7 +86,7 @@ impl Encoder {
     pub fn lower_told(&self, plan: &ProxyPlan) -> (Target, Vec<Problem>) {
         let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, .. } = plan;
         let (security, tracing, patches) =
-            (plan.security.as_ref(), plan.tracing.as_ref(), plan.patches.as_ref());
+            (plan.security.as_ref(), plan.tracing.as_deref(), plan.patches.as_ref());
         let mut own = Making::with(patches);
         self.put_own(&mut own, mesh, inbounds, security, tracing);
         self.put_collectors(&mut own, &plan.collectors);
@@ -115,7 +115,7 @@ impl Encoder {
     /// What only this proxy has, except secrets, which the caller inserts; and what patches cannot do there.
     pub fn lower_own(&self, plan: &Own) -> (xds::Own, Vec<Problem>) {
         let mut own = Making::with(plan.patches.as_ref());
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_deref());
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         self.put_metrics(&mut own, plan.metrics.as_ref());
@@ -127,7 +127,7 @@ impl Encoder {
     pub fn lower_outgoing(&self, plan: &Outgoing) -> (Layer, Vec<Problem>) {
         let Outgoing { mesh, outbounds, backends, tracing, security, patches, .. } = plan;
         let mut layer = Making::with(patches.as_ref());
-        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_ref()), backends, security.as_ref());
+        self.put_outgoing(&mut layer, mesh, (outbounds, tracing.as_deref()), backends, security.as_ref());
         layer.finish()
     }
 

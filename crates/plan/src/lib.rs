@@ -223,7 +223,7 @@ pub struct ProxyPlan {
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
     /// How requests are traced, both ways.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
     /// `None` where no MeshMetric asks for them.
     pub metrics: Option<Metrics>,
@@ -244,7 +244,7 @@ pub struct Own {
     /// What logs and spans are sent to, those of calls included.
     pub collectors: Vec<Collector>,
     /// How requests that come in are traced.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
     pub metrics: Option<Metrics>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
@@ -262,7 +262,7 @@ pub struct Outgoing {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     /// How requests that go out are traced.
-    pub tracing: Option<Tracing>,
+    pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
     /// What is changed when all this is configured.
     pub patches: Option<Patches>,

@@ -1,5 +1,7 @@
 //! Which requests are traced, and where the spans go: MeshTrace.
 
+use std::sync::Arc;
+
 use resources::{
     Kind,
     kinds::{
@@ -86,12 +88,12 @@ pub(crate) struct Traces<'a> {
 
 impl Traces<'_> {
     /// How requests are traced; `None` where they are not, or cannot be.
-    pub fn plan(&self) -> Option<Tracing> {
+    pub fn plan(&self) -> Option<Arc<Tracing>> {
         let conf = self.effective.proxy(Kind::MeshTrace)?.typed::<Conf>().ok()?;
         let (tracer, _) = self.tracer(conf.backends.as_ref()?.first()?).ok()?;
         let sampling = conf.sampling.clone().unwrap_or_default();
         let share = |value: Option<&IntOrString>| value.and_then(IntOrString::millionths);
-        Some(Tracing {
+        Some(Arc::new(Tracing {
             tracer,
             sampling: Sampling {
                 overall: share(sampling.overall.as_ref()),
@@ -99,7 +101,7 @@ impl Traces<'_> {
                 random: share(sampling.random.as_ref()),
             },
             tags: self.tags(conf.tags.as_deref().unwrap_or_default()),
-        })
+        }))
     }
 
     /// The cluster of the collector, or why there is none.
