@@ -46,8 +46,8 @@ fn expression(counted: &Counting) -> Option<String> {
     let parts = counted.parts().into_iter().map(|part| part.replace('_', "[._]"));
     // A label may have stood at every `_` of a longer name.
     let whole = counted.whole().into_iter().filter_map(|name| {
-        let words: Vec<&str> = name.strip_prefix(FAMILIES).unwrap_or(name).split('_').collect();
-        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let words = name.strip_prefix(FAMILIES).unwrap_or(name).split('_');
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         (!words.is_empty()).then(|| words.join(".*"))
     });
     let alternatives: Vec<String> = parts.chain(whole).collect();

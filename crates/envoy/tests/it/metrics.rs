@@ -118,7 +118,7 @@ fn pages_ask_the_agent_and_the_agent_finds_its_document() {
 }
 
 #[test]
-fn listeners_and_clusters_are_as_kuma_makes_them() {
+fn pages_are_as_kuma_makes_them() {
     let folder = tempfile::tempdir().unwrap();
     let of = |traits| target(&[SECURED, POLICY, &proxy("192.168.0.1")], &in_folder(&folder, traits));
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -155,7 +155,14 @@ fn listeners_and_clusters_are_as_kuma_makes_them() {
     let hijacker = shown(&older, Type::Cluster, "_kuma:metrics:hijacker");
     let stats = json!("_kuma_metrics_hijacker");
     check(&hijacker, &[(pipe, json!(at("kuma-mh-web-default.sock"))), ("/altStatName", stats)]);
+}
 
+#[test]
+fn what_the_agent_reads_and_sends_is_as_kuma_makes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let newer = target(&[SECURED, POLICY, &proxy("192.168.0.1")], &in_folder(&folder, unified("web")));
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let manager = "/filterChains/0/filters/0/typedConfig";
     let name = "system_meshmetric_otel_otel-collector-observability-svc-4317";
     let to = shown(&newer, Type::Listener, name);
     check(

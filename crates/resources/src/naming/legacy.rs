@@ -203,10 +203,7 @@ fn of_policy(name: &str, spelled: impl Fn(&str) -> String) -> Option<String> {
     if name == spelled(METRICS) {
         return Some(system::prometheus(system::DEFAULT_BACKEND));
     }
-    let known = OF_POLICIES.iter();
-    let read =
-        |(begin, unified): &(&str, fn(&str) -> String)| Some(unified(name.strip_prefix(&spelled(begin))?));
-    known.filter_map(|known| read(known)).next()
+    OF_POLICIES.iter().find_map(|(begin, unified)| Some(unified(name.strip_prefix(&spelled(begin))?)))
 }
 
 fn bracketed(address: &str) -> String {
