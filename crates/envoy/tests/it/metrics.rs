@@ -2,24 +2,31 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::net::{UnixListener, UnixStream},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use envoy::bootstrap::ClusterNames;
-use plan::{Counting, ProxyTraits};
+use plan::{CertificateFiles, Counting, ProxyTraits};
 use resources::kinds::mesh_metric::{
     Conf,
     profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
+};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
 use xds::Type;
 
 use crate::{
     live::Live,
+    real_envoy::certificate,
     support::{BACKEND, SECURED, plan, traits, unified},
     view::{check, shown, target},
 };
@@ -115,6 +122,44 @@ fn pages_ask_the_agent_and_the_agent_finds_its_document() {
         assert!(document(&format!("if-none-match: {}\r\n", part.etag)).starts_with("HTTP/1.1 304"));
         assert!(document("if-none-match: other\r\n").starts_with("HTTP/1.1 200"));
     }
+}
+
+#[test]
+fn a_page_with_a_certificate_answers_over_tls_only() {
+    let folder = tempfile::tempdir().unwrap();
+    agent(&folder);
+    let (certificate, key) = certificate();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let files = CertificateFiles { certificate: file("cert.pem", &certificate), key: file("key.pem", &key) };
+    let traits = ProxyTraits { metrics_certificate: Some(Arc::new(files)), ..unified("web") };
+    let policy = "type: MeshMetric\nmesh: default\nname: all\nspec: { default: { backends: [{ type: Prometheus, \
+                  prometheus: { tls: { mode: ProvidedTLS } } }] } }\n";
+    let plan = plan(&[SECURED, policy, &proxy("127.77.0.24")], &in_folder(&folder, traits));
+    assert_eq!(plan.problems, vec![]);
+    let _live = Live::start(&plan, ClusterNames::UNIFIED);
+    let connect = || {
+        let stream = TcpStream::connect(("127.77.0.24", 5670)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    };
+    let mut plain = connect();
+    let _ = write!(plain, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("HTTP/1.1 200"), "{answer:?}");
+
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let session = ClientConnection::new(config, ServerName::try_from("web").unwrap()).unwrap();
+    let answer = asked(StreamOwned::new(session, connect()), "/metrics", "");
+    assert!(answer.ends_with("\r\n\r\n/meshmetric"), "{answer}");
 }
 
 #[test]
