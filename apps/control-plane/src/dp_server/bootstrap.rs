@@ -193,7 +193,8 @@ fn counted(context: &Context, dataplane: &Draft) -> Option<Counting> {
     let now = jiff::Timestamp::now();
     let dataplane =
         Resource { key, labels, spec, status: None, created: now, modified: now, version: 0, owner: None };
-    Counting::of(&plan::metrics::conf(&mesh, &dataplane)?)
+    let conf = plan::metrics::conf(&mesh, &dataplane)?;
+    Counting::of(&conf)
 }
 
 fn address_of(dataplane: &Draft) -> String {
