@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Everything is worked out by the functions that configure proxies, on a copy of the state they are configured from;
-//! nothing is written and nobody is woken. What it costs follows what the changes concern, and is limited: by the
+//! nothing is written and no proxy is woken. What it costs follows what the changes concern, and is limited: by the
 //! number of resources that are planned, of proxies that are compared, of permissions that are asked.
 
 mod edges;

@@ -197,7 +197,7 @@ impl Error {
 }
 
 impl Error {
-    /// What a client is told.
+    /// The document that a client gets.
     pub fn into_problem(self) -> Problem {
         let (status, title, detail) = (self.status(), self.title(), self.detail());
         let found = self.violations();

@@ -89,7 +89,7 @@ pub fn refusal(refusal: Refusal, exists: bool) -> Error {
     Error::from_refusal(refusal, PROCESS, failed)
 }
 
-/// What the author of a resource is told, though it is accepted.
+/// Advice for the author of a resource that is accepted.
 pub fn warnings(unknown_fields: &[String], others: Vec<String>) -> Vec<String> {
     let ignored = unknown_fields.iter().map(|field| format!("{field}: unknown field, ignored"));
     ignored.chain(others).collect()

@@ -1,7 +1,7 @@
 //! `POST /meshes/{mesh}/_what-if`: what writes would do, without making them.
 //!
 //! Whatever is asked goes through the door that a write goes through: the same rights, the same rules, the same
-//! words. What comes out of it is handed to whoever knows the proxies ([`crate::Inspect::what_if`]).
+//! words. What comes out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
 
 use std::collections::BTreeSet;
 
@@ -120,6 +120,13 @@ struct Draft {
     place: String,
 }
 
+/// The question, taken apart.
+struct Question {
+    drafts: Vec<Draft>,
+    /// Each with its place.
+    deletions: Vec<(Key, String)>,
+}
+
 /// `POST /meshes/{mesh}/_what-if`.
 pub async fn ask(mut call: Call) -> Result<Response, Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
@@ -136,7 +143,7 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
         return Err(Error::BadRequest(format!("at most {MAX_CHANGES} resources can be asked about at once")));
     }
     let mut answer = Answer::default();
-    let (drafts, deletions) = read(&call, asked, &mut answer.refused)?;
+    let Question { drafts, deletions } = read(&call, asked, &mut answer.refused)?;
     let snapshot = call.snapshot()?;
     check_mesh(&call, &drafts, &snapshot)?;
     let mut trial = Trial::on(snapshot.clone());
@@ -193,11 +200,7 @@ fn refused(of: Named, place: String, error: Error) -> Result<Refused, Error> {
 }
 
 /// Takes the question apart. Meshes come first, because the rest may be in them.
-fn read(
-    call: &Call,
-    asked: Asked,
-    found: &mut Vec<Refused>,
-) -> Result<(Vec<Draft>, Vec<(Key, String)>), Error> {
+fn read(call: &Call, asked: Asked, found: &mut Vec<Refused>) -> Result<Question, Error> {
     let mut drafts = Vec::new();
     for (at, value) in asked.resources.into_iter().enumerate() {
         let place = format!("resources[{at}]");
@@ -236,7 +239,7 @@ fn read(
             }
         }
     }
-    Ok((drafts, deletions))
+    Ok(Question { drafts, deletions })
 }
 
 /// A resource in Universal form that does not say its mesh belongs to the one of the path.

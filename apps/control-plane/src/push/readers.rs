@@ -123,7 +123,7 @@ impl Readers {
         }
     }
 
-    /// Everything: nobody knows what changed.
+    /// Everything: what changed is not known.
     pub(super) fn everyone(&self) -> Concerned {
         let mut concerned = Concerned::default();
         self.meshes.values().for_each(|mesh| mesh.everyone(&mut concerned));

@@ -93,10 +93,13 @@ fn by_route(mesh: &MeshSnapshot) -> bool {
     mesh.selections.referring_to_routes().any(|key| permission(&key))
 }
 
+/// The clients of one name, each certificate once.
+type Clients<'a> = Vec<Group<ClientTags, &'a Arc<Resource>>>;
+
 /// The clients and servers of a mesh on one side of a change.
 #[derive(Default)]
 struct Side<'a> {
-    clients: BTreeMap<String, Vec<Group<ClientTags, &'a Arc<Resource>>>>,
+    clients: BTreeMap<String, Clients<'a>>,
     servers: BTreeMap<Service, Vec<Server<'a>>>,
 }
 
@@ -172,7 +175,7 @@ impl<'a> Asked<'a> {
     /// May the client call the service? `None` where there is no such service.
     fn verdict(
         &self,
-        clients: Option<&Vec<Group<ClientTags, &Arc<Resource>>>>,
+        clients: Option<&Clients<'_>>,
         service: &Service,
         checks: &mut usize,
     ) -> Option<(Verdict, Check)> {

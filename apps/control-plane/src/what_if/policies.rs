@@ -111,7 +111,7 @@ fn judge(state: &State, mesh: &MeshSnapshot, policy: &Policy, plans: &mut usize)
     needless.then_some(IdleReason::Shadowed)
 }
 
-/// Whether a proxy is told the same in both.
+/// Whether a proxy gets the same plan in both.
 fn is_same(mesh: &MeshSnapshot, without: &MeshSnapshot, dataplane: &Resource) -> bool {
     let traits: ProxyTraits = proxy::traits(dataplane.mesh(), dataplane.name(), &Value::Null);
     let plan = |mesh: &MeshSnapshot| {

@@ -93,7 +93,7 @@ async fn proxies_of_which_the_same_would_change_are_told_together_with_sizes() {
 }
 
 #[tokio::test]
-async fn what_concerns_nobody_is_told_as_such() {
+async fn a_change_that_concerns_no_proxy_lists_none() {
     let (world, _proxies) = small().await;
     let unseen = [
         service("default", "unloved", &[]),

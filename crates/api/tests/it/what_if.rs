@@ -138,7 +138,7 @@ async fn a_question_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_write_may_not_ask() {
+async fn a_user_who_may_not_write_may_not_ask() {
     let ask = async |world: &World, path: &str, body: Value| {
         world.send(remote(Method::POST, path, Body::from(body.to_string()))).await
     };

@@ -36,8 +36,8 @@ impl Trial {
         if pending.deletes() && self.owners.is_none() {
             self.owners = Some(Owners::load(&self.snapshot));
         }
-        let nobody = Owners::default();
-        let owners = self.owners.as_ref().unwrap_or(&nobody);
+        let none = Owners::default();
+        let owners = self.owners.as_ref().unwrap_or(&none);
         let committed = Staging::new(&self.snapshot, owners).stage(pending.writes().to_vec())?;
         if let Some(owners) = &mut self.owners {
             owners.apply(&self.snapshot, &committed);

@@ -57,7 +57,7 @@ async fn a_policy_in_shadow_changes_nothing_but_what_is_asked_for_with_it() {
 }
 
 #[tokio::test]
-async fn nobody_refers_to_a_route_that_is_in_shadow() {
+async fn no_policy_refers_to_a_route_that_is_in_shadow() {
     let (world, proxies, mut proxy, key) = connected().await;
     world.put([route(SHADOW)]).await;
     let before = proxies.config(&key, false).await.unwrap();

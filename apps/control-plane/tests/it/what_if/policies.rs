@@ -12,7 +12,7 @@ fn told(idle: &[Idle]) -> Vec<(&str, IdleReason)> {
 }
 
 #[tokio::test]
-async fn a_policy_that_selects_nobody_is_told() {
+async fn a_policy_that_selects_no_proxy_is_listed() {
     let (world, _proxies) = small().await;
     let nobody = || timeout("nobody", json!({ "kind": "Dataplane", "name": "nobody" }), 7);
     let found = ask(&world, [nobody()]).await.policies;
