@@ -3,6 +3,7 @@
 mod confine;
 
 use std::{
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -33,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The file in the work directory with a token that was given without one: a control plane may want
 /// Envoy to read the token from a file.
 pub const TOKEN: &str = "dataplane-token";
+
+/// The variable that holds the address of the machine, where there is one; Kubernetes can set it.
+const HOST_IP: &str = "HOST_IP";
 
 /// The control plane's answer.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ pub fn request(
             },
         },
         "caCert": ca_pem,
-        "dynamicMetadata": {},
+        "dynamicMetadata": dynamic_metadata(),
         "operatingSystem": std::env::consts::OS,
         "features": settings.features.names(),
         "resources": {"maxHeapSizeBytes": memory_limit(settings.envoy.max_memory_bytes)},
@@ -101,6 +105,12 @@ pub fn request(
         request["dataplaneTokenPath"] = file.display().to_string().into();
     }
     Ok(request)
+}
+
+/// What of its environment the agent tells: the address of its machine, for collectors that run on each.
+fn dynamic_metadata() -> Value {
+    let host_ip = std::env::var(HOST_IP).ok().filter(|ip| ip.parse::<IpAddr>().is_ok());
+    host_ip.map_or_else(|| json!({}), |ip| json!({ (HOST_IP): ip }))
 }
 
 /// The one document of a bootstrap configuration.

@@ -2,7 +2,7 @@
 //! and to Envoy over a socket on disk.
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,6 +14,7 @@ const MAX_BODY: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
+    pub headers: HeaderMap,
     pub body: Bytes,
 }
 
@@ -27,14 +28,27 @@ pub async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Re
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    exchange_within(MAX_BODY, stream, request).await
+}
+
+/// As [`exchange`], for an answer whose body has at most `limit` bytes.
+pub async fn exchange_within<S>(
+    limit: usize,
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<Answer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let answer = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+        let headers = response.headers().clone();
+        let body = Limited::new(response.into_body(), limit).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(Answer { status, headers, body })
     }
     .await;
     connection.abort();

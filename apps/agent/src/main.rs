@@ -6,16 +6,20 @@
 //!
 //! Invariant: no Envoy outlives its agent, however the agent ends ([`exec`]).
 
+mod access_log;
 mod bootstrap;
 mod cli;
+mod configuration;
 mod control_plane;
 mod envoy;
 mod exec;
 mod failure;
 mod farewell;
+mod grpc;
 mod http_client;
 mod log_file;
 mod metrics;
+mod metrics_push;
 mod metrics_socket;
 mod probes;
 mod proxy;

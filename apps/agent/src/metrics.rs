@@ -8,19 +8,20 @@ mod exposition;
 mod gather;
 mod legacy;
 mod names;
+pub mod otlp;
 mod profile;
 mod view;
 
-pub use self::{
-    exposition::CONTENT_TYPE,
-    gather::Sources,
-    view::{View, applications},
-};
 use self::{
-    exposition::{Families, Family},
+    exposition::Family,
     legacy::LegacyNames,
     names::{KnownNames, Written},
     profile::Profile,
+};
+pub use self::{
+    exposition::{CONTENT_TYPE, Families},
+    gather::Sources,
+    view::{View, applications},
 };
 
 /// Says which application a series comes from.
@@ -35,17 +36,8 @@ pub struct Texts {
     pub applications: Vec<(String, String)>,
 }
 
-/// One text of them all, as far as a reader wants it.
-pub fn merge(view: &View, texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
-    let mut merged = merged(texts, known, older, view.profile.as_ref());
-    for (label, value) in &view.labels {
-        merged.samples().for_each(|sample| sample.set_label(label, value));
-    }
-    merged.render()
-}
-
 /// All texts, each family once and its samples together.
-fn merged(
+fn merge(
     texts: &Texts,
     known: &KnownNames,
     older: Option<&LegacyNames>,

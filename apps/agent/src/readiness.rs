@@ -25,7 +25,7 @@ use runtime::{
 use crate::{
     envoy::admin::Admin,
     failure::{Failure, Result},
-    metrics::{self, Sources, View},
+    metrics::{self, Families, Sources, View},
 };
 
 /// Who routes traffic and who measures have a few connections each.
@@ -57,6 +57,11 @@ impl Health {
             "How often Envoy ended on its own and was started again",
             Counter::default(),
         );
+        metrics.register(
+            "kuma_dp_metrics_source_failures",
+            "How often a source of metrics did not answer in time, or not with metrics, and was left out",
+            sources.failures().clone(),
+        );
         Health(Arc::new(Inner {
             admin: OnceLock::new(),
             terminating: AtomicBool::new(false),
@@ -80,9 +85,19 @@ impl Health {
         self.0.restarts.inc() + 1
     }
 
+    /// Everything that is measured now, as far as a reader wants it.
+    pub async fn gather(&self, view: &View) -> Families {
+        self.0.sources.gather(view, self.0.admin.get(), self.0.metrics.encode()).await
+    }
+
     /// One page of metrics.
     pub async fn page(&self, view: &View) -> String {
-        self.0.sources.page(view, self.0.admin.get(), self.0.metrics.encode()).await
+        view.written(self.gather(view).await)
+    }
+
+    /// The agent's own metrics, for whoever has some.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     /// Listens on 127.0.0.1.

@@ -55,9 +55,13 @@ not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes nam
 names there are and puts them together again
 (`envoy_cluster_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq.com\"}`).
 
-The same page is at the socket `kuma-mh-<name>-<mesh>.sock` in the work directory, where Kuma's control plane
-lets Envoy ask for it (`Mesh.metrics` and MeshMetric): with the applications, labels and profile that a
-MeshMetric says, read from Envoy at each request.
+The same page is at the socket `kuma-mh-<name>-<mesh>.sock` in the work directory, where control planes let
+Envoy ask for it (MeshMetric; Kuma's also `Mesh.metrics`): with the applications, labels and profile that a
+MeshMetric says, read from Envoy at each request. All applications are asked at the same time. One that takes
+longer than 5 s or answers with more than 8 MiB is left out and counted in
+`kuma_dp_metrics_source_failures_total`. Metrics for a collector of OpenTelemetry are sent through a socket of
+Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` and
+`kuma_dp_metrics_push_failures_total` count how that goes.
 
 `--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
 with unified names a copy with the name it would have had before, so that older dashboards keep working;

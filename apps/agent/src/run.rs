@@ -1,13 +1,20 @@
 //! `kuma-dp run`, from the settings to the end of Envoy.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
 use clap::{Args, Command};
+use resources::naming::socket;
 use runtime::{Shutdown, logs::Level};
 
 use crate::{
-    bootstrap,
+    access_log,
+    bootstrap::{self, Sidecar},
+    configuration::Configuration,
     control_plane::Client,
     envoy::{
         Envoy,
@@ -19,7 +26,8 @@ use crate::{
     farewell::Farewell,
     log_file::LogFile,
     metrics::Sources,
-    metrics_socket, probes, proxy,
+    metrics_push, metrics_socket, probes,
+    proxy::{self, Identity},
     readiness::Health,
     settings::{Settings, unknown_variables},
     supervise::{Announcement, Signals, Supervisor},
@@ -74,13 +82,29 @@ pub async fn run(settings: Settings) -> Result<()> {
     // Written anew from what was checked, so that Envoy cannot understand the text in another way.
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
-    metrics_socket::serve(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
+    access_log::serve(&identity, work_dir.path(), &shutdown)?;
+    offer_metrics(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
     let ended = Supervisor { recipe, admin, health, signals, announcement, farewell }.run().await;
     shutdown.finish(FAREWELL).await;
     ended
+}
+
+/// What a MeshMetric asks for: pages that Envoy offers, and what is sent through Envoy.
+fn offer_metrics(
+    health: &Health,
+    identity: &Identity,
+    sidecar: Sidecar,
+    work_dir: &Path,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    let socket = socket::configuration(&work_dir.display().to_string());
+    let configuration = Configuration { socket: socket.into() };
+    let instance = format!("{}.{}", identity.mesh, identity.name);
+    metrics_push::follow(health, configuration.clone(), instance, sidecar.address.clone(), shutdown);
+    metrics_socket::serve(health, identity, sidecar, &configuration, work_dir, shutdown)
 }
 
 fn start_logs(settings: &Settings) -> Result<()> {

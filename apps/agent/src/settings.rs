@@ -155,10 +155,10 @@ pub struct Envoy {
         default_value_t = 0
     )]
     pub max_memory_bytes: u64,
-    /// Certificate for the listener that serves metrics, PEM; accepted, has no effect yet
+    /// Certificate of the pages of metrics of a MeshMetric with the TLS mode ProvidedTLS, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_CERT_PATH")]
     pub metrics_cert_path: Option<PathBuf>,
-    /// Key of that certificate, PEM; accepted, has no effect yet
+    /// Key of that certificate, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_KEY_PATH")]
     pub metrics_key_path: Option<PathBuf>,
 }

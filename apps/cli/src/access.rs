@@ -106,7 +106,7 @@ fn sentence(answer: &Value, outcome: Outcome) -> String {
     let checks: Vec<&Value> = answer["checks"].as_array().into_iter().flatten().collect();
     let allowed = checks.iter().filter(|check| check["allowed"] == true).count();
     let verdict = match outcome {
-        Outcome::Done => format!("{from} may call {to}"),
+        Outcome::Done | Outcome::Differs => format!("{from} may call {to}"),
         Outcome::No => format!("{from} may not call {to}"),
         Outcome::Partly => {
             return format!(

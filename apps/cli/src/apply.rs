@@ -1,22 +1,28 @@
 //! `apply`: reads everything, checks everything, and only then sends anything.
 
-mod plan;
+pub mod input;
+pub mod plan;
 mod send;
 mod sources;
 
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plan::{Plan, Planned};
+use input::Input;
+use plan::Planned;
 use send::Action;
 use serde_json::{Value, json};
 
 use crate::{
     cli::Global,
+    client::Client,
     config::Settings,
-    control_planes::pair,
     failure::{Failure, Result},
     output::{self, Format},
     terminal,
+    types::DEFAULT_MESH,
+    what_if::{self, Question},
 };
 
 /// From this many resources on, a person watching wants to see how far it got.
@@ -28,24 +34,23 @@ const WORTH_A_BAR: usize = 10;
 /// sent; what was created, updated or left unchanged is told on stderr.
 #[derive(Debug, Args)]
 pub struct Apply {
-    /// File, directory, URL, or - for stdin; repeatable
-    #[arg(short, long = "file", value_name = "SOURCE")]
-    files: Vec<String>,
-    /// Read directories below the given ones, too
-    #[arg(short = 'R', long)]
-    recursive: bool,
-    /// Value to put where the input has {{ KEY }}; repeatable
-    #[arg(short = 'v', long = "var", value_name = "KEY=VALUE", value_parser = pair)]
-    vars: Vec<(String, String)>,
-    /// Check the input and print what would be sent, without sending it
-    #[arg(long)]
-    dry_run: bool,
-    /// Leave out resources of unknown types and those that control planes write themselves, and list them
-    #[arg(long)]
-    skip_unknown: bool,
+    #[command(flatten)]
+    input: Input,
+    /// Check the input and change nothing: =client prints what would be sent, =server asks the control plane what
+    /// that would do
+    #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: Option<DryRun>,
     /// Form of the result on stdout; nothing by default, YAML with --dry-run
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
     format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    /// Nothing is sent
+    Client,
+    /// The control plane says what would change, and for whom
+    Server,
 }
 
 /// What became of a resource.
@@ -54,19 +59,18 @@ struct Outcome<'a> {
     action: Action,
 }
 
+/// Every document that sources hold, each with its place.
+pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<(String, Value)>> {
+    plan::read(&sources::read(files, recursive, timeout)?)
+}
+
 impl Apply {
     pub fn run(&self, global: &Global) -> Result<()> {
-        let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
-        let vars = self.vars.iter().cloned().collect();
-        let Plan { planned, skipped } = plan::make(texts, &vars, self.skip_unknown)?;
-        if !skipped.is_empty() {
-            terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
-        }
-        if planned.is_empty() && skipped.is_empty() {
-            return Err(Failure::invalid("the input holds no resources"));
-        }
-        if self.dry_run {
-            return self.show_plan(&planned);
+        let planned = self.input.read(global)?;
+        match self.dry_run {
+            Some(DryRun::Client) => return self.show_plan(&planned),
+            Some(DryRun::Server) => return self.show_effects(&planned, &Settings::load(global)?.client()?),
+            None => {}
         }
         let client = Settings::load(global)?.client()?;
         let bar = progress(planned.len());
@@ -96,6 +100,24 @@ impl Apply {
             None => Ok(()),
             Some((resource, reason)) => Err(interrupted(&planned, &outcomes, resource, &reason)),
         }
+    }
+
+    /// What the control plane says about it.
+    fn show_effects(&self, planned: &[Planned], client: &Client) -> Result<()> {
+        let question = Question { planned, deletions: &[], mesh: DEFAULT_MESH, proxies: &[] };
+        let answer = question.ask(client)?;
+        what_if::warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
+        let text = match self.format {
+            Some(Format::Json) => output::json(&answer),
+            Some(Format::Yaml) => output::yaml(&answer),
+            Some(Format::Name) => {
+                planned.iter().map(|resource| format!("{}\n", resource.path_name())).collect()
+            }
+            None | Some(Format::Table | Format::Wide) => what_if::table(&answer),
+        };
+        terminal::data(&text)?;
+        terminal::talk(&format!("dry run: {} accepted, nothing was written", count(planned.len())));
+        Ok(())
     }
 
     fn show_plan(&self, planned: &[Planned]) -> Result<()> {

@@ -3,9 +3,9 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    access, apply, client, completion, config, control_planes, delete, export, failure,
+    access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, kri, proxy, reference, sni, version,
+    generate, get, inspect, kri, migrate, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -54,6 +54,7 @@ pub enum LogLevel {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Apply(apply::Apply),
+    Diff(diff::Diff),
     Get(get::Get),
     Delete(delete::Delete),
     Export(export::Export),
@@ -63,6 +64,7 @@ pub enum Command {
         command: inspect::WithPolicies,
     },
     Access(access::Access),
+    Analyze(analyze::Analyze),
     /// See whether proxies run what they were sent, and look into one
     Proxy {
         #[command(subcommand)]
@@ -88,6 +90,11 @@ pub enum Command {
         #[command(subcommand)]
         command: sni::Command,
     },
+    /// Translate what Kuma calls legacy
+    Migrate {
+        #[command(subcommand)]
+        command: migrate::Migrate,
+    },
     Version(version::Version),
     Completion(completion::Completion),
     /// Print the reference of all commands in Markdown
@@ -110,7 +117,10 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
     let settings = || config::Settings::load(&cli.global);
     match &cli.command {
         Command::Access(access) => return access.run(&settings()?.client()?),
+        Command::Analyze(analyze) => return analyze.run(&cli.global),
         Command::Proxy { command } => return command.run(&settings()?.client()?),
+        Command::Diff(diff) => return diff.run(&cli.global),
+        Command::Migrate { command } => return command.run(&cli.global),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),

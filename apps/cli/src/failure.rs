@@ -4,6 +4,7 @@ use std::{fmt, io};
 
 pub const OK: u8 = 0;
 pub const FAILED: u8 = 1;
+pub const DIFFERS: u8 = 1;
 pub const INVALID: u8 = 2;
 pub const NO: u8 = 3;
 pub const PARTLY: u8 = 4;
@@ -15,7 +16,8 @@ Exit codes:
   1  failed: refused by the control plane, or the control plane could not be reached
   2  invalid usage or input; nothing was sent to the control plane
   3  answered, and the answer is no: access is denied, or a proxy rejected something
-  4  answered, and the answer is partly: access is mixed, or a proxy is behind or offline";
+  4  answered, and the answer is partly: access is mixed, or a proxy is behind or offline
+Only diff is different: 1 says that something would change, and 2 that it failed for whatever reason.";
 
 /// What a command that succeeded found out. Scripts read it from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Outcome {
     No,
     /// The answer is neither yes nor no.
     Partly,
+    /// Something would be different.
+    Differs,
 }
 
 impl Outcome {
@@ -34,6 +38,7 @@ impl Outcome {
             Outcome::Done => OK,
             Outcome::No => NO,
             Outcome::Partly => PARTLY,
+            Outcome::Differs => DIFFERS,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! stderr, and the exit code says what came out or whose fault a failure was; see [`failure`].
 
 mod access;
+mod analyze;
 mod apply;
 mod cell;
 mod cli;
@@ -12,6 +13,7 @@ mod completion;
 mod config;
 mod control_planes;
 mod delete;
+mod diff;
 mod export;
 mod failure;
 mod generate;
@@ -20,6 +22,7 @@ mod insight;
 mod inspect;
 mod kri;
 mod kuma_kinds;
+mod migrate;
 mod names;
 mod output;
 mod pages;
@@ -30,6 +33,7 @@ mod sni;
 mod terminal;
 mod types;
 mod version;
+mod what_if;
 
 use std::process::ExitCode;
 

@@ -78,7 +78,7 @@ impl Config {
             ));
         }
         let dump = match self.expected {
-            true => Dump::of_control_plane(client, &self.mesh, &self.proxy)?,
+            true => Dump::of_control_plane(client, &self.mesh, &self.proxy, false, false)?,
             false => Dump::of_proxy(client, &self.mesh, &self.proxy, self.part == Part::Endpoints)?,
         };
         let names = Names::of_proxy(client, &self.mesh, &self.proxy);

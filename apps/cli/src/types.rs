@@ -3,7 +3,7 @@
 //! Types this client knows are found without asking. Any other spelling is looked up in what the
 //! control plane says it serves, so that a newer control plane's types can be read and deleted.
 
-use resources::{Kind, Scope};
+use resources::{Kind, Scope, superseded::SUPERSEDED};
 use serde_json::Value;
 
 use crate::{
@@ -59,7 +59,16 @@ impl Type {
         found.and_then(Type::served).ok_or_else(|| {
             let known: Vec<&str> =
                 Kind::ALL.iter().map(|k| k.descriptor().path).filter(|p| !p.is_empty()).collect();
-            Failure::invalid(format!("unknown resource type {spelling:?}; known types: {}", known.join(", ")))
+            let superseded = SUPERSEDED.iter().find(|kind| {
+                [normal(kind.name), format!("{}s", normal(kind.name)), normal(kind.path)].contains(&wanted)
+            });
+            match superseded {
+                Some(kind) => Failure::invalid(kind.refusal()),
+                None => {
+                    let known = known.join(", ");
+                    Failure::invalid(format!("unknown resource type {spelling:?}; known types: {known}"))
+                }
+            }
         })
     }
 

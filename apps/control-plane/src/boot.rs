@@ -34,9 +34,11 @@ use crate::{
         setting::{AuthnType, DpAuthnType, Mode, StoreType},
         source::Loaded,
     },
-    defaults, diagnostics, dp_server, insights, inspect, mesh_identities, mesh_services,
+    defaults, diagnostics, dp_server,
+    findings::Findings,
+    insights, inspect, mesh_identities, mesh_services,
     push::{self, Push},
-    storage,
+    storage, telemetry_backends,
 };
 
 /// How long open requests may take to finish when the process is asked to end.
@@ -100,18 +102,27 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
-    let push = proxies.as_ref().map(|_| Arc::new(Push::new(store.clone(), &config.multizone.zone.name)));
-    if let Some(push) = &push {
-        push::metrics::register(push, &metrics);
-    }
-    let admin_port = config.bootstrap_server.params.admin_port;
-    let inspect =
-        push.clone().map(|push| Arc::new(inspect::Proxies::new(store.clone(), push, admin_port)) as _);
+    // A global control plane is in no zone: it sees what belongs to any.
+    let zone = proxies.as_ref().map_or("", |_| &config.multizone.zone.name);
+    let push = Arc::new(Push::new(store.clone(), zone));
+    let findings = Findings::new(store.clone(), push.clone(), &metrics);
+    let inspect = match &proxies {
+        Some(_) => {
+            push::metrics::register(&push, &metrics);
+            let admin_port = config.bootstrap_server.params.admin_port;
+            inspect::Proxies::new(store.clone(), push.clone(), admin_port)
+        }
+        None => inspect::Proxies::on_global(store.clone(), push.clone()),
+    };
+    // Proxies or not: what the mesh looks like to them is asked for anywhere.
+    push.start(&shutdown);
+    findings.start(&shutdown);
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
         metrics: api::Metrics::register(&metrics),
-        inspect,
+        inspect: Arc::new(inspect),
+        problems: findings.clone(),
         gates: api::Gates::default(),
     });
     let health = diagnostics::router(store, metrics, &shutdown);
@@ -121,14 +132,14 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let dp_server = match proxies.zip(push) {
-        Some((listener, push)) => {
+    let dp_server = match proxies {
+        Some(listener) => {
             let tls = certificates::dp_server(&config, now)?;
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
             let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
-            Some(serve_proxies(listener, &config, context, tls.to_config()?, limits))
+            Some(serve_proxies(listener, &config, context, findings, tls.to_config()?, limits))
         }
         None => None,
     };
@@ -217,12 +228,13 @@ fn serve_proxies(
     listener: Listener,
     config: &Config,
     context: dp_server::Context,
+    findings: Arc<Findings>,
     tls: Arc<ServerConfig>,
     limits: Limits,
 ) -> SocketAddr {
     let shutdown = context.shutdown.clone();
-    context.push.start(&shutdown);
-    mesh_services::start(context.registrar.clone(), config, &shutdown);
+    mesh_services::start(context.registrar.clone(), findings.conflicts(), config, &shutdown);
+    telemetry_backends::start(&context.registrar, &shutdown);
     mesh_identities::start(&context.registrar, config, Files::within(config.data_source_dir()), &shutdown);
     let addr = listener.addr();
     listener.serve(dp_server::router(Arc::new(context)), Some(tls), limits, &shutdown);
@@ -258,6 +270,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         unsafe_delete: config.store.unsafe_delete,
         health_discovery: config.mode != Mode::Global && config.dp_server.hds.enabled,
         companions: defaults::companions()?,
+        check: envoy::patch::check,
         now: Timestamp::now,
     };
     Ok(Registrar::new(store, setup))

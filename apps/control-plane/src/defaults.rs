@@ -3,7 +3,7 @@
 //! Everything here is created only when it is missing, so a restart changes nothing, and several
 //! control planes may start on one database at the same time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use identity::{
@@ -12,13 +12,14 @@ use identity::{
 };
 use jiff::Timestamp;
 use resources::{
-    Draft, Key, Kind, Spec,
+    Draft, Key, Kind, Resource, Spec,
     kinds::{
         config::Config as StoredConfig,
         mesh::Mesh,
         secret::{GlobalSecret, SecretBytes},
         zone::Zone,
     },
+    labels,
 };
 use serde_json::{Value, json};
 use store::{
@@ -32,17 +33,22 @@ mod hostname_generators;
 
 const CLUSTER_ID: &str = "kuma-cluster-id";
 const ADMIN_TOKEN: &str = "admin-user-token";
+/// The policies of a new mesh; their names go on with that of the mesh.
+const POLICIES: [(&str, Kind); 4] = [
+    ("mesh-timeout-all", Kind::MeshTimeout),
+    ("mesh-gateways-timeout-all", Kind::MeshTimeout),
+    ("mesh-circuit-breaker-all", Kind::MeshCircuitBreaker),
+    ("mesh-retry-all", Kind::MeshRetry),
+];
 const ADMIN_TOKEN_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The resources that come with a mesh: default policies and, last, the key of its dataplane tokens. A
 /// mesh with a key has been given everything; what an operator has deleted since stays away.
 pub fn companions() -> Result<Companions> {
-    let policies = [
-        ("mesh-timeout-all", spec(Kind::MeshTimeout, sidecar_timeouts())?),
-        ("mesh-gateways-timeout-all", spec(Kind::MeshTimeout, gateway_timeouts())?),
-        ("mesh-circuit-breaker-all", spec(Kind::MeshCircuitBreaker, limits())?),
-        ("mesh-retry-all", spec(Kind::MeshRetry, retries())?),
-    ];
+    let specs = [sidecar_timeouts(), gateway_timeouts(), limits(), retries()];
+    let policies = POLICIES.into_iter().zip(specs);
+    let policies = policies.map(|((name, kind), json)| Ok((name, spec(kind, json)?)));
+    let policies = policies.collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move |mesh: &Draft, snapshot: &Snapshot| {
         let name = &*mesh.key.name;
         let purpose = Purpose::Dataplane { mesh: name };
@@ -53,12 +59,16 @@ pub fn companions() -> Result<Companions> {
         let wanted =
             |kind: Kind| mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(kind.name()));
         for (prefix, spec) in policies.iter().filter(|(_, spec)| wanted(spec.kind())) {
-            let key = Key::new(spec.kind(), name, &format!("{prefix}-{name}"));
+            let key = policy_of(name, prefix, spec.kind());
             made.push(Companion::Known(Draft::new(key, spec.clone())));
         }
         made.push(Companion::Secret { key: purpose.key(FIRST_KID), make: dataplane_signing_key });
         made
     }))
+}
+
+fn policy_of(mesh: &str, prefix: &str, kind: Kind) -> Key {
+    Key::new(kind, mesh, &format!("{prefix}-{mesh}"))
 }
 
 fn dataplane_signing_key(key: &Key) -> Result<Draft, store::Error> {
@@ -106,7 +116,37 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
         meshes.push(Draft::new(Key::global(Kind::Mesh, "default"), mesh));
     }
     // Meshes that are stored are here for what they may lack: whoever made one may have ended too early.
-    ensure_exist(registrar, meshes).await.context("cannot create the mesh \"default\", or what a mesh lacks")
+    ensure_exist(registrar, meshes)
+        .await
+        .context("cannot create the mesh \"default\", or what a mesh lacks")?;
+    relabel(registrar, now).await.context("cannot label the default policies of meshes")
+}
+
+/// Default policies say where they are from, as if they were created now: they may be older than the labels, or
+/// than the name of the zone, and a policy of another zone would apply to no proxy. Other labels stay.
+async fn relabel(registrar: &Registrar, now: Timestamp) -> Result<()> {
+    let snapshot = registrar.store().snapshot()?;
+    let meshes: Vec<_> = snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
+    let keys = meshes.iter().flat_map(|mesh| POLICIES.map(|(prefix, kind)| policy_of(mesh, prefix, kind)));
+    let relabelled = |stored: &Arc<Resource>| {
+        let known = registrar.labels(&Draft::new(stored.key.clone(), stored.spec.clone()));
+        let mut labels = stored.labels.clone();
+        labels.extend(known);
+        let copied = stored.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL);
+        (!copied && labels != stored.labels).then(|| Write::Update {
+            expected: stored.version,
+            resource: Resource { labels, modified: now, ..stored.as_ref().clone() },
+        })
+    };
+    let writes = keys.filter_map(|key| relabelled(snapshot.get(&key)?)).collect();
+    for outcome in registrar.store().write_each(writes).await {
+        match outcome {
+            // Another control plane was faster, or an operator.
+            Ok(_) | Err(store::Error::NotFound(_) | store::Error::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A zone knows itself only; another Zone is the one it was before it was renamed.
@@ -229,7 +269,7 @@ fn spec(kind: Kind, json: Value) -> Result<Spec> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use store::{
         Changes, Committed, Error, Feed, Memory, Store, Write,
@@ -279,6 +319,7 @@ mod tests {
             unsafe_delete: false,
             health_discovery: true,
             companions: companions().unwrap(),
+            check: |_, _, _| {},
             now: Timestamp::now,
         }
     }
@@ -339,5 +380,46 @@ mod tests {
         create(&registrar, &config, Timestamp::now()).await.unwrap();
         assert_eq!(policies(), 2);
         assert!(store.snapshot().unwrap().get(&signing_key).is_some());
+    }
+
+    #[tokio::test]
+    async fn default_policies_say_where_they_are_from_after_a_start() {
+        let store: Arc<dyn Store> = Arc::new(Memory::default());
+        let zone = |name: &str| {
+            let mode = Mode::Zone { name: name.to_owned(), federated: false };
+            Registrar::new(store.clone(), Setup { mode, ..setup() })
+        };
+        let key = Key::new(Kind::MeshRetry, "default", "mesh-retry-all-default");
+        let stored = || store.snapshot().unwrap().get(&key).unwrap().clone();
+        let config = |zone: &str| {
+            let mut config = Config::default();
+            config.multizone.zone.name = zone.to_owned();
+            config
+        };
+        create(&zone("east"), &config("east"), Timestamp::now()).await.unwrap();
+        let known = |zone: &str| {
+            let known = [("env", "universal"), ("mesh", "default"), ("origin", "zone"), ("zone", zone)];
+            resources::Labels::from(known.map(|(name, value)| (format!("kuma.io/{name}"), value.to_owned())))
+        };
+        assert_eq!(stored().labels, known("east"));
+
+        // A policy from before there were labels, with one of its owner's.
+        let team = || ("team".to_owned(), "shop".to_owned());
+        let older = Resource { labels: [team()].into(), ..stored().as_ref().clone() };
+        let update = Write::Update { expected: older.version, resource: older };
+        store.write(vec![update]).await.unwrap();
+        create(&zone("east"), &config("east"), Timestamp::now()).await.unwrap();
+        let mut expected = known("east");
+        expected.extend([team()]);
+        assert_eq!(stored().labels, expected);
+
+        // A start that has nothing to do writes nothing.
+        let revision = store.snapshot().unwrap().revision();
+        create(&zone("east"), &config("east"), Timestamp::now()).await.unwrap();
+        assert_eq!(store.snapshot().unwrap().revision(), revision);
+
+        // The zone has another name now, and so have the policies that apply in it.
+        create(&zone("west"), &config("west"), Timestamp::now()).await.unwrap();
+        assert_eq!(stored().label(labels::ZONE), Some("west"));
     }
 }

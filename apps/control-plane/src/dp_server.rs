@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod ads;
+mod blame;
 pub mod bootstrap;
 pub mod credentials;
 pub mod departures;

@@ -14,21 +14,22 @@
 
 mod client;
 mod layout;
-mod policies;
-mod reach;
-mod redact;
+pub(crate) mod policies;
+pub(crate) mod reach;
+pub(crate) mod redact;
 mod rules;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use api::{
-    AdminAnswer, AdminView, Format, Inspect, InspectError,
+    AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
     inspect::{
         layout::Layout,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         rules::RuleList,
+        what_if::{Consequences, Hypothesis},
     },
 };
 use identity::admin::{self, AdminAuthority};
@@ -37,7 +38,7 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
+use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, labels, naming::Kri};
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
@@ -46,6 +47,7 @@ use topology::MeshSnapshot;
 use crate::{
     dp_server::proxy,
     push::{Place, Push},
+    what_if,
 };
 use client::Endpoint;
 
@@ -74,12 +76,22 @@ pub fn admin_tls(
     Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate().clone() })
 }
 
-/// The proxies of this zone.
+/// Whose proxies can be looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    /// Those of the zone, which connect here.
+    Zone,
+    /// Those of all zones, which connect elsewhere: what is stored about them is known.
+    Everything,
+}
+
+/// The proxies that are stored.
 pub struct Proxies {
     store: Arc<dyn Store>,
     push: Arc<Push>,
     /// Where the admin interface is when nothing says otherwise.
     admin_port: u16,
+    serves: Serves,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
     turns: Arc<Semaphore>,
 }
@@ -93,6 +105,7 @@ impl fmt::Debug for Proxies {
 #[async_trait::async_trait]
 impl Inspect for Proxies {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
+        self.check_here(proxy)?;
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;
         let body = client::get(&endpoint, path(view)).await.map_err(|reason| {
@@ -124,11 +137,19 @@ impl Inspect for Proxies {
         }
     }
 
-    async fn config(&self, proxy: &Key) -> Result<Value, InspectError> {
+    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {
+        self.check_here(proxy)?;
         let traits = self.traits(proxy).ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let proxy = proxy.clone();
-        self.computed(move || configuration(&snapshot, &mesh, &proxy, &traits)).await
+        self.computed(move || {
+            let now = configuration(&snapshot, &mesh, &proxy, &traits)?;
+            let dataplane = mesh.dataplanes.get(&proxy.name).filter(|_| with_shadow);
+            let Some(dataplane) = dataplane else { return Ok(Config { xds: now, without_shadow: None }) };
+            let xds = configuration(&snapshot, &mesh.with_shadows(dataplane), &proxy, &traits)?;
+            Ok(Config { xds, without_shadow: Some(now) })
+        })
+        .await
     }
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
@@ -157,7 +178,8 @@ impl Inspect for Proxies {
             let missing = || InspectError::Missing(proxy.clone());
             let dataplane = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
             let plan = plan::for_proxy(&mesh, &traits);
-            let plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            plan.problems.extend(envoy::patch::problems(&plan));
             Ok(layout::of(&mesh, dataplane, plan))
         })
         .await
@@ -216,12 +238,24 @@ impl Inspect for Proxies {
         self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
             .await
     }
+
+    async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
+        self.caught_up().await?;
+        let push = self.push.clone();
+        self.computed(move || what_if::answer(&push, &hypothesis).map_err(InspectError::Failed)).await
+    }
 }
 
 impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Proxies { store, push, admin_port, turns: Arc::new(Semaphore::new(processors)) }
+        let turns = Arc::new(Semaphore::new(processors));
+        Proxies { store, push, admin_port, serves: Serves::Zone, turns }
+    }
+
+    /// On a global control plane.
+    pub fn on_global(store: Arc<dyn Store>, push: Arc<Push>) -> Self {
+        Proxies { serves: Serves::Everything, ..Proxies::new(store, push, 0) }
     }
 
     /// Runs what takes a while where other requests do not wait for it, when it is its turn.
@@ -263,13 +297,32 @@ impl Proxies {
     /// The store and the mesh as proxies see it, with everything that was written until now.
     async fn now(&self, mesh: &str) -> Result<(Arc<Snapshot>, Arc<MeshSnapshot>), InspectError> {
         let snapshot = self.snapshot()?;
+        self.caught_up().await?;
+        let missing = || InspectError::Missing(Key::global(Kind::Mesh, mesh));
+        Ok((snapshot, self.push.mesh(mesh).ok_or_else(missing)?))
+    }
+
+    /// Waits for everything that was written until now.
+    async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
             InspectError::Unreachable(
                 "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
             )
-        })?;
-        let missing = || InspectError::Missing(Key::global(Kind::Mesh, mesh));
-        Ok((snapshot, self.push.mesh(mesh).ok_or_else(missing)?))
+        })
+    }
+
+    /// What only the proxy, or the control plane it is connected to, can tell cannot be told on a global one.
+    fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
+        if self.serves == Serves::Zone {
+            return Ok(());
+        }
+        let snapshot = self.snapshot()?;
+        let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
+        let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
+        Err(InspectError::Elsewhere(format!(
+            "{proxy} is not connected to this global control plane, which asks the zones once they are connected to \
+             it: until then ask the control plane of {whose}"
+        )))
     }
 
     /// What the proxy told about itself, if it is connected here.

@@ -9,7 +9,10 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource};
+use resources::{
+    Key, Kind, Resource,
+    finding::{Code, Finding},
+};
 use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Store, Write};
 use tokio::time::Instant;
@@ -20,6 +23,7 @@ use topology::{
 
 use crate::{
     config::Config,
+    findings::ServiceConflicts,
     following::{Follow, Meshes},
 };
 
@@ -44,6 +48,7 @@ struct Services {
     store: Arc<dyn Store>,
     zone: String,
     grace_period: Duration,
+    conflicts: Arc<ServiceConflicts>,
     meshes: Meshes<Followed>,
 }
 
@@ -58,11 +63,17 @@ struct Followed {
 }
 
 /// Starts the loop.
-pub fn start(registrar: Arc<Registrar>, config: &Config, shutdown: &Shutdown) {
+pub fn start(
+    registrar: Arc<Registrar>,
+    conflicts: Arc<ServiceConflicts>,
+    config: &Config,
+    shutdown: &Shutdown,
+) {
     let mut services = Services {
         store: registrar.store().clone(),
         zone: config.multizone.zone.name.clone(),
         grace_period: config.mesh_service.deletion_grace_period.to_std().unwrap_or_default(),
+        conflicts,
         meshes: Meshes::default(),
     };
     let ending = shutdown.clone();
@@ -126,6 +137,8 @@ impl Services {
         let Desired { mut changes, conflicts, look_again } = followed.generator.desired(now);
         changes.extend(followed.workloads.desired(now));
         conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
+        let known = followed.generator.conflicts().map(|conflict| finding(&self.store, mesh, conflict));
+        self.conflicts.replace(mesh, known.collect());
         followed.deadline = look_again;
         if changes.is_empty() {
             return;
@@ -165,17 +178,27 @@ impl Followed {
     }
 }
 
-fn warn_of(mesh: &str, PortConflict { service, dataplanes }: &PortConflict) {
-    tracing::warn!(
-        mesh,
+fn warn_of(mesh: &str, conflict: &PortConflict) {
+    tracing::warn!(mesh, code = %Code::ServicePortConflict, "{}", described(conflict));
+}
+
+fn finding(store: &Arc<dyn Store>, mesh: &str, conflict: &PortConflict) -> Finding {
+    let service = Key::new(Kind::MeshService, mesh, &conflict.service);
+    let stored = store.snapshot().ok().and_then(|stored| stored.get(&service).cloned());
+    let about = stored.and_then(|service| service.kri(""));
+    Finding::new(Code::ServicePortConflict, described(conflict)).or_about(about)
+}
+
+fn described(PortConflict { service, dataplanes }: &PortConflict) -> String {
+    format!(
         "the Dataplanes {dataplanes:?} have other ports than the service {service:?} they belong to: those ports \
          cannot be reached"
-    );
+    )
 }
 
 /// Writes all at once, or each on its own when one of them is outdated: another control plane wrote in between, or the
 /// mesh is gone, and that is on its way here.
-async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(), Error> {
+pub(crate) async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(), Error> {
     match store.write(writes.clone()).await {
         Err(error) if error.is_outdated() => {
             let outcomes = store.write_each(writes).await;

@@ -14,21 +14,23 @@
 //! proxies at a time as there are processors.
 
 mod classes;
+mod mailbox;
 pub mod metrics;
+mod problems;
 mod readers;
 mod watcher;
 
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use plan::ProxyTraits;
+use plan::{Problem, ProxyTraits};
 use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
@@ -36,8 +38,11 @@ use tokio::sync::{Semaphore, watch};
 use topology::{Change, MeshSnapshot, MeshUpdate, State};
 
 use classes::Classes;
-use readers::{Readers, Woken};
+use problems::ProxyProblems;
+use readers::Readers;
 
+pub use mailbox::Mailbox;
+pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
@@ -63,8 +68,21 @@ pub struct Push {
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
     woken: AtomicU64,
+    /// What is wrong with the plans of connected proxies.
+    problems: ProxyProblems,
+    /// Where to leave what changed for who asked for it.
+    mailbox: OnceLock<Arc<Mailbox>>,
     /// Up to where the store's changes have reached everybody's flags.
     seen: watch::Sender<Option<Cursor>>,
+}
+
+/// Meshes as they would be after some changes.
+pub struct Hypothetical {
+    pub before: Arc<State>,
+    pub after: State,
+    pub updates: Vec<MeshUpdate>,
+    /// The connected proxies that would have to look again, by mesh and name.
+    pub proxies: Vec<Arc<Watcher>>,
 }
 
 /// In which round the secrets of each mesh last changed.
@@ -118,6 +136,8 @@ impl Push {
             admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
+            problems: ProxyProblems::default(),
+            mailbox: OnceLock::new(),
             seen: watch::Sender::default(),
         }
     }
@@ -167,6 +187,8 @@ impl Push {
         let changed: Vec<_> =
             keys.into_iter().map(|key| (key.clone(), snapshot.get(&key).cloned())).collect();
         let updates = state.apply(&changed);
+        // What no proxy sees is part of it too: a later change may bring it to light.
+        self.state.store(Arc::new(state.clone()));
         if updates.is_empty() && !anew {
             return;
         }
@@ -177,24 +199,35 @@ impl Push {
             };
         }
         self.meshes.store(Arc::new(meshes));
-        self.state.store(Arc::new(state.clone()));
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.post(&updates, anew);
+        }
         // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
         let readers = self.readers();
-        let woken = match anew {
-            true => readers.wake_all(),
-            false => {
-                let mut woken = Woken::default();
-                updates.iter().for_each(|update| readers.wake(update, &mut woken));
-                woken
-            }
+        let concerned = match anew {
+            true => readers.everyone(),
+            false => readers.whom(&updates),
         };
-        self.woken.fetch_add(woken.count(), Ordering::Relaxed);
+        self.woken.fetch_add(concerned.wake(), Ordering::Relaxed);
     }
 
     /// What meshes would look like, and whom it would concern, if these resources changed. Nothing is written.
-    pub fn what_if(&self, changes: &[Change]) -> Vec<MeshUpdate> {
-        let mut copy = State::clone(&self.state.load());
-        copy.apply(changes)
+    pub fn what_if(&self, changes: &[Change]) -> Hypothetical {
+        let before = self.state.load_full();
+        let mut after = State::clone(&before);
+        let updates = after.apply(changes);
+        let proxies = self.readers().whom(&updates).proxies();
+        Hypothetical { before, after, updates, proxies }
+    }
+
+    /// A mailbox that gets everything that changes from now on; the same one each time.
+    pub fn open_mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.get_or_init(Arc::default).clone()
+    }
+
+    /// What is wrong with the plans of the connected proxies of a mesh, each about what it is wrong with.
+    pub fn problems(&self, mesh: &str) -> Vec<Problem> {
+        self.problems.of_mesh(mesh)
     }
 
     fn readers(&self) -> MutexGuard<'_, Readers> {
@@ -216,6 +249,11 @@ impl Push {
     /// How often a proxy was woken by a change since the beginning.
     pub fn woken(&self) -> u64 {
         self.woken.load(Ordering::Relaxed)
+    }
+
+    /// How many views of policies were made since the beginning, for proving that one per changed policy is.
+    pub fn policy_views(&self) -> u64 {
+        self.state.load().views_made()
     }
 
     pub fn mesh(&self, name: &str) -> Option<Arc<MeshSnapshot>> {

@@ -34,6 +34,9 @@ pub enum Error {
     Unauthenticated,
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// What this control plane cannot do yet.
+    #[error("{0}")]
+    NotImplemented(String),
     /// A kind, or everything, that users cannot write here.
     #[error("{0}")]
     ReadOnly(String),
@@ -58,8 +61,8 @@ pub enum Error {
 }
 
 /// The document of a failed request.
-#[derive(Debug, Serialize)]
-struct Problem {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
     r#type: &'static str,
     status: u16,
     title: String,
@@ -72,13 +75,13 @@ struct Problem {
     causes: Vec<Cause>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct InvalidParameter {
     field: String,
     reason: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Cause {
     field: String,
     message: String,
@@ -134,6 +137,7 @@ impl Error {
             Error::AccessDenied(_) => StatusCode::FORBIDDEN,
             Error::Unauthenticated => StatusCode::UNAUTHORIZED,
             Error::MethodNotAllowed(_) | Error::ReadOnly(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Error::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Error::Conflict(_) => StatusCode::CONFLICT,
             Error::Gone(_) => StatusCode::GONE,
             Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -154,6 +158,7 @@ impl Error {
             Error::AccessDenied(_) => "Access Denied".into(),
             Error::Unauthenticated => "Invalid authentication data".into(),
             Error::MethodNotAllowed(_) => "Method not Allowed".into(),
+            Error::NotImplemented(_) => "Not Implemented".into(),
             // Kuma spells it differently here.
             Error::ReadOnly(_) => "Method not allowed".into(),
             Error::Conflict(_) => "Conflict".into(),
@@ -191,14 +196,12 @@ impl Error {
     }
 }
 
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
-        if let Error::Internal { title, cause } = &self {
-            tracing::error!(cause, "{title}");
-        }
+impl Error {
+    /// The document that a client gets.
+    pub fn into_problem(self) -> Problem {
         let (status, title, detail) = (self.status(), self.title(), self.detail());
         let found = self.violations();
-        let problem = Problem {
+        Problem {
             r#type: "/std-errors",
             status: status.as_u16(),
             title,
@@ -209,8 +212,17 @@ impl IntoResponse for Error {
                 .map(|(field, reason)| InvalidParameter { field: field.clone(), reason: reason.clone() })
                 .collect(),
             causes: found.into_iter().map(|(field, message)| Cause { field, message }).collect(),
-        };
-        let mut response = json::respond(status, &problem);
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        if let Error::Internal { title, cause } = &self {
+            tracing::error!(cause, "{title}");
+        }
+        let status = self.status();
+        let mut response = json::respond(status, &self.into_problem());
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

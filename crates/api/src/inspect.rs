@@ -6,8 +6,10 @@
 pub mod layout;
 pub mod older;
 pub mod policies;
+pub mod problems;
 pub mod reach;
 pub mod rules;
+pub mod what_if;
 
 use std::{fmt, sync::Arc};
 
@@ -31,12 +33,14 @@ use crate::{
     call::{Call, with_revision},
     json,
     list::{Paging, Selection},
+    patch,
     route::Operation,
 };
 use layout::Layout;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use rules::{Meta, RuleList};
+use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
 #[async_trait::async_trait]
@@ -45,7 +49,8 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError>;
 
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
-    async fn config(&self, proxy: &Key) -> Result<Value, InspectError>;
+    /// `with_shadow`: as if policies with `kuma.io/effect: shadow` had an effect.
+    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError>;
 
     /// What the proxy counts, by the names of its resources.
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError>;
@@ -70,6 +75,17 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// May one workload call another?
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
+
+    /// What changes would do that are admitted and not made.
+    async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;
+}
+
+/// A configuration, and what it would be without the policies that only pretend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    pub xds: Value,
+    /// Made from the same moment; `None` where it is the same.
+    pub without_shadow: Option<Value>,
 }
 
 /// What to ask a proxy for.
@@ -107,6 +123,9 @@ pub enum InspectError {
     NotConnected(Key),
     #[error("{0}")]
     Unreachable(String),
+    /// Only the control plane of another zone can tell.
+    #[error("{0}")]
+    Elsewhere(String),
     #[error("{0}")]
     Unsupported(String),
     #[error("{0}")]
@@ -124,6 +143,7 @@ impl From<InspectError> for Error {
             InspectError::NotConnected(_) | InspectError::Unreachable(_) => {
                 Error::Unavailable(error.to_string())
             }
+            InspectError::Elsewhere(reason) => Error::NotImplemented(reason),
             InspectError::Unsupported(reason) => Error::BadRequest(reason),
             InspectError::Failed(cause) => Error::Internal { title: FAILED, cause },
         }
@@ -148,7 +168,7 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
         }
     };
     access::check_action(&call.user, allowed, action)?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
+    let (inspect, proxy) = (inspect(&call), dataplane(&call, MISSING)?);
     let answer = inspect.admin(&proxy, view).await?;
     let mut response = Body::from(answer.body).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
@@ -158,7 +178,7 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
 /// `GET /meshes/{mesh}/dataplanes/{name}/stats?format=summary`.
 async fn summary(call: Call) -> Result<Response, Error> {
     access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, MISSING)?);
+    let (inspect, proxy) = (inspect(&call), dataplane(&call, MISSING)?);
     let used_only = flag(&call, "usedonly", true)?;
     written(inspect.stats_summary(&proxy, used_only).await?).await
 }
@@ -167,19 +187,22 @@ async fn summary(call: Call) -> Result<Response, Error> {
 pub async fn config(call: Call) -> Result<Response, Error> {
     let rules = &call.context.settings.access;
     access::check_action(&call.user, &rules.view_config_dump, "view envoy config dump")?;
-    let (inspect, proxy) = (inspect(&call)?, dataplane(&call, "Failed to fetch dataplane insight")?);
-    if flag(&call, "shadow", false)? || call.query("include").is_some() {
-        let reason = "shadow policies cannot be previewed yet: ask without `shadow` and `include`";
-        return Err(Error::BadRequest(reason.to_owned()));
-    }
+    let (inspect, proxy) = (inspect(&call), dataplane(&call, "Failed to fetch dataplane insight")?);
+    let (with_shadow, with_diff) = (flag(&call, "shadow", false)?, includes_diff(&call)?);
     let snapshot = call.snapshot()?;
-    let xds = inspect.config(&proxy).await?;
-    shown(serde_json::json!({ "xds": xds }), &snapshot).await
+    let Config { xds, without_shadow } = inspect.config(&proxy, with_shadow).await?;
+    let mut answer = serde_json::json!({});
+    if with_diff {
+        let diff = without_shadow.map(|before| patch::between(&before, &xds));
+        answer["diff"] = Value::Array(diff.unwrap_or_default());
+    }
+    answer["xds"] = xds;
+    shown(answer, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_layout`.
 pub async fn layout(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     exclusive(&call, &snapshot, "_layout")?;
     let layout = inspect.layout(&dataplane(&call, "Failed to retrieve Dataplane")?).await?;
     shown(layout, &snapshot).await
@@ -187,14 +210,14 @@ pub async fn layout(call: Call) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_rules`.
 pub async fn rules(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     let rules = inspect.rules(&dataplane(&call, "Could not retrieve Dataplane")?).await?;
     shown(rules, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/…/_policies`.
 pub async fn policies(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     exclusive(&call, &snapshot, "_policies")?;
     let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
     let of = match call.route.operation {
@@ -210,7 +233,7 @@ pub async fn policies(call: Call) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes`.
 pub async fn routes(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     exclusive(&call, &snapshot, "_policies")?;
     let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
     shown(inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot).await
@@ -218,7 +241,7 @@ pub async fn routes(call: Call) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`.
 pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     call.check_access(kind)?;
     let paging = Paging::read(&call)?;
     let part = call.query("name").unwrap_or_default();
@@ -234,7 +257,7 @@ pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/_access`.
 pub async fn reach(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     let question = question(&call)?;
     shown(inspect.reach(&question).await?, &snapshot).await
 }
@@ -255,11 +278,19 @@ fn question(call: &Call) -> Result<Question, Error> {
     })
 }
 
-fn inspect(call: &Call) -> Result<&Arc<dyn Inspect>, Error> {
-    call.context.inspect.as_ref().ok_or_else(|| {
-        let text = "global control planes have no proxies: ask the control plane of the proxy's zone";
-        Error::MethodNotAllowed(text.to_owned())
-    })
+fn inspect(call: &Call) -> &Arc<dyn Inspect> {
+    &call.context.inspect
+}
+
+/// Whether the difference to what the proxy has now is asked for.
+fn includes_diff(call: &Call) -> Result<bool, Error> {
+    let asked = call.query_pairs().iter().filter(|(name, _)| name == "include");
+    let mut asked = asked.flat_map(|(_, value)| value.split(',')).filter(|word| !word.is_empty()).peekable();
+    let any = asked.peek().is_some();
+    match asked.find(|word| *word != "diff") {
+        Some(other) => Err(Error::BadRequest(format!("include {other:?} is not known: it is `diff`"))),
+        None => Ok(any),
+    }
 }
 
 /// The store, for whoever may read Dataplanes of the mesh in the path.

@@ -24,14 +24,17 @@ mod mesh;
 mod metrics;
 pub mod openapi;
 mod overview;
+pub mod patch;
 mod resource;
 pub mod route;
 mod serve;
 mod service_dataplanes;
 mod service_insight;
 mod settings;
+mod superseded;
 mod token;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -40,7 +43,7 @@ use store::Registrar;
 pub use access::User;
 pub use error::Error;
 pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
-pub use inspect::{AdminAnswer, AdminView, Format, Inspect, InspectError};
+pub use inspect::{AdminAnswer, AdminView, Config, Format, Inspect, InspectError, problems::Problems};
 pub use metrics::Metrics;
 pub use serve::router;
 pub use settings::{
@@ -53,7 +56,9 @@ pub struct Context {
     pub registrar: Arc<Registrar>,
     pub settings: Settings,
     pub metrics: Metrics,
-    /// The way to proxies; a global control plane has none.
-    pub inspect: Option<Arc<dyn Inspect>>,
+    /// The way to proxies.
+    pub inspect: Arc<dyn Inspect>,
+    /// Who knows what is wrong.
+    pub problems: Arc<dyn Problems>,
     pub gates: Gates,
 }

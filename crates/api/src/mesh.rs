@@ -71,8 +71,8 @@ pub fn may_change_authorities(call: &Call) -> bool {
 }
 
 /// A mesh with authorities takes them along when it is deleted.
-pub fn check_deletion(call: &Call, snapshot: &Snapshot) -> Result<(), Error> {
-    match stored(snapshot, call.param("name")) {
+pub fn check_deletion(call: &Call, snapshot: &Snapshot, name: &str) -> Result<(), Error> {
+    match stored(snapshot, name) {
         Some(mesh) if authorities(mesh) != Mtls::default() => check_administrator(&call.context, &call.user),
         _ => Ok(()),
     }

@@ -8,10 +8,12 @@ use crate::{
     inspect::{
         layout::Layout,
         policies::{PolicyList, RouteList},
+        problems::ProblemList,
         reach::Reach,
         rules::{Meta, RuleList},
     },
     route::{self, Operation, Route},
+    what_if,
 };
 
 /// The whole document, the same for every control plane of this version.
@@ -253,6 +255,8 @@ fn summary(operation: Operation) -> String {
             format!("The Dataplanes that a {} selects, for older clients", kind.name())
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
+        Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
+        Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
         Operation::List(kind) => format!("List {}", kind.descriptor().plural_display_name()),
@@ -294,7 +298,9 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderPolicies
         | Operation::OlderRules
         | Operation::OlderDataplanes(_)
-        | Operation::Access => "Inspect",
+        | Operation::Access
+        | Operation::Problems
+        | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
         | Operation::Get(kind)
@@ -321,6 +327,15 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         }
         Operation::ServiceDataplanes | Operation::PolicyDataplanes(_) => paging.to_vec(),
         Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
+        Operation::Problems => vec![
+            ("size", "integer"),
+            ("offset", "integer"),
+            ("severity", "string"),
+            ("code", "string"),
+            ("kri", "string"),
+        ],
+        Operation::WhatIf => vec![("diff", "string")],
+        Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds => vec![("include_eds", "boolean")],
         Operation::ProxyStats => vec![("format", "string"), ("usedonly", "boolean")],
         Operation::ProxyClusters => vec![("format", "string")],
@@ -343,6 +358,13 @@ fn request_body(operation: Operation) -> Option<Value> {
         })),
         Operation::ZoneToken => object(json!({ "zone": text(), "scope": texts(), "validFor": text() })),
         Operation::UserToken => object(json!({ "name": text(), "groups": texts(), "validFor": text() })),
+        Operation::WhatIf => object(json!({
+            "resources": { "type": "array", "items": { "type": "object" } },
+            "delete": { "type": "array", "items": {
+                "type": "object", "required": ["type", "name"],
+                "properties": { "type": text(), "mesh": text(), "name": text() },
+            } },
+        })),
         _ => None,
     }
 }
@@ -395,6 +417,8 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
+        Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
+        Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(anything()),
     };
     responses.insert("200".into(), ok(success.clone()));

@@ -10,7 +10,7 @@ use resources::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use store::registrar::Outcome;
+use store::registrar::{Outcome, Refusal};
 
 use crate::{
     Error, access,
@@ -22,7 +22,7 @@ use crate::{
 const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 
 const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
-const PROCESS: &str = "Could not process a resource";
+pub const PROCESS: &str = "Could not process a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
 
 /// `GET …/{name}`.
@@ -69,16 +69,10 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
         mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
     }
     let exists = snapshot.get(&draft.key).is_some();
-    let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
-    let put = call
-        .context
-        .registrar
-        .put_on(draft, &snapshot)
-        .await
-        .map_err(|refusal| Error::from_refusal(refusal, PROCESS, failed))?;
+    let put = call.context.registrar.put_on(draft, &snapshot).await;
+    let put = put.map_err(|refused| refusal(refused, exists))?;
 
-    let ignored = unknown_fields.iter().map(|field| format!("{field}: unknown field, ignored"));
-    let warnings = ignored.chain(put.warnings).collect();
+    let warnings = warnings(&unknown_fields, put.warnings);
     let (status, outcome) = match put.outcome {
         Outcome::Created => (StatusCode::CREATED, "created"),
         Outcome::Updated => (StatusCode::OK, "updated"),
@@ -87,6 +81,18 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let mut response = json::respond(status, &Accepted { warnings });
     response.headers_mut().insert(OUTCOME, HeaderValue::from_static(outcome));
     Ok(response)
+}
+
+/// Why a put was refused; `exists` says whether it would have been an update.
+pub fn refusal(refusal: Refusal, exists: bool) -> Error {
+    let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
+    Error::from_refusal(refusal, PROCESS, failed)
+}
+
+/// Advice for the author of a resource that is accepted.
+pub fn warnings(unknown_fields: &[String], others: Vec<String>) -> Vec<String> {
+    let ignored = unknown_fields.iter().map(|field| format!("{field}: unknown field, ignored"));
+    ignored.chain(others).collect()
 }
 
 /// `DELETE …/{name}`.
@@ -101,7 +107,7 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     let deleted = match kind {
         // What was judged is what is deleted, or it is a conflict.
         Kind::Mesh if !mesh::may_change_authorities(&call) => {
-            mesh::check_deletion(&call, &snapshot)?;
+            mesh::check_deletion(&call, &snapshot, &key.name)?;
             match registrar.admit_delete(&key, &snapshot) {
                 Ok(pending) => registrar.commit(pending).await.map(drop),
                 Err(refusal) => Err(refusal),
@@ -113,7 +119,8 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     Ok(json::ok(&json!({})))
 }
 
-fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
+/// Whether the user may write this kind here at all.
+pub fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
     if call.context.settings.read_only {
         return Err(Error::ReadOnly(API_READ_ONLY.to_owned()));
@@ -133,10 +140,9 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
         return Err(malformed("expected a JSON object with `type`, `name` and the resource's fields".into()));
     };
     let mismatches = mismatches(call, kind, &fields);
-    let parsed = universal::parse_as(kind, fields).map_err(|error| match error {
-        format::Error::Shape { error, .. } => malformed(error.to_string()),
-        format::Error::Violations { violations, .. } => Error::Invalid { title: PROCESS.into(), violations },
-        other => malformed(other.to_string()),
+    let parsed = universal::parse_as(kind, fields).map_err(|error| match unreadable(error) {
+        Error::BadRequest(message) => malformed(message),
+        error => error,
     })?;
     if mismatches.is_empty() {
         return Ok(parsed);
@@ -145,6 +151,15 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let found = parsed.draft.validate();
     let violations = if found.is_empty() { mismatches } else { found };
     Err(Error::Invalid { title: PROCESS.into(), violations })
+}
+
+/// Why a document is not a resource.
+pub fn unreadable(error: format::Error) -> Error {
+    match error {
+        format::Error::Shape { kind, error } => Error::Malformed { kind, message: error.to_string() },
+        format::Error::Violations { violations, .. } => Error::Invalid { title: PROCESS.into(), violations },
+        other => Error::BadRequest(other.to_string()),
+    }
 }
 
 /// Where the body contradicts the path.

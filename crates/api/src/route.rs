@@ -38,6 +38,8 @@ pub enum Operation {
     OlderRules,
     OlderDataplanes(Kind),
     Access,
+    Problems,
+    WhatIf,
     ServiceInsightList,
     ServiceInsight,
     List(Kind),
@@ -117,6 +119,8 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/policies", Operation::OlderPolicies),
         Route::get("/meshes/{mesh}/dataplanes/{name}/rules", Operation::OlderRules),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
+        Route::get("/meshes/{mesh}/_problems", Operation::Problems),
+        post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }
 

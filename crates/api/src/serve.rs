@@ -18,7 +18,7 @@ use crate::{
     call::Call,
     describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
-    service_dataplanes, service_insight, token,
+    service_dataplanes, service_insight, superseded, token, what_if,
 };
 
 /// The REST API as a service. Requests are expected to carry a [`runtime::listen::Peer`].
@@ -35,7 +35,10 @@ pub fn router(context: Context) -> Router {
     let base_path = context.settings.base_path.trim_end_matches('/').to_owned();
     let mut router = if base_path.is_empty() { router } else { Router::new().nest(&base_path, router) };
     router = router
-        .fallback(|| async { plain(StatusCode::NOT_FOUND, "404: Page Not Found") })
+        .fallback(move |request: Request| async move {
+            let missing = || plain(StatusCode::NOT_FOUND, "404: Page Not Found");
+            superseded::answer(&base_path, &request).unwrap_or_else(missing)
+        })
         .method_not_allowed_fallback(|| async {
             plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
         })
@@ -115,6 +118,8 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderRules => inspect::older::rules(call).await,
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
+        Operation::Problems => inspect::problems::list(call).await,
+        Operation::WhatIf => what_if::ask(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),
         Operation::List(kind) => aside(call, move |call| list::list(call, kind)).await,

@@ -7,7 +7,10 @@ use envoy_types::pb::{
 };
 use resources::{
     duration::GoDuration,
-    kinds::mesh_circuit_breaker::{self as policy, Conf, ConnectionLimits, ConsecutiveFailures},
+    kinds::{
+        int_or_string::IntOrString,
+        mesh_circuit_breaker::{self as policy, Conf, ConnectionLimits, ConsecutiveFailures},
+    },
 };
 
 use crate::proto::{duration, u32_value};
@@ -30,13 +33,22 @@ pub(crate) fn apply(made: &mut cluster::Cluster, conf: Option<&Conf>) {
     let enabled = conf.outlier_detection.as_ref().filter(|detection| detection.disabled != Some(true));
     let Some(detection) = enabled else { return };
     made.outlier_detection = Some(outliers(detection));
-    let threshold = detection.healthy_panic_threshold.as_ref().and_then(|percent| percent.millionths());
-    #[allow(clippy::cast_precision_loss, reason = "at most a hundred million")]
-    let panic = threshold.map(|millionths| Percent { value: millionths as f64 / ONE });
-    if panic.is_some() {
-        let common = made.common_lb_config.get_or_insert_with(CommonLbConfig::default);
-        common.healthy_panic_threshold = panic;
+    if let Some(threshold) = &detection.healthy_panic_threshold {
+        panic_below(made, threshold);
     }
+}
+
+/// Endpoints are called whatever their health when fewer are healthy than this share.
+pub(crate) fn panic_below(made: &mut cluster::Cluster, percent: &IntOrString) {
+    let Some(value) = decimal(percent) else { return };
+    let common = made.common_lb_config.get_or_insert_with(CommonLbConfig::default);
+    common.healthy_panic_threshold = Some(Percent { value });
+}
+
+/// `None` for a text that is no number, which validation keeps out.
+#[allow(clippy::cast_precision_loss, reason = "nothing has more than six digits behind the point")]
+pub(crate) fn decimal(value: &IntOrString) -> Option<f64> {
+    value.millionths().map(|millionths| millionths as f64 / ONE)
 }
 
 fn limited(limits: &ConnectionLimits) -> CircuitBreakers {

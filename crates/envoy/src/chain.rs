@@ -6,7 +6,6 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpSlot {
     Permission,
-    RouteLog,
     GrpcStats,
     Fault,
     RateLimit,
@@ -33,14 +32,8 @@ pub(crate) trait Slot: Copy + PartialEq + 'static {
 }
 
 impl Slot for HttpSlot {
-    const ORDER: &'static [HttpSlot] = &[
-        HttpSlot::Permission,
-        HttpSlot::RouteLog,
-        HttpSlot::GrpcStats,
-        HttpSlot::Fault,
-        HttpSlot::RateLimit,
-        HttpSlot::Router,
-    ];
+    const ORDER: &'static [HttpSlot] =
+        &[HttpSlot::Permission, HttpSlot::GrpcStats, HttpSlot::Fault, HttpSlot::RateLimit, HttpSlot::Router];
 }
 
 impl Slot for NetworkSlot {

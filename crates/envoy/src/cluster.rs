@@ -21,10 +21,10 @@ use topology::{ClientTls, Endpoints, Protocol};
 use xds::Type;
 
 use crate::{
-    breaker,
+    balancing, breaker, health_check,
     part::{
-        AdminCluster, ExternalCluster, InboundCluster, MeshCluster, Part, PassthroughCluster,
-        ReadinessCluster, RefusalCluster,
+        AdminCluster, ExternalCluster, InboundCluster, MatchedCluster, MeshCluster, Part, PassthroughCluster,
+        ReadinessCluster, RefusalCluster, origin,
     },
     proto::{address, any, duration, from_ads, ip_address, pipe, socket_address, u32_value},
     tls,
@@ -32,7 +32,7 @@ use crate::{
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// How long a connection to the proxy itself may take.
-const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http {
@@ -42,6 +42,7 @@ enum Http {
 
 impl Part for InboundCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::INBOUND;
     const SHAPE: &'static str = "inbound cluster";
 
     fn name(&self) -> &str {
@@ -63,6 +64,7 @@ impl Part for InboundCluster<'_> {
 
 impl Part for MeshCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "mesh cluster";
 
     fn name(&self) -> &str {
@@ -82,6 +84,9 @@ impl Part for MeshCluster<'_> {
             }
             _ => None,
         };
+        balancing::apply(&mut made, self.balancer);
+        health_check::apply(&mut made, self.health);
+        // Last: what a breaker says about panic overrides what a check says.
         breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
@@ -89,6 +94,7 @@ impl Part for MeshCluster<'_> {
 
 impl Part for ExternalCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "external cluster";
 
     fn name(&self) -> &str {
@@ -108,6 +114,9 @@ impl Part for ExternalCluster<'_> {
         let timeouts = matches!(self.protocol, Protocol::Http | Protocol::Http2).then_some(self.timeouts);
         made.typed_extension_protocol_options = options(spoken(self.protocol), timeouts);
         made.transport_socket = self.external.tls.as_ref().map(tls::of_external);
+        balancing::apply(&mut made, self.balancer);
+        health_check::apply(&mut made, self.health);
+        // Last: what a breaker says about panic overrides what a check says.
         breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
@@ -115,6 +124,7 @@ impl Part for ExternalCluster<'_> {
 
 impl Part for PassthroughCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "passthrough cluster";
 
     fn name(&self) -> &str {
@@ -133,8 +143,26 @@ impl Part for PassthroughCluster<'_> {
     }
 }
 
+impl Part for MatchedCluster<'_> {
+    const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::MATCHED;
+    const SHAPE: &'static str = "matched cluster";
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut made = plain(self.name, self.stats, SYSTEM_CONNECT, DiscoveryType::OriginalDst);
+        made.lb_policy = LbPolicy::ClusterProvided.into();
+        made.typed_extension_protocol_options = options(self.http2.then_some(Http::Two), None);
+        made.encode_to_vec()
+    }
+}
+
 impl Part for RefusalCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "refusal cluster";
 
     fn name(&self) -> &str {
@@ -154,6 +182,7 @@ impl Part for RefusalCluster<'_> {
 
 impl Part for AdminCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "admin cluster";
 
     fn name(&self) -> &str {
@@ -173,6 +202,7 @@ impl Part for AdminCluster<'_> {
 
 impl Part for ReadinessCluster<'_> {
     const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "readiness cluster";
 
     fn name(&self) -> &str {
@@ -186,7 +216,38 @@ impl Part for ReadinessCluster<'_> {
     }
 }
 
-fn plain(name: &str, stats: Option<&str>, connect: Duration, kind: DiscoveryType) -> cluster::Cluster {
+/// Something of the proxy's own machine that listens at a socket.
+pub(crate) fn at_socket(name: &str, stats: Option<&str>, socket: &str) -> cluster::Cluster {
+    let mut made = plain(name, stats, SYSTEM_CONNECT, DiscoveryType::Static);
+    made.load_assignment = Some(at(name, pipe(socket)));
+    made
+}
+
+/// A collector that speaks gRPC.
+pub(crate) fn of_collector(
+    name: &str,
+    stats: Option<&str>,
+    (host, port): (&str, u16),
+    ipv6: bool,
+) -> cluster::Cluster {
+    let is_ip = host.parse::<IpAddr>().is_ok();
+    let discovery = if is_ip { DiscoveryType::Static } else { DiscoveryType::StrictDns };
+    let mut made = plain(name, stats, SYSTEM_CONNECT, discovery);
+    if !is_ip {
+        let family = if ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
+        made.dns_lookup_family = family.into();
+    }
+    made.load_assignment = Some(at(name, address(host, port.into())));
+    made.typed_extension_protocol_options = options(Some(Http::Two), None);
+    made
+}
+
+pub(crate) fn plain(
+    name: &str,
+    stats: Option<&str>,
+    connect: Duration,
+    kind: DiscoveryType,
+) -> cluster::Cluster {
     cluster::Cluster {
         name: name.to_owned(),
         alt_stat_name: stats.unwrap_or_default().to_owned(),
@@ -204,6 +265,11 @@ fn spoken(protocol: Protocol) -> Option<Http> {
         Protocol::Http2 | Protocol::Grpc => Some(Http::Two),
         Protocol::Kafka | Protocol::Tcp => None,
     }
+}
+
+/// HTTP/2 and nothing else.
+pub(crate) fn http2() -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+    options(Some(Http::Two), None)
 }
 
 fn options(
@@ -239,7 +305,7 @@ pub(crate) fn loopback_source(ipv6: bool) -> core::BindConfig {
     core::BindConfig { source_address: Some(socket_address(&ip.to_string(), 0)), ..Default::default() }
 }
 
-fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
+pub(crate) fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
     let group = endpoint::LocalityLbEndpoints {
         lb_endpoints: vec![lb_endpoint(address, String::new(), None)],
         ..Default::default()

@@ -13,7 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Inbound, Outbound, Outgoing, Own, Passthrough, Plan, ProxyPlan, Security, ZoneProxy,
+    Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Patches, Plan,
+    Problem, ProxyPlan, Security, Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -22,10 +23,12 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
     part::{
-        AdminCluster, AdminListener, EndpointsOf, ExternalCluster, InboundCluster, InboundListener,
-        MeshCluster, OutboundListener, Part, PassthroughCluster, PassthroughListener, ReadinessCluster,
-        RefusalCluster,
+        AdminCluster, AdminListener, AgentListener, CollectorCluster, EndpointsOf, ExternalCluster,
+        InboundCluster, InboundListener, MatchedCluster, MeshCluster, MetricsCluster, MetricsOutCluster,
+        MetricsOutListener, OutboundListener, PageListener, Part, PassthroughCluster, PassthroughListener,
+        ReadinessCluster, RefusalCluster,
     },
+    patch::{Note, Patching, Subject},
     secret,
 };
 
@@ -38,7 +41,33 @@ const SWEEP_FROM: usize = 64;
 pub struct Encoder {
     /// In parts, so that threads seldom wait for each other: a part is locked while one of its resources is encoded.
     memo: [Mutex<Memo>; SHARDS],
+    /// What became of resources that patches change. Few proxies have some.
+    patched: Mutex<HashMap<u128, Remembered>>,
     encoded: [AtomicU64; Type::ALL.len()],
+}
+
+/// A resource that was patched, and what there is to say about that.
+#[derive(Debug, Clone)]
+struct Remembered {
+    resource: Weak<Encoded>,
+    discovers: bool,
+    notes: Vec<Note>,
+}
+
+/// A layer while it is made.
+struct Making<'a, L> {
+    layer: L,
+    patching: Option<Patching<'a>>,
+}
+
+impl<'a, L: Default> Making<'a, L> {
+    fn with(patches: Option<&'a Patches>) -> Making<'a, L> {
+        Making { layer: L::default(), patching: patches.map(Patching::of) }
+    }
+
+    fn finish(self) -> (L, Vec<Problem>) {
+        (self.layer, self.patching.map(Patching::problems).unwrap_or_default())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,12 +79,25 @@ struct Memo {
 impl Encoder {
     /// Everything the proxy should have, except secrets, which the caller inserts.
     pub fn lower(&self, plan: &ProxyPlan) -> Target {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, security, .. } = plan;
-        let (mut own, mut shared) = (xds::Own::default(), Layer::default());
-        self.put_own(&mut own, mesh, inbounds, security.as_ref());
+        self.lower_told(plan).0
+    }
+
+    /// As [`Encoder::lower`], with what patches cannot do.
+    pub fn lower_told(&self, plan: &ProxyPlan) -> (Target, Vec<Problem>) {
+        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, .. } = plan;
+        let (security, tracing, patches) =
+            (plan.security.as_ref(), plan.tracing.as_deref(), plan.patches.as_ref());
+        let mut own = Making::with(patches);
+        self.put_own(&mut own, mesh, inbounds, security, tracing);
+        self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
-        self.put_outgoing(&mut shared, outbounds, backends, security.as_ref());
-        Target { own, shared: Arc::new(shared) }
+        self.put_metrics(&mut own, metrics.as_ref());
+        self.put_additions(&mut own);
+        let mut shared = Making::with(patches);
+        self.put_outgoing(&mut shared, (outbounds, tracing), backends, security);
+        let ((own, mut problems), (shared, more)) = (own.finish(), shared.finish());
+        problems.extend(more);
+        (Target { own, shared: Arc::new(shared) }, problems)
     }
 
     /// As [`Encoder::lower`], for a proxy of any kind.
@@ -63,46 +105,56 @@ impl Encoder {
         match plan {
             Plan::Sidecar(plan) => self.lower(plan),
             Plan::Ingress(ZoneProxy { admin, .. }) | Plan::Egress(ZoneProxy { admin, .. }) => {
-                let mut target = Target::default();
-                self.put_interfaces(&mut target.own, &[], admin.as_ref());
-                target
+                let mut own = Making::with(None);
+                self.put_interfaces(&mut own, &[], admin.as_ref());
+                Target { own: own.layer, ..Target::default() }
             }
         }
     }
 
-    /// What only this proxy has, except secrets, which the caller inserts.
-    pub fn lower_own(&self, plan: &Own) -> xds::Own {
-        let mut own = xds::Own::default();
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref());
+    /// What only this proxy has, except secrets, which the caller inserts; and what patches cannot do there.
+    pub fn lower_own(&self, plan: &Own) -> (xds::Own, Vec<Problem>) {
+        let mut own = Making::with(plan.patches.as_ref());
+        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_deref());
+        self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
-        own
+        self.put_metrics(&mut own, plan.metrics.as_ref());
+        self.put_additions(&mut own);
+        own.finish()
     }
 
-    /// What all proxies of a class have.
-    pub fn lower_outgoing(&self, plan: &Outgoing) -> Layer {
-        let mut layer = Layer::default();
-        let Outgoing { outbounds, backends, security, .. } = plan;
-        self.put_outgoing(&mut layer, outbounds, backends, security.as_ref());
-        layer
+    /// What all proxies of a class have, and what patches cannot do there.
+    pub fn lower_outgoing(&self, plan: &Outgoing) -> (Layer, Vec<Problem>) {
+        let Outgoing { outbounds, backends, tracing, security, patches, .. } = plan;
+        let mut layer = Making::with(patches.as_ref());
+        self.put_outgoing(&mut layer, (outbounds, tracing.as_deref()), backends, security.as_ref());
+        layer.finish()
     }
 
-    fn put_own(&self, own: &mut xds::Own, mesh: &str, inbounds: &[Inbound], security: Option<&Security>) {
+    fn put_own(
+        &self,
+        own: &mut Making<'_, xds::Own>,
+        mesh: &str,
+        inbounds: &[Inbound],
+        security: Option<&Security>,
+        tracing: Option<&Tracing>,
+    ) {
         // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
         for inbound in inbounds.iter().rev() {
-            self.put_into(own, &InboundListener { mesh, security, inbound });
+            self.put_into(own, &InboundListener { mesh, security, inbound, tracing });
             self.put_into(own, &InboundCluster::of(inbound));
         }
     }
 
     fn put_outgoing(
         &self,
-        layer: &mut Layer,
-        outbounds: &[Outbound],
+        layer: &mut Making<'_, Layer>,
+        (outbounds, tracing): (&[Outbound], Option<&Tracing>),
         backends: &[Backend],
         security: Option<&Security>,
     ) {
         for outbound in outbounds {
-            self.put(layer, &OutboundListener::of(outbound));
+            self.put(layer, &OutboundListener::of(outbound, tracing));
         }
         for backend in backends {
             if let Some(external) = &backend.external {
@@ -115,13 +167,25 @@ impl Encoder {
         }
     }
 
-    fn put_interfaces(&self, own: &mut xds::Own, passthrough: &[Passthrough], admin: Option<&Admin>) {
+    fn put_collectors(&self, own: &mut Making<'_, xds::Own>, collectors: &[Collector]) {
+        collectors.iter().for_each(|collector| self.put_into(own, &CollectorCluster(collector)));
+    }
+
+    fn put_interfaces(
+        &self,
+        own: &mut Making<'_, xds::Own>,
+        passthrough: &[Passthrough],
+        admin: Option<&Admin>,
+    ) {
         for passthrough in passthrough {
             self.put_into(own, &PassthroughListener(passthrough));
             if passthrough.allowed {
                 self.put_into(own, &PassthroughCluster(passthrough));
             } else if passthrough.direction == Direction::Inbound {
                 self.put_into(own, &RefusalCluster::of(&passthrough.names));
+            }
+            for way in passthrough.ways.iter() {
+                way.hosts.iter().for_each(|host| self.put_into(own, &MatchedCluster::of(way, host)));
             }
         }
         if let Some(admin) = admin {
@@ -131,6 +195,19 @@ impl Encoder {
                 self.put_into(own, &ReadinessCluster::of(admin));
             }
         }
+    }
+
+    fn put_metrics(&self, own: &mut Making<'_, xds::Own>, metrics: Option<&Metrics>) {
+        let Some(Metrics { pages, collectors, agent }) = metrics else { return };
+        for page in pages {
+            self.put_into(own, &PageListener(page));
+            self.put_into(own, &MetricsCluster::of(page));
+        }
+        for collector in collectors {
+            self.put_into(own, &MetricsOutListener(collector));
+            self.put_into(own, &MetricsOutCluster(collector));
+        }
+        self.put_into(own, &AgentListener(agent));
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.
@@ -163,22 +240,83 @@ impl Encoder {
         self.memo.iter().map(|memo| memo.lock().unwrap_or_else(PoisonError::into_inner).resources.len()).sum()
     }
 
-    fn put_into<P: Part>(&self, own: &mut xds::Own, part: &P) {
-        own.insert(P::TYPE, self.resource(part));
+    fn put_into<P: Part>(&self, own: &mut Making<'_, xds::Own>, part: &P) {
+        if let Some(resource) = self.made(part, own.patching.as_mut()) {
+            own.layer.insert(P::TYPE, resource);
+        }
     }
 
-    fn put<P: Part>(&self, layer: &mut Layer, part: &P) {
-        layer.insert(P::TYPE, self.resource(part));
+    fn put<P: Part>(&self, layer: &mut Making<'_, Layer>, part: &P) {
+        if let Some(resource) = self.made(part, layer.patching.as_mut()) {
+            layer.layer.insert(P::TYPE, resource);
+        }
+    }
+
+    /// Resources that patches add are the proxy's own.
+    fn put_additions(&self, own: &mut Making<'_, xds::Own>) {
+        let Some(patching) = &mut own.patching else { return };
+        for (kind, name, body) in patching.additions() {
+            own.layer.insert(kind, self.finish(kind, &name, &body));
+        }
+    }
+
+    /// The resource of a part after patches; `None` for one that is not there any more.
+    fn made<P: Part>(&self, part: &P, patching: Option<&mut Patching<'_>>) -> Option<Arc<Encoded>> {
+        let Some(patching) = patching else { return Some(self.resource(part)) };
+        if P::TYPE == Type::Endpoint && !patching.asks_for_endpoints(part.name()) {
+            return None;
+        }
+        let subject = Subject { kind: P::TYPE, origin: P::ORIGIN, name: part.name(), tags: part.tags() };
+        if !patching.chooses(&subject) {
+            return Some(self.resource(part));
+        }
+        let fingerprint = fingerprint(part, Some(patching.patches));
+        let known = self.patched().get(&fingerprint).cloned();
+        let known = known.and_then(|known| Some((known.resource.upgrade()?, known.discovers, known.notes)));
+        let (resource, discovers, notes) = match known {
+            Some((resource, discovers, notes)) => (Some(resource), discovers, notes),
+            None => {
+                let applied = patching.apply(&subject, part.encode());
+                let fresh = applied.body.map(|mut body| {
+                    if applied.same {
+                        return self.resource(part);
+                    }
+                    body.extend(part.sealed());
+                    self.finish(P::TYPE, part.name(), &body)
+                });
+                if let Some(fresh) = &fresh {
+                    let (discovers, notes) = (applied.discovers, applied.notes.clone());
+                    let mut patched = self.patched();
+                    if patched.len() >= SWEEP_FROM && patched.len().is_power_of_two() {
+                        patched.retain(|_, known| known.resource.strong_count() > 0);
+                    }
+                    let resource = Arc::downgrade(fresh);
+                    patched.insert(fingerprint, Remembered { resource, discovers, notes });
+                }
+                (fresh, applied.discovers, applied.notes)
+            }
+        };
+        if P::TYPE == Type::Cluster && !discovers {
+            patching.forgo_endpoints(part.name());
+        }
+        patching.note(part.name(), notes);
+        resource
+    }
+
+    fn patched(&self) -> MutexGuard<'_, HashMap<u128, Remembered>> {
+        self.patched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn resource<P: Part>(&self, part: &P) -> Arc<Encoded> {
-        let fingerprint = fingerprint(part);
+        let fingerprint = fingerprint(part, None);
         let mut memo = self.memo(fingerprint);
         if let Some(known) = memo.resources.get(&fingerprint).and_then(Weak::upgrade) {
             return known;
         }
         // Encoded under the lock: two threads that need the same get the same, and it is encoded once.
-        let fresh = self.finish(P::TYPE, part.name(), &part.encode());
+        let mut body = part.encode();
+        body.extend(part.sealed());
+        let fresh = self.finish(P::TYPE, part.name(), &body);
         memo.resources.insert(fingerprint, Arc::downgrade(&fresh));
         memo.sweep();
         fresh
@@ -208,9 +346,10 @@ impl Memo {
     }
 }
 
-fn fingerprint<P: Part>(part: &P) -> u128 {
+fn fingerprint<P: Part>(part: &P, patches: Option<&Patches>) -> u128 {
     let mut hasher = Xxh3::new();
     P::SHAPE.hash(&mut hasher);
     part.hash(&mut hasher);
+    patches.hash(&mut hasher);
     hasher.digest128()
 }

@@ -11,7 +11,7 @@ use topology::Endpoint;
 use xds::Type;
 
 use crate::{
-    part::{EndpointsOf, Part},
+    part::{EndpointsOf, Part, origin},
     proto::{Metadata, address, u32_value},
 };
 
@@ -51,6 +51,7 @@ struct LbEndpoint {
 
 impl Part for EndpointsOf<'_> {
     const TYPE: Type = Type::Endpoint;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "endpoints";
 
     fn name(&self) -> &str {

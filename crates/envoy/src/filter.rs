@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::{
-    config::{core::v3 as core, listener::v3 as listener, route::v3 as route},
+    config::{accesslog::v3::AccessLog, core::v3 as core, listener::v3 as listener, route::v3 as route},
     extensions::filters::{
         http::{grpc_stats::v3 as grpc_stats, router::v3::Router},
         network::{http_connection_manager::v3 as hcm, tcp_proxy::v3 as tcp_proxy},
     },
 };
 use hcm::http_connection_manager::{
-    ForwardClientCertDetails, InternalAddressConfig, RouteSpecifier, SetCurrentClientCertDetails,
+    ForwardClientCertDetails, InternalAddressConfig, RouteSpecifier, SetCurrentClientCertDetails, Tracing,
 };
 use plan::Share;
 use prost::{Message, Name};
+use resources::kinds::mesh_load_balancing_strategy::HashPolicy;
 use tcp_proxy::tcp_proxy::ClusterSpecifier;
 
 use crate::{
+    balancing,
     chain::{Chain, HttpSlot},
     proto::{any, bool_value, duration, u32_value},
 };
@@ -47,12 +49,16 @@ pub(crate) struct HttpFilter {
     /// How long the headers of a request may take.
     pub request_headers: Duration,
     pub direction: Side,
+    pub logs: Vec<AccessLog>,
+    pub tracing: Option<Tracing>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Inbound,
     Outbound,
+    /// Out of the mesh.
+    Passthrough,
     Admin,
 }
 
@@ -66,7 +72,7 @@ impl HttpFilter {
         // The proxy's own interface is for its own machine.
         let internal = match self.direction {
             Side::Admin => &INTERNAL[LOCAL],
-            Side::Inbound | Side::Outbound => &INTERNAL[..],
+            Side::Inbound | Side::Outbound | Side::Passthrough => &INTERNAL[..],
         };
         let understood = |(prefix, _): &&(&str, u32)| self.ipv6 || !prefix.contains(':');
         let internal = internal.iter().filter(understood).map(|&(prefix, length)| core::CidrRange {
@@ -85,9 +91,11 @@ impl HttpFilter {
                 cidr_ranges: internal.collect(),
             }),
             route_specifier: Some(RouteSpecifier::RouteConfig(self.routes)),
+            access_log: self.logs,
+            tracing: self.tracing,
             ..Default::default()
         };
-        if self.direction != Side::Admin {
+        if matches!(self.direction, Side::Inbound | Side::Outbound) {
             manager.request_headers_timeout = Some(duration(self.request_headers));
             manager.common_http_protocol_options = Some(core::HttpProtocolOptions {
                 idle_timeout: Some(duration(Duration::ZERO)),
@@ -102,7 +110,7 @@ impl HttpFilter {
                 manager.set_current_client_cert_details =
                     Some(SetCurrentClientCertDetails { uri: true, ..Default::default() });
             }
-            Side::Admin => {}
+            Side::Admin | Side::Passthrough => {}
         }
         filter("envoy.filters.network.http_connection_manager", &manager)
     }
@@ -114,12 +122,16 @@ pub(crate) fn tcp(
     to: ClusterSpecifier,
     idle: Option<Duration>,
     attempts: Option<u32>,
+    logs: Vec<AccessLog>,
+    hashed: &[HashPolicy],
 ) -> listener::Filter {
     let proxy = tcp_proxy::TcpProxy {
         stat_prefix: stats.to_owned(),
         idle_timeout: idle.map(duration),
         cluster_specifier: Some(to),
         max_connect_attempts: attempts.map(u32_value),
+        access_log: logs,
+        hash_policy: balancing::of_connection(hashed).into_iter().collect(),
         ..Default::default()
     };
     filter("envoy.filters.network.tcp_proxy", &proxy)

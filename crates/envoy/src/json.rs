@@ -6,7 +6,10 @@
 
 use std::sync::OnceLock;
 
-use prost_reflect::{DescriptorError, DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{
+    DescriptorError, DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage,
+    SerializeOptions,
+};
 use serde_json::{Value, value};
 
 use crate::kafka;
@@ -27,13 +30,50 @@ pub enum Error {
 /// A message as JSON, fields named as in protobuf's JSON form (`connectTimeout`). The type may be
 /// given as a URL or as a bare name.
 pub fn to_json(type_url: &str, message: &[u8]) -> Result<Value, Error> {
-    let type_name = type_url.rsplit('/').next().unwrap_or(type_url);
-    let descriptor = pool()?.get_message_by_name(type_name);
-    let descriptor = descriptor.ok_or_else(|| Error::UnknownType(type_name.to_owned()))?;
-    let refused = |reason: String| Error::Message { type_name: type_name.to_owned(), reason };
-    let message = DynamicMessage::decode(descriptor, message).map_err(|error| refused(error.to_string()))?;
+    show(&decode(type_url, message)?)
+}
+
+/// A message by the description of its type.
+pub(crate) fn decode(type_url: &str, message: &[u8]) -> Result<DynamicMessage, Error> {
+    let descriptor = descriptor(type_url)?;
+    let type_name = descriptor.full_name().to_owned();
+    let refused = |reason: String| Error::Message { type_name, reason };
+    DynamicMessage::decode(descriptor, message).map_err(|error| refused(error.to_string()))
+}
+
+/// As [`to_json`].
+pub(crate) fn show(message: &DynamicMessage) -> Result<Value, Error> {
     let shown = message.serialize_with_options(value::Serializer, &SerializeOptions::new());
-    shown.map_err(|error| refused(error.to_string()))
+    shown.map_err(|error| Error::Message {
+        type_name: message.descriptor().full_name().to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// A message from JSON, and what of it was ignored: a field that its type does not have. Other versions of Envoy
+/// may have it.
+pub(crate) fn read(type_url: &str, shown: &Value) -> Result<(DynamicMessage, Option<String>), Error> {
+    let descriptor = descriptor(type_url)?;
+    let read = |strict: bool| {
+        let options = DeserializeOptions::new().deny_unknown_fields(strict);
+        DynamicMessage::deserialize_with_options(descriptor.clone(), shown, &options)
+            .map_err(|error| error.to_string())
+    };
+    let type_name = descriptor.full_name().to_owned();
+    match read(true) {
+        Ok(message) => Ok((message, None)),
+        Err(reason) if reason.starts_with("unrecognized field name") => {
+            let message = read(false).map_err(|reason| Error::Message { type_name, reason })?;
+            Ok((message, Some(reason)))
+        }
+        Err(reason) => Err(Error::Message { type_name, reason }),
+    }
+}
+
+fn descriptor(type_url: &str) -> Result<MessageDescriptor, Error> {
+    let type_name = type_url.rsplit('/').next().unwrap_or(type_url);
+    let known = pool()?.get_message_by_name(type_name);
+    known.ok_or_else(|| Error::UnknownType(type_name.to_owned()))
 }
 
 fn pool() -> Result<&'static DescriptorPool, Error> {

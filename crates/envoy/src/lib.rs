@@ -10,6 +10,8 @@
 //!
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
+mod access_log;
+mod balancing;
 pub mod bootstrap;
 mod breaker;
 mod chain;
@@ -17,18 +19,26 @@ mod client;
 mod cluster;
 mod encoder;
 mod endpoint;
+mod fault;
 mod filter;
 pub mod health;
+mod health_check;
 pub mod json;
 pub mod kafka;
 mod listener;
+mod matching;
+mod metrics;
 mod part;
+mod passthrough;
+pub mod patch;
 mod permission;
 mod proto;
+mod rate_limit;
 mod retry;
 mod route;
 mod secret;
 pub mod stats;
+mod telemetry;
 mod tls;
 
 pub use encoder::Encoder;

@@ -16,14 +16,17 @@ use topology::Protocol;
 use xds::Type;
 
 use crate::{
+    access_log,
     chain::{Chain, HttpSlot, NetworkSlot},
-    client,
+    client, fault,
     filter::{self, HttpFilter, Side},
     kafka,
-    part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener},
-    permission,
+    part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener, origin},
+    passthrough, permission,
     proto::{Metadata, any, bool_value, ip_address},
-    route, tls,
+    rate_limit, route,
+    telemetry::{self, Traced},
+    tls,
 };
 
 /// Where tools read a listener's tags.
@@ -42,6 +45,7 @@ struct OnlyMetadata {
 
 impl Part for InboundListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::INBOUND;
     const SHAPE: &'static str = "inbound listener";
 
     fn name(&self) -> &str {
@@ -65,14 +69,22 @@ impl Part for InboundListener<'_> {
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], inbound.tags.iter()))
     }
+
+    fn tags(&self) -> Vec<(&str, &str)> {
+        self.inbound.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
 }
 
 impl InboundListener<'_> {
     fn asks_for_server_names(&self) -> bool {
-        let Inbound { permissions, clients, .. } = self.inbound;
+        let Inbound { permissions, clients, faults, limits, .. } = self.inbound;
         let rules = permissions.iter().flat_map(|permissions| &permissions.rules).map(|rule| &rule.client);
-        let mut told_apart = rules.chain(clients.iter().map(|own| &own.client));
+        let mut told_apart = rules
+            .chain(clients.iter().map(|own| &own.client))
+            .chain(faults.clients())
+            .chain(limits.clients.iter().map(|own| &own.client));
         told_apart.any(|client| matches!(client, ClientMatch::Sni { .. }))
+            || access_log::asks_for_server_names(&self.inbound.logs)
     }
 
     fn chains(&self) -> Vec<listener::FilterChain> {
@@ -92,7 +104,10 @@ impl InboundListener<'_> {
                 };
                 let passed_on = listener::FilterChain {
                     filter_chain_match: Some(tls(&[])),
-                    filters: vec![self.tcp()],
+                    filters: Chain::empty()
+                        .with(NetworkSlot::RateLimit, self.connection_limit())
+                        .with(NetworkSlot::Handler, [self.tcp()])
+                        .in_order(),
                     ..Default::default()
                 };
                 vec![self.chain(false, Some(plain)), passed_on, self.chain(true, Some(tls(&[tls::ALPN])))]
@@ -115,7 +130,8 @@ impl InboundListener<'_> {
     }
 
     fn filters(&self, secured: bool) -> Vec<listener::Filter> {
-        let Inbound { names, permissions, protocol, kafka_filter, clients, .. } = self.inbound;
+        let Inbound { names, permissions, protocol, kafka_filter, clients, faults, limits, .. } =
+            self.inbound;
         let permissions = permissions.as_ref().filter(|_| secured);
         if is_http(*protocol) {
             let asked = permissions.map(|permissions| {
@@ -123,9 +139,13 @@ impl InboundListener<'_> {
                 filter::http_filter("envoy.filters.http.rbac", &config)
             });
             let told_apart = secured && !clients.is_empty();
-            let filters = Chain::empty().with(HttpSlot::Permission, asked);
+            let filters = Chain::empty()
+                .with(HttpSlot::Permission, asked)
+                .with(HttpSlot::Fault, fault::filters(self.mesh, faults, secured))
+                .with(HttpSlot::RateLimit, rate_limit::requests(self.mesh, limits, secured));
             return Chain::empty()
                 .with(NetworkSlot::ClientState, told_apart.then(client::remembered))
+                .with(NetworkSlot::RateLimit, self.connection_limit())
                 .with(NetworkSlot::Handler, [self.http(filters, told_apart)])
                 .in_order();
         }
@@ -135,9 +155,15 @@ impl InboundListener<'_> {
         });
         Chain::empty()
             .with(NetworkSlot::Permission, asked)
+            .with(NetworkSlot::RateLimit, self.connection_limit())
             .with(NetworkSlot::Kafka, kafka_filter.then(|| kafka::filter(&names.filter_stats)))
             .with(NetworkSlot::Handler, [self.tcp()])
             .in_order()
+    }
+
+    /// Counted once for all chains of the listener.
+    fn connection_limit(&self) -> Option<listener::Filter> {
+        rate_limit::connections(&self.inbound.limits, &self.inbound.names.listener)
     }
 
     fn http(&self, filters: Chain<HttpSlot, hcm::HttpFilter>, told_apart: bool) -> listener::Filter {
@@ -154,19 +180,23 @@ impl InboundListener<'_> {
             ipv6: *ipv6,
             request_headers: timeouts.request_headers,
             direction: Side::Inbound,
+            logs: access_log::of(&self.inbound.logs),
+            tracing: self.tracing.map(|tracing| telemetry::tracing(tracing, &Traced::Inbound)),
         }
         .build()
     }
 
     fn tcp(&self) -> listener::Filter {
-        let Inbound { names, timeouts, .. } = self.inbound;
+        let Inbound { names, timeouts, logs, .. } = self.inbound;
         let to = filter::to_cluster(&names.cluster);
-        filter::tcp(&names.filter_stats, to, Some(timeouts.connection.idle), None)
+        let idle = Some(timeouts.connection.idle);
+        filter::tcp(&names.filter_stats, to, idle, None, access_log::of(logs), &[])
     }
 }
 
 impl Part for OutboundListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::OUTBOUND;
     const SHAPE: &'static str = "outbound listener";
 
     fn name(&self) -> &str {
@@ -186,12 +216,17 @@ impl Part for OutboundListener<'_> {
                     ipv6: self.ipv6,
                     request_headers: self.request_headers,
                     direction: Side::Outbound,
+                    logs: access_log::of(self.logs),
+                    tracing: self
+                        .tracing
+                        .map(|tracing| telemetry::tracing(tracing, &Traced::Outbound(&names.cluster))),
                 }
                 .build()
             }
             Routing::Connections(shares) => {
                 let to = filter::to_shares(shares);
-                filter::tcp(&names.filter_stats, to, Some(self.idle), self.connect_attempts)
+                let (logs, attempts) = (access_log::of(self.logs), self.connect_attempts);
+                filter::tcp(&names.filter_stats, to, Some(self.idle), attempts, logs, self.hashed)
             }
         };
         let further = self.addresses.iter().skip(1).map(|&(ip, port)| listener::AdditionalAddress {
@@ -208,10 +243,15 @@ impl Part for OutboundListener<'_> {
         };
         with_tags(made, &Metadata::of_tags(&[TAGS], self.tags.iter().copied()))
     }
+
+    fn tags(&self) -> Vec<(&str, &str)> {
+        self.tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
 }
 
 impl Part for PassthroughListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::TRANSPARENT;
     const SHAPE: &'static str = "passthrough listener";
 
     fn name(&self) -> &str {
@@ -219,8 +259,18 @@ impl Part for PassthroughListener<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Passthrough { names, address, port, direction, reuse_port, .. } = self.0;
-        let let_through = filter::tcp(&names.filter_stats, filter::to_cluster(&names.cluster), None, None);
+        let Passthrough { names, address, port, direction, reuse_port, ways, logs, .. } = self.0;
+        let to = filter::to_cluster(&names.cluster);
+        let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs), &[]);
+        let (filter_chains, listener_filters) = match ways.is_empty() {
+            true => {
+                let all = listener::FilterChain { filters: vec![let_through], ..Default::default() };
+                (vec![all], Vec::new())
+            }
+            false => {
+                (passthrough::chains(ways, address.is_ipv6(), logs), passthrough::listener_filters(ways))
+            }
+        };
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
             Direction::Outbound => TrafficDirection::Outbound,
@@ -228,7 +278,8 @@ impl Part for PassthroughListener<'_> {
         listener::Listener {
             name: names.listener.clone(),
             stat_prefix: names.listener_stats.clone().unwrap_or_default(),
-            filter_chains: vec![listener::FilterChain { filters: vec![let_through], ..Default::default() }],
+            filter_chains,
+            listener_filters,
             use_original_dst: Some(bool_value(true)),
             traffic_direction: direction.into(),
             ..at((*address, *port), true, *reuse_port)
@@ -239,6 +290,7 @@ impl Part for PassthroughListener<'_> {
 
 impl Part for AdminListener<'_> {
     const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::ADMIN;
     const SHAPE: &'static str = "admin listener";
 
     fn name(&self) -> &str {
@@ -246,32 +298,36 @@ impl Part for AdminListener<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Admin { names, address, port, reuse_port, tls: material, .. } = self.0;
-        let readiness = if self.0.readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
-        let ready = route::rewritten_prefix("/ready", readiness);
-        let mut chains = vec![self.chain(vec![ready.clone()])];
-        if let Some(material) = material {
-            let mut secured = self.chain(vec![ready, route::rewritten_prefix("/", &names.cluster)]);
-            secured.filter_chain_match = Some(listener::FilterChainMatch {
-                transport_protocol: "tls".to_owned(),
-                ..Default::default()
-            });
-            secured.transport_socket = Some(tls::of_admin(material));
-            chains.push(secured);
-        }
+        let Admin { names, address, port, reuse_port, .. } = self.0;
         listener::Listener {
             name: names.listener.clone(),
             stat_prefix: names.listener_stats.clone().unwrap_or_default(),
-            filter_chains: chains,
+            filter_chains: vec![self.chain(vec![self.ready()])],
             listener_filters: vec![tls_inspector()],
             traffic_direction: TrafficDirection::Inbound.into(),
             ..at((*address, *port), true, Some(*reuse_port))
         }
         .encode_to_vec()
     }
+
+    /// Messages are joined by joining their bytes: one more chain, with the key of the interface.
+    fn sealed(&self) -> Vec<u8> {
+        let Some(material) = &self.0.tls else { return Vec::new() };
+        let mut secured = self.chain(vec![self.ready(), route::rewritten_prefix("/", &self.0.names.cluster)]);
+        secured.filter_chain_match =
+            Some(listener::FilterChainMatch { transport_protocol: "tls".to_owned(), ..Default::default() });
+        secured.transport_socket = Some(tls::of_admin(material));
+        listener::Listener { filter_chains: vec![secured], ..Default::default() }.encode_to_vec()
+    }
 }
 
 impl AdminListener<'_> {
+    fn ready(&self) -> Route {
+        let Admin { names, readiness_port, .. } = self.0;
+        let readiness = if *readiness_port == 0 { &names.cluster } else { &names.readiness_cluster };
+        route::rewritten_prefix("/ready", readiness)
+    }
+
     fn chain(&self, routes: Vec<Route>) -> listener::FilterChain {
         let names = &self.0.names;
         let handled = HttpFilter {
@@ -282,13 +338,15 @@ impl AdminListener<'_> {
             ipv6: self.0.ipv6,
             request_headers: Duration::ZERO,
             direction: Side::Admin,
+            logs: Vec::new(),
+            tracing: None,
         };
         listener::FilterChain { filters: vec![handled.build()], ..Default::default() }
     }
 }
 
 /// Whether workers share the port is said of what comes in; of the rest Envoy decides.
-fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
+pub(crate) fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
     listener::Listener {
         address: Some(ip_address(ip, port)),
         bind_to_port: (!bind).then(|| bool_value(false)),

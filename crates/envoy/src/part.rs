@@ -10,21 +10,53 @@ use std::{
 };
 
 use plan::{
-    Admin, AdminTarget, Backend, ConnectionTimeouts, External, Inbound, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, Security,
+    AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
+    HealthChecks, Host, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough,
+    PassthroughNames, Routing, Security, Tracing, Way,
 };
-use resources::kinds::mesh_circuit_breaker;
-use topology::{ClientTls, Endpoints, Protocol};
+use resources::{
+    Kind,
+    kinds::{
+        mesh_circuit_breaker,
+        mesh_load_balancing_strategy::{HashPolicy, LoadBalancer},
+    },
+};
+use topology::{ClientTls, DestinationId, Endpoints, Protocol};
 use xds::Type;
+
+/// Which part of the proxy a resource belongs to, in the words by which patches choose.
+pub(crate) mod origin {
+    pub(crate) const ADMIN: &str = "admin";
+    pub(crate) const INBOUND: &str = "inbound";
+    pub(crate) const AGENT: &str = "dynamic-config";
+    pub(crate) const MATCHED: &str = "meshpassthrough";
+    pub(crate) const METRICS: &str = "mesh-metric";
+    pub(crate) const OUTBOUND: &str = "outbound";
+    pub(crate) const PATCH: &str = "mesh-proxy-patch";
+    pub(crate) const TELEMETRY: &str = "telemetry";
+    pub(crate) const TRANSPARENT: &str = "transparent";
+}
 
 /// Something that becomes one resource.
 pub(crate) trait Part: Hash {
     const TYPE: Type;
+    /// One of [`origin`].
+    const ORIGIN: &'static str;
     /// Keeps parts of different shape apart whose content hashes the same.
     const SHAPE: &'static str;
 
     fn name(&self) -> &str;
     fn encode(&self) -> Vec<u8>;
+
+    /// The rest of it, which no patch reaches: it holds keys.
+    fn sealed(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// What patches choose a listener by.
+    fn tags(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
 }
 
 /// The listener of an inbound.
@@ -33,6 +65,7 @@ pub(crate) struct InboundListener<'a> {
     pub mesh: &'a str,
     pub security: Option<&'a Security>,
     pub inbound: &'a Inbound,
+    pub tracing: Option<&'a Tracing>,
 }
 
 /// The cluster of the application behind an inbound.
@@ -60,6 +93,9 @@ pub(crate) struct OutboundListener<'a> {
     pub idle: Duration,
     pub request_headers: Duration,
     pub connect_attempts: Option<u32>,
+    pub logs: &'a [AccessLog],
+    pub tracing: Option<&'a Tracing>,
+    pub hashed: &'a [HashPolicy],
 }
 
 /// The cluster of a destination in the mesh, which does not depend on its endpoints.
@@ -72,6 +108,8 @@ pub(crate) struct MeshCluster<'a> {
     pub security: Option<&'a Security>,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -85,6 +123,8 @@ pub(crate) struct ExternalCluster<'a> {
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
+    pub health: Option<&'a HealthChecks>,
+    pub balancer: Option<&'a LoadBalancer>,
 }
 
 /// The endpoints of a destination in the mesh.
@@ -100,6 +140,14 @@ pub(crate) struct PassthroughListener<'a>(pub &'a Passthrough);
 #[derive(Hash)]
 pub(crate) struct PassthroughCluster<'a>(pub &'a Passthrough);
 
+/// The cluster of traffic that MeshPassthrough lets through. Listeners of both IP versions lead there.
+#[derive(Hash)]
+pub(crate) struct MatchedCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub http2: bool,
+}
+
 /// The cluster where redirected traffic ends. Listeners of both IP versions lead there, so it does not
 /// depend on one of them.
 #[derive(Hash)]
@@ -107,6 +155,33 @@ pub(crate) struct RefusalCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
 }
+
+/// The cluster of what logs or spans are sent to.
+#[derive(Hash)]
+pub(crate) struct CollectorCluster<'a>(pub &'a Collector);
+
+/// The listener of a page of metrics.
+#[derive(Hash)]
+pub(crate) struct PageListener<'a>(pub &'a MetricsPage);
+
+/// The cluster of the agent's metrics. Pages with older names share it.
+#[derive(Hash)]
+pub(crate) struct MetricsCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub socket: &'a str,
+}
+
+/// The listener at which the agent leaves what is for a collector.
+#[derive(Hash)]
+pub(crate) struct MetricsOutListener<'a>(pub &'a MetricsCollector);
+
+#[derive(Hash)]
+pub(crate) struct MetricsOutCluster<'a>(pub &'a MetricsCollector);
+
+/// The listener at which the agent finds documents of the control plane.
+#[derive(Hash)]
+pub(crate) struct AgentListener<'a>(pub &'a AgentConfiguration);
 
 #[derive(Hash)]
 pub(crate) struct AdminListener<'a>(pub &'a Admin);
@@ -128,9 +203,26 @@ pub(crate) struct ReadinessCluster<'a> {
     pub port: u16,
 }
 
+impl<'a> MatchedCluster<'a> {
+    pub(crate) fn of(way: &Way, host: &'a Host) -> MatchedCluster<'a> {
+        MatchedCluster {
+            name: &host.cluster,
+            stats: host.cluster_stats.as_deref(),
+            http2: way.protocol.is_http2(),
+        }
+    }
+}
+
 impl<'a> RefusalCluster<'a> {
     pub(crate) fn of(names: &'a PassthroughNames) -> RefusalCluster<'a> {
         RefusalCluster { name: &names.cluster, stats: names.cluster_stats.as_deref() }
+    }
+}
+
+impl<'a> MetricsCluster<'a> {
+    pub(crate) fn of(page: &'a MetricsPage) -> MetricsCluster<'a> {
+        let names = &page.names;
+        MetricsCluster { name: &names.cluster, stats: names.cluster_stats.as_deref(), socket: &page.socket }
     }
 }
 
@@ -170,8 +262,11 @@ impl<'a> InboundCluster<'a> {
 }
 
 impl<'a> OutboundListener<'a> {
-    pub(crate) fn of(outbound: &'a Outbound) -> OutboundListener<'a> {
+    pub(crate) fn of(outbound: &'a Outbound, tracing: Option<&'a Tracing>) -> OutboundListener<'a> {
         let first = (outbound.address, outbound.port);
+        // What leaves the mesh is not traced.
+        let outside = matches!(&outbound.destination,
+            DestinationId::Port(kri) if kri.kind() == Some(Kind::MeshExternalService));
         OutboundListener {
             names: &outbound.names,
             addresses: std::iter::once(first).chain(outbound.also_at.iter().copied()).collect(),
@@ -183,6 +278,9 @@ impl<'a> OutboundListener<'a> {
             idle: outbound.idle,
             request_headers: outbound.request_headers,
             connect_attempts: outbound.connect_attempts,
+            logs: &outbound.logs,
+            tracing: tracing.filter(|_| !outside),
+            hashed: &outbound.hashed,
         }
     }
 }
@@ -197,6 +295,8 @@ impl<'a> MeshCluster<'a> {
             security,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }
@@ -212,6 +312,8 @@ impl<'a> ExternalCluster<'a> {
             ipv6: backend.ipv6,
             timeouts: backend.timeouts,
             breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 }

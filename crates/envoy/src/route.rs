@@ -23,7 +23,7 @@ use types::{
 };
 
 use crate::{
-    client,
+    balancing, client,
     proto::{bool_value, duration, u32_value},
     retry,
 };
@@ -134,6 +134,7 @@ fn one(planned: &Route, path: Path<'_>) -> route::Route {
                 host_rewrite_specifier: leaves
                     .then(|| HostRewriteSpecifier::AutoHostRewrite(bool_value(true))),
                 retry_policy: planned.retry.as_ref().map(retry::policy),
+                hash_policy: balancing::of_request(&planned.hashed),
                 ..waiting(Some(planned.timeouts))
             };
             for change in &planned.changes {
@@ -353,12 +354,7 @@ fn regex(expression: &str) -> RegexMatcher {
 fn added(change: &HeaderModifier) -> impl Iterator<Item = HeaderValueOption> {
     let option = |action: HeaderAppendAction| {
         move |HeaderKeyValue { name, value }: &HeaderKeyValue| HeaderValueOption {
-            header: Some(HeaderValue {
-                key: name.clone(),
-                // A percent sign would begin one of Envoy's own variables.
-                value: value.replace('%', "%%"),
-                ..Default::default()
-            }),
+            header: Some(HeaderValue { key: name.clone(), value: value.clone(), ..Default::default() }),
             append_action: action.into(),
             ..Default::default()
         }

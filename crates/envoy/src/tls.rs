@@ -5,7 +5,9 @@ use envoy_types::pb::envoy::{
     extensions::transport_sockets::tls::v3 as tls,
     r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
 };
-use plan::{AdminTls, ExternalAuthorities, ExternalTls, San, Security, TlsParameters, TlsVersion};
+use plan::{
+    AdminTls, CertificateFiles, ExternalAuthorities, ExternalTls, San, Security, TlsParameters, TlsVersion,
+};
 use prost::{Message, Name};
 use resources::naming::{SpiffeId, SpiffePrefix};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
@@ -114,6 +116,21 @@ pub(crate) fn of_admin(with: &AdminTls) -> TransportSocket {
             ..Default::default()
         }),
         require_client_certificate: Some(bool_value(true)),
+        ..Default::default()
+    })
+}
+
+/// A page of metrics, with a certificate that the proxy's machine has; anybody may read it.
+pub(crate) fn of_page(with: &CertificateFiles) -> TransportSocket {
+    socket(&tls::DownstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            tls_certificates: vec![tls::TlsCertificate {
+                certificate_chain: Some(file(&with.certificate)),
+                private_key: Some(file(&with.key)),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }),
         ..Default::default()
     })
 }

@@ -4,16 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use policy::Place;
 use resources::{
-    Kind,
+    Kind, Labels,
     kinds::{
         mesh_circuit_breaker,
+        mesh_load_balancing_strategy::LoadBalancer,
         target_ref::{BackendRef, TargetRefKind as K},
     },
     naming::Kri,
 };
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
-use crate::{ConnectionTimeouts, Context, Dependency, External, breakers, effective, external};
+use crate::{
+    ConnectionTimeouts, Context, Dependency, External, HealthChecks, breakers, effective, external,
+    health_checks,
+};
 
 /// A destination that the proxy sends traffic to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,6 +34,10 @@ pub struct Backend {
     pub timeouts: ConnectionTimeouts,
     /// When the destination gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    /// Which endpoints are asked how they are.
+    pub health: Option<HealthChecks>,
+    /// By which algorithm an endpoint is picked.
+    pub balancer: Option<Arc<LoadBalancer>>,
 }
 
 /// The backends found so far.
@@ -64,46 +72,69 @@ impl<'a> Backends<'a> {
         self.lead_to(&destination)
     }
 
-    fn resolve(&mut self, rule: &Kri, reference: &BackendRef) -> Result<Arc<Destination>, String> {
-        let kind = match reference.kind {
-            K::MeshService => Kind::MeshService,
-            K::MeshExternalService => Kind::MeshExternalService,
-            K::MeshMultiZoneService => Kind::MeshMultiZoneService,
+    fn resolve(&self, rule: &Kri, reference: &BackendRef) -> Result<Arc<Destination>, String> {
+        let found = match reference.kind {
+            // Where both are there, the service is meant: a part of it is known by tags only.
+            K::MeshService => {
+                self.port(Kind::MeshService, rule, reference).or_else(|| self.tagged(reference))
+            }
+            K::MeshServiceSubset => self.tagged(reference),
+            K::MeshExternalService => self.port(Kind::MeshExternalService, rule, reference),
+            K::MeshMultiZoneService => self.port(Kind::MeshMultiZoneService, rule, reference),
             ref other => return Err(format!("backends of kind {other} are not supported")),
         };
-        let snapshot = self.context.snapshot;
-        let section = reference.section_name.as_deref().filter(|section| !section.is_empty());
-        let labels = reference.labels.as_ref().filter(|labels| !labels.is_empty());
-        let reads = self.context.reads;
-        let found = match labels {
-            Some(labels) => {
-                reads.note(Dependency::Labelled(kind, labels.clone()));
-                snapshot.labelled(kind, labels).find_map(|ports| {
-                    let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
-                    wanted(ports.collect(), section, reference.port)
-                })
-            }
-            None => {
-                let service = Place::of(rule).kri_of(kind, &reference.target_ref());
-                service.and_then(|service| {
-                    reads.note(Dependency::Resource(service.clone()));
-                    wanted(effective::ports(snapshot, &service).collect(), section, reference.port)
-                })
-            }
-        };
-        found.cloned().ok_or_else(|| {
-            let port = match (section, reference.port) {
-                (Some(section), _) => format!("port {section:?}"),
-                (None, Some(number)) => format!("port {number}"),
-                (None, None) => "exactly one port (name one with port)".to_owned(),
-            };
-            let who = match (&reference.name, labels) {
-                (_, Some(labels)) => format!("labels {labels:?}"),
-                (name, None) => format!("name {:?}", name.as_deref().unwrap_or_default()),
-            };
-            format!("there is no {} with {who} and {port} in the mesh", reference.kind)
-        })
+        found.cloned().ok_or_else(|| missing(reference))
     }
+
+    /// The port of a resource that is meant.
+    fn port(&self, kind: Kind, rule: &Kri, reference: &BackendRef) -> Option<&'a Arc<Destination>> {
+        let Context { snapshot, reads, .. } = self.context;
+        let section = section(reference);
+        if let Some(labels) = labels(reference) {
+            reads.note(Dependency::Labelled(kind, labels.clone()));
+            return snapshot.labelled(kind, labels).find_map(|ports| {
+                let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
+                wanted(ports.collect(), section, reference.port)
+            });
+        }
+        let service = Place::of(rule).kri_of(kind, &reference.target_ref())?;
+        reads.note(Dependency::Resource(service.clone()));
+        wanted(effective::ports(snapshot, &service).collect(), section, reference.port)
+    }
+
+    /// The inbounds that are meant by their tags, if any Dataplane has such.
+    fn tagged(&self, reference: &BackendRef) -> Option<&'a Arc<Destination>> {
+        let id = DestinationId::Tags(Arc::new(reference.service_tags()?));
+        self.context.reads.note(Dependency::Destination(id.clone()));
+        self.context.snapshot.destinations.get(&id).filter(|destination| destination.exists)
+    }
+}
+
+fn section(reference: &BackendRef) -> Option<&str> {
+    reference.section_name.as_deref().filter(|section| !section.is_empty())
+}
+
+fn labels(reference: &BackendRef) -> Option<&Labels> {
+    reference.labels.as_ref().filter(|labels| !labels.is_empty())
+}
+
+/// Says that there is nothing that a reference means.
+fn missing(reference: &BackendRef) -> String {
+    let tags = reference.service_tags();
+    if let (K::MeshServiceSubset, Some(tags)) = (&reference.kind, &tags) {
+        return format!("there is no Dataplane with an inbound with tags {tags:?} in the mesh");
+    }
+    let port = match (section(reference), reference.port) {
+        (Some(section), _) => format!("port {section:?}"),
+        (None, Some(number)) => format!("port {number}"),
+        (None, None) => "exactly one port (name one with port)".to_owned(),
+    };
+    let who = match (&reference.name, labels(reference)) {
+        (_, Some(labels)) => format!("labels {labels:?}"),
+        (name, None) => format!("name {:?}", name.as_deref().unwrap_or_default()),
+    };
+    let or_tags = tags.map(|tags| format!(", and no Dataplane with an inbound with tags {tags:?}"));
+    format!("there is no {} with {who} and {port} in the mesh{}", reference.kind, or_tags.unwrap_or_default())
 }
 
 /// The port of a service that a reference means; without any it is the only one.
@@ -141,5 +172,7 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         ipv6: context.class.ipv6,
         timeouts: context.timeouts.destination(&destination.id).connection,
         breaker: breakers::of_destination(context.effective, &destination.id),
+        health: health_checks::of_destination(context.effective, &destination.id, destination.protocol),
+        balancer: context.balancing.algorithm(&destination.id),
     })
 }

@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, TlsParameters, effective::Applying};
+use crate::{ProxyTraits, Reporter, TlsParameters, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -82,6 +82,8 @@ pub struct Class {
     pub calls: Calls,
     /// Addresses where the application answers, of those where it would be offered something.
     pub taken: BTreeSet<(IpAddr, u16)>,
+    /// Who the proxy is, as far as logs and traces of its calls say so.
+    pub reporter: Option<Arc<Reporter>>,
     /// The MeshIdentity that it has.
     pub identity: Option<Arc<str>>,
     /// How its connections are secured, as far as policies say it.
@@ -93,6 +95,8 @@ pub struct Class {
 impl Class {
     /// The class of a proxy, if none of its inbounds is where it would be offered a destination.
     pub fn of(traits: &ProxyTraits, dataplane: &Resource, calls: Calls, applying: Applying) -> Class {
+        let parameters = TlsParameters::of(&applying);
+        let applying = applying.about_calls();
         Class {
             mesh: traits.mesh.clone(),
             unified_naming: traits.unified_naming,
@@ -103,8 +107,9 @@ impl Class {
             calls,
             taken: BTreeSet::new(),
             identity: applying.identity.clone(),
-            parameters: TlsParameters::of(&applying),
-            applying: applying.about_calls(),
+            reporter: Reporter::in_calls(traits, dataplane, &applying),
+            parameters,
+            applying,
         }
     }
 
@@ -115,10 +120,10 @@ impl Class {
 
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, identity, parameters, .. } = self;
+        let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
-        (traits, calls, taken, identity, parameters, policies)
+        (traits, calls, taken, (identity, reporter, parameters), policies)
     }
 }
 

@@ -9,10 +9,17 @@
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
-use policy::{Destinations, InboundRule, Merged, Permissions, Policy, ResourceRule, ResourceRules, Selector};
+use policy::{
+    Destinations, FromRule, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRule,
+    ResourceRules, Selector,
+};
 use resources::{
     Kind, Labels, PolicyTraits, Resource,
-    kinds::{dataplane::Inbound, target_ref::TargetRefKind},
+    kinds::{
+        dataplane::Inbound,
+        mesh::{Mesh, MeshServicesMode},
+        target_ref::{TargetRef, TargetRefKind},
+    },
     labels,
     naming::Kri,
     policy::{self as row, Shape, Side},
@@ -62,7 +69,7 @@ impl Applying {
         let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
         // A policy may select "the proxies that this route selects", which is old and rare.
         let routes: Vec<Arc<Resource>> = match candidates.iter().any(by_route) {
-            true => snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect(),
+            true => snapshot.routes().cloned().collect(),
             false => Vec::new(),
         };
         let selector = Selector { routes: &routes, ..Selector::default() };
@@ -80,11 +87,14 @@ impl Applying {
         at.and_then(|at| self.policies.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those that say something about what the proxy calls.
+    /// Those that say something about what the proxy calls. Traces are of the whole proxy, its calls included, and
+    /// patches may change anything.
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
-        let about =
-            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+        let about = |policy: &Arc<Policy>| {
+            let calls = policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+            calls || matches!(policy.resource.kind(), Kind::MeshTrace | Kind::MeshProxyPatch)
+        };
         self.policies.iter_mut().for_each(|of_kind| of_kind.retain(about));
         self
     }
@@ -139,11 +149,21 @@ impl<'a> Effective<'a> {
     /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
     /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
+        policy::inbound::rules(self.of_inbound(kind, inbound))
+    }
+
+    /// The entries of `from` of a kind for one inbound, from the highest precedence to the lowest.
+    pub fn inbound_from(&self, kind: Kind, inbound: &Inbound) -> Vec<FromRule> {
+        policy::inbound::from(self.of_inbound(kind, inbound))
+    }
+
+    /// The policies of a kind that apply to one inbound, lowest precedence first.
+    fn of_inbound(&self, kind: Kind, inbound: &Inbound) -> Vec<&PolicyView> {
         let Some(dataplane) = self.dataplane else { return Vec::new() };
         let selector = self.selector(kind);
         let policies = self.policies(kind).iter();
         let applying = policies.filter(|p| selector.selects_inbound(&p.resource, dataplane, inbound));
-        policy::inbound::rules(applying.map(|policy| &policy.view))
+        applying.map(|policy| &policy.view).collect()
     }
 
     /// How an inbound treats its clients: as MeshTLS says, or else as the mesh does.
@@ -193,6 +213,17 @@ impl<'a> Effective<'a> {
         destination: &Kri,
     ) -> Result<Option<Found<P::To>>, String> {
         first::<P>(self.outbound(P::KIND).for_route(route, destination))
+    }
+
+    /// What the policies of a kind say about a route itself; `None` where they speak of its destination at most.
+    pub fn conf_only_of_route<P: row::Policy>(&self, route: &Kri) -> Result<Option<Found<P::To>>, String> {
+        let rules = &self.outbound(P::KIND).rules;
+        first::<P>(rules.get(route).or_else(|| rules.get(&route.without_section())))
+    }
+
+    /// The policies that all this is made from.
+    pub fn applying(&self) -> &Applying {
+        &self.applying
     }
 
     /// The confs of a kind for every destination that its policies name; look one up with
@@ -272,6 +303,34 @@ pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Ar
     dataplanes.into_iter().filter(|dataplane| selector.selects(policy, dataplane)).collect()
 }
 
+/// Whether a policy selects any Dataplane, whether or not its kind has an effect on it. Looks no further than the
+/// first.
+pub fn selects_any(snapshot: &MeshSnapshot, policy: &Policy) -> bool {
+    let routes = Routes::for_reference(snapshot, &policy.view.top);
+    let selector = routes.selector();
+    let selected = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
+    match snapshot.selections.dataplanes(&policy.view) {
+        Some(names) => names.into_iter().filter_map(|name| snapshot.dataplanes.get(name)).any(selected),
+        None => snapshot.dataplanes.values().any(selected),
+    }
+}
+
+/// Whether what an entry of a policy is about exists: a resource, or proxies that serve it by their tags.
+pub fn knows(snapshot: &MeshSnapshot, policy: &Kri, target: &TargetRef) -> bool {
+    let by_tags = match target.kind {
+        TargetRefKind::Mesh | TargetRefKind::MeshSubset => return true,
+        TargetRefKind::MeshService | TargetRefKind::MeshServiceSubset => {
+            let mode = snapshot.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+            mode != Some(MeshServicesMode::Exclusive)
+        }
+        _ => false,
+    };
+    let routes = Routes::for_reference(snapshot, target);
+    let known = Known { snapshot, routes: &routes };
+    !policy::outbound::named(&known, policy, target).is_empty()
+        || (by_tags && target.name.as_deref().is_some_and(|name| snapshot.selections.serves(name)))
+}
+
 /// The MeshHTTPRoutes of a mesh, which policies refer to.
 #[derive(Debug)]
 struct Routes {
@@ -282,8 +341,16 @@ struct Routes {
 
 impl Routes {
     fn of(snapshot: &MeshSnapshot) -> Routes {
-        let all = snapshot.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+        let all = snapshot.routes().cloned().collect();
         Routes { all, by_kri: OnceCell::new() }
+    }
+
+    /// None, unless the reference may mean one of them.
+    fn for_reference(snapshot: &MeshSnapshot, reference: &TargetRef) -> Routes {
+        match reference.kind {
+            TargetRefKind::MeshHttpRoute => Routes::of(snapshot),
+            _ => Routes { all: Vec::new(), by_kri: OnceCell::new() },
+        }
     }
 
     /// Policies may select "the proxies that this route selects".

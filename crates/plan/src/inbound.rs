@@ -1,12 +1,13 @@
 //! Where the proxy accepts traffic for its application.
 
+mod said;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use resources::{
-    Kind,
     kinds::{dataplane, protocol::Protocol as Named},
     labels,
     naming::{SectionName, SelfName},
@@ -14,9 +15,11 @@ use resources::{
 use topology::Protocol;
 
 use crate::{
-    ClientTimeouts, Code, Inbound, OwnContext, Problem, Timeouts, breakers, ip_of, names::InboundFacts,
-    port_of,
+    ClientTimeouts, Code, Faults, Inbound, OwnContext, Problem, RateLimits, Timeouts, breakers, ip_of,
+    is_http, names::InboundFacts, port_of,
 };
+
+use said::Said;
 
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
@@ -89,8 +92,10 @@ fn one(
     } else {
         spec.tags.clone()
     };
-    let rules = context.effective.inbound_rules(Kind::MeshTimeout, spec);
-    let timeouts = Timeouts::of_inbound(&rules, protocol);
+    let tls = context.effective.server_tls(spec);
+    let said = Said::of(context.effective, spec);
+    said.report(whose, tls, problems);
+    let timeouts = Timeouts::of_inbound(&said.timeouts, protocol);
     Some(Inbound {
         names: context.names.inbound(InboundFacts {
             section: &section,
@@ -105,7 +110,7 @@ fn one(
         workload: (service_address, service_port),
         protocol,
         kafka_filter: protocol == Protocol::Kafka && context.traits.kafka_filter,
-        tls: context.effective.server_tls(spec),
+        tls,
         bind: !redirected,
         reuse_port: context.traits.reuse_port,
         ipv6: context.traits.ipv6,
@@ -113,8 +118,11 @@ fn one(
         tags,
         permissions: context.effective.permissions(spec),
         timeouts,
-        clients: ClientTimeouts::of_inbound(&rules, timeouts.request),
-        breaker: breakers::of_inbound(&context.effective.inbound_rules(Kind::MeshCircuitBreaker, spec)),
+        clients: ClientTimeouts::of_inbound(&said.timeouts, timeouts.request),
+        breaker: breakers::of_inbound(&said.breakers),
+        faults: Faults::of_inbound(&said.faults_from, &said.faults),
+        limits: RateLimits::of_inbound(&said.limits),
+        logs: context.logs.of_inbound(&said.logs, service, is_http(protocol)),
     })
 }
 

@@ -11,7 +11,10 @@ use std::{
 use resources::naming::Kri;
 use topology::DestinationId;
 
-use crate::{Admin, Backend, Inbound, Outbound, Passthrough, ProxyPlan, Route, Routing};
+use crate::{
+    Admin, AgentConfiguration, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough, ProxyPlan,
+    Route, Routing, Way,
+};
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +46,12 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.backends.iter().for_each(|backend| known.backend(backend));
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
+    plan.metrics.iter().for_each(|metrics| known.metrics(metrics));
     let system = Meaning { kri: None, role: Role::System };
+    for Collector { cluster, cluster_stats, .. } in &plan.collectors {
+        known.add(&system, [cluster.as_str()]);
+        known.add(&system, cluster_stats.as_deref());
+    }
     if let Some(secrets) = plan.security.as_ref().map(|security| &security.secrets) {
         known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
     }
@@ -57,7 +65,8 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
         known.add(&Meaning { kri: None, role: Role::Route }, [names.default_route.as_str()]);
         let Routing::Requests(routes) = routing else { continue };
         for Route { name, origin, .. } in routes {
-            let kri = origin.as_ref().and_then(|_| name.parse().ok());
+            // A name that is made of what a route matches does not say whose it is.
+            let kri = origin.as_ref().map(|rule| name.parse().unwrap_or_else(|_| rule.without_section()));
             known.add(&Meaning { kri, role: Role::Route }, [name.as_str()]);
         }
     }
@@ -110,11 +119,18 @@ impl Known {
     }
 
     fn passthrough(&mut self, passthrough: &Passthrough) {
-        let Passthrough { names, address, port, .. } = passthrough;
+        let Passthrough { names, address, port, ways, .. } = passthrough;
         let meaning = Meaning { kri: None, role: Role::Passthrough };
         self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
         self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
+        for Way { name, stats, hosts, .. } in ways.iter() {
+            self.add(&meaning, [name.as_str(), stats]);
+            for Host { cluster, cluster_stats, .. } in hosts {
+                self.add(&meaning, [cluster.as_str()]);
+                self.add(&meaning, cluster_stats.as_deref());
+            }
+        }
     }
 
     fn admin(&mut self, admin: &Admin) {
@@ -124,6 +140,21 @@ impl Known {
         self.add(&meaning, [names.cluster.as_str(), &names.readiness_cluster, &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
         self.add(&meaning, names.readiness_cluster_stats.as_deref());
+    }
+
+    fn metrics(&mut self, metrics: &Metrics) {
+        let meaning = Meaning { kri: None, role: Role::System };
+        let of_pages = metrics.pages.iter().map(|page| (&page.names, Some((page.address, page.port))));
+        let of_collectors = metrics.collectors.iter().map(|to| (&to.names, None));
+        for (names, address) in of_pages.chain(of_collectors) {
+            self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), address);
+            self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
+            self.add(&meaning, names.cluster_stats.as_deref());
+        }
+        let AgentConfiguration { names, parts, .. } = &metrics.agent;
+        self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), []);
+        let routes = parts.iter().flat_map(|part| [part.route.as_str(), &part.not_modified]);
+        self.add(&meaning, routes.filter(|name| !name.is_empty()));
     }
 
     fn listener(

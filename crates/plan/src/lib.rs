@@ -9,27 +9,40 @@
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+mod access_logs;
 mod backend;
+mod balancing;
 mod breakers;
 pub mod class;
+mod clients;
 pub mod effective;
 mod external;
+mod faults;
+mod given;
+mod health_checks;
 mod inbound;
 pub mod known;
+pub mod metrics;
 pub mod names;
 mod outbound;
+mod passthrough;
+pub mod patches;
 pub mod problem;
+mod rate_limits;
 pub mod reads;
 mod retries;
 mod route;
 mod security;
 mod system;
+mod targets;
+mod telemetry;
 mod timeouts;
+mod tracing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
 };
@@ -40,28 +53,45 @@ use resources::{
         dataplane::{Dataplane, Networking, TransparentProxying},
         mesh::Mesh,
         mesh_circuit_breaker,
+        mesh_load_balancing_strategy::HashPolicy,
     },
     naming::{Direction, SectionName},
 };
 use topology::{DestinationId, MeshSnapshot, Protocol};
 
+use access_logs::Logs;
 use backend::Backends;
+use balancing::Balancing;
+use given::{ip_of, port_of};
 use reads::Recorder;
 use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
+use tracing::Traces;
 
+pub use access_logs::{AccessLog, Line, LogFilter, LogSink, Record, RecordValue};
 pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
+pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
+pub use health_checks::{HealthChecks, Probe};
 pub use known::{Meaning, Role, meanings};
-pub use names::{AdminNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames};
+pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
+pub use names::{
+    AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
+};
+pub use passthrough::{Host, Way, WayProtocol};
+pub use patches::Patches;
 pub use problem::{Code, Problem};
+pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
 pub use security::{Security, TlsParameters};
+pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
+
+pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,10 +142,41 @@ pub struct ProxyTraits {
     pub readiness_port: u16,
     /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
     pub work_dir: String,
+    /// The address of the machine, where kuma-dp was told it.
+    pub host_ip: Option<IpAddr>,
     /// The file of certificate authorities on the proxy's machine, if it has one.
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
     pub kafka_filter: bool,
+    /// What pages of metrics prove themselves with, if its agent has it.
+    pub metrics_certificate: Option<Arc<CertificateFiles>>,
+    /// Which statistics it was started with ([`Counting`]); `None` for all.
+    pub counted: Option<Arc<str>>,
+}
+
+impl ProxyTraits {
+    /// A sidecar that has told nothing about itself.
+    pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
+        ProxyTraits {
+            kind: ProxyKind::Sidecar,
+            mesh: mesh.into(),
+            name: name.into(),
+            unified_naming: false,
+            reuse_port: false,
+            strict_inbound_ports: false,
+            bind_outbounds: false,
+            ipv6: true,
+            admin_port: 0,
+            admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
+            readiness_port: 0,
+            work_dir: String::new(),
+            system_ca_path: None,
+            kafka_filter: false,
+            counted: None,
+            host_ip: None,
+            metrics_certificate: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -159,9 +220,17 @@ pub struct ProxyPlan {
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
     pub passthrough: Vec<Passthrough>,
+    /// What logs and spans are sent to.
+    pub collectors: Vec<Collector>,
+    /// How requests are traced, both ways.
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
+    /// `None` where no MeshMetric asks for them.
+    pub metrics: Option<Metrics>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     /// What the Dataplane or a route asks for and cannot have, each with its reason.
     pub problems: Vec<Problem>,
 }
@@ -172,9 +241,16 @@ pub struct Own {
     pub mesh: Arc<str>,
     pub inbounds: Vec<Inbound>,
     pub passthrough: Vec<Passthrough>,
+    /// What logs and spans are sent to, those of calls included.
+    pub collectors: Vec<Collector>,
+    /// How requests that come in are traced.
+    pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
+    pub metrics: Option<Metrics>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
 }
 
@@ -185,7 +261,11 @@ pub struct Outgoing {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// How requests that go out are traced.
+    pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
+    /// What is changed when all this is configured.
+    pub patches: Option<Patches>,
     pub problems: Vec<Problem>,
     /// What of the mesh all this was made from.
     pub reads: Reads,
@@ -230,6 +310,9 @@ pub struct Inbound {
     pub clients: Vec<ClientTimeouts>,
     /// When the application gets no more.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    pub faults: Faults,
+    pub limits: RateLimits,
+    pub logs: Vec<AccessLog>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -260,6 +343,9 @@ pub struct Outbound {
     pub request_headers: Duration,
     /// How often a connection is attempted whose requests are not looked at.
     pub connect_attempts: Option<u32>,
+    pub logs: Vec<AccessLog>,
+    /// What decides which endpoint gets a connection whose requests are not looked at.
+    pub hashed: Vec<HashPolicy>,
 }
 
 /// Let traffic through that is not for the mesh (transparent proxying), or end it.
@@ -271,8 +357,11 @@ pub struct Passthrough {
     pub direction: Direction,
     /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
+    /// What goes on all the same.
+    pub ways: Arc<[Way]>,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
+    pub logs: Vec<AccessLog>,
 }
 
 /// Offer Envoy's admin interface to the control plane.
@@ -312,9 +401,11 @@ struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
     mesh: Option<&'a Mesh>,
     traits: &'a ProxyTraits,
+    dataplane: &'a Resource,
     networking: &'a Networking,
     names: Names,
     effective: &'a Effective<'a>,
+    logs: &'a Logs<'a>,
 }
 
 impl OwnContext<'_> {
@@ -333,6 +424,8 @@ struct Context<'a> {
     effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
     retries: &'a OutboundRetries<'a>,
+    logs: &'a Logs<'a>,
+    balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
 }
 
@@ -369,10 +462,34 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own { mesh, inbounds, passthrough, admin, security, mut problems } = own;
+    let Own {
+        mesh,
+        inbounds,
+        passthrough,
+        collectors,
+        tracing,
+        admin,
+        metrics,
+        security,
+        patches,
+        mut problems,
+    } = own;
     let Outgoing { outbounds, backends, .. } = outgoing;
     problems.extend(outgoing.problems);
-    Ok(ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, security, problems })
+    Ok(ProxyPlan {
+        mesh,
+        inbounds,
+        outbounds,
+        backends,
+        passthrough,
+        collectors,
+        tracing,
+        admin,
+        metrics,
+        security,
+        patches,
+        problems,
+    })
 }
 
 /// The Dataplane of a proxy.
@@ -392,19 +509,33 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let names = Names::chosen(traits.unified_naming);
     let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = OwnContext { snapshot, mesh, traits, networking, names, effective };
+    let reporter = &Reporter::of(traits, dataplane);
+    let system_ca_path = traits.system_ca_path.as_deref();
+    let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
+    let traces = Traces { snapshot, names, effective, reporter, system_ca_path };
+    let context = OwnContext { snapshot, mesh, traits, dataplane, networking, names, effective, logs };
     let mut problems = Vec::new();
     security::problems(snapshot, dataplane, &mut problems);
-    Ok(Own {
+    let mut collectors = logs.clusters(traits, &mut problems);
+    collectors.extend(traces.collector(traits, &mut problems));
+    let inbounds = inbound::plan(&context, &mut problems);
+    let mut own = Own {
         mesh: snapshot.name.clone(),
-        inbounds: inbound::plan(&context, &mut problems),
+        metrics: metrics::plan(&context, &inbounds, &mut problems),
+        inbounds,
         passthrough: system::passthrough(&context, &mut problems),
+        collectors,
+        tracing: traces.plan(),
         admin: system::admin(&networking.address, names, traits, &mut problems),
         security: Security::of(context.snapshot, names, applying.identity.as_deref(), || {
             TlsParameters::of(applying)
         }),
+        patches: Patches::of(effective, &mut problems),
         problems,
-    })
+    };
+    let misnamed = patches::of_own(&own, names);
+    own.problems.extend(misnamed);
+    Ok(own)
 }
 
 /// Plans what the proxies of a class offer to their applications.
@@ -413,53 +544,55 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
     let retries = &OutboundRetries::of(effective);
+    let balancing = &Balancing::of(effective);
     let reads = Recorder::default();
     let mesh = snapshot.mesh.spec.get::<Mesh>();
-    let context = Context { snapshot, mesh, class, names, effective, timeouts, retries, reads: &reads };
+    let unnamed = Reporter::default();
+    let reporter = class.reporter.as_deref().unwrap_or(&unnamed);
+    let system_ca_path = class.system_ca_path.as_deref();
+    let logs = &Logs::of(snapshot, names, effective, reporter, system_ca_path);
+    let context = Context {
+        snapshot,
+        mesh,
+        class,
+        names,
+        effective,
+        timeouts,
+        retries,
+        logs,
+        balancing,
+        reads: &reads,
+    };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
     let outbounds = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
+    problems.extend(health_checks::unchecked(effective, &backends));
+    problems.extend(balancing.without_effect());
+    problems.extend(targets::unknown(&context));
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
+    // Whether they can be read at all is told by the proxy's own part.
+    let patches = Patches::of(effective, &mut Vec::new());
+    problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
+        tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
+        patches,
         problems,
         reads: reads.finish(&snapshot.name),
     }
 }
 
-/// Where the application of a proxy answers and is offered something to call, too. An address where it answers is
-/// not one it calls: plan its class again with these taken.
+/// Where the application of a proxy, or a page of its metrics, answers and something to call is offered, too. An
+/// address where it answers is not one it calls: plan its class again with these taken.
 pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
-    let answers: BTreeSet<_> = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
+    let pages = own.metrics.iter().flat_map(|metrics| &metrics.pages).map(|page| (page.address, page.port));
+    let inbounds = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port));
+    let answers: BTreeSet<_> = inbounds.chain(pages).collect();
     outgoing.addresses().filter(|address| answers.contains(address)).collect()
-}
-
-/// A port number, or a problem that says whose it is.
-fn port_of(value: u32, whose: &str, problems: &mut Vec<Problem>) -> Option<u16> {
-    let port = u16::try_from(value).ok().filter(|port| *port != 0);
-    if port.is_none() {
-        problems.push(Problem::new(
-            Code::InvalidAddress,
-            format!("{whose}: port {value} is not in the range 1 to 65535"),
-        ));
-    }
-    port
-}
-
-/// An IP address, or a problem that says whose it is.
-fn ip_of(value: &str, whose: &str, problems: &mut Vec<Problem>) -> Option<IpAddr> {
-    let ip = value.parse().ok();
-    if ip.is_none() {
-        problems.push(Problem::new(
-            Code::InvalidAddress,
-            format!("{whose}: address {value:?} is not an IP address"),
-        ));
-    }
-    ip
 }

@@ -77,6 +77,25 @@ pub struct AdminNames {
     pub filter_stats: String,
 }
 
+/// The names of what takes something at one end and hands it on at the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SystemNames {
+    pub listener: String,
+    pub listener_stats: Option<String>,
+    pub cluster: String,
+    pub cluster_stats: Option<String>,
+    pub filter_stats: String,
+}
+
+/// The names of what the proxy hands out to its agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AgentNames {
+    /// Also that of its virtual host.
+    pub listener: String,
+    pub listener_stats: Option<String>,
+    pub filter_stats: String,
+}
+
 /// Names under which the proxy asks for its certificate and for the mesh's authorities.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SecretNames {
@@ -147,7 +166,7 @@ impl Names {
         (cluster, stats)
     }
 
-    /// The name of a route that comes from a rule of a policy.
+    /// The name of a route to a resource that comes from a rule of a policy.
     pub fn route(self, rule: &Kri) -> String {
         match self {
             Names::Unified => rule.to_string(),
@@ -234,6 +253,72 @@ impl Names {
             readiness_cluster: readiness.to_owned(),
             readiness_cluster_stats: other_in_stats(readiness),
             filter_stats: legacy::sanitize_stat(name),
+        }
+    }
+
+    /// The cluster of a collector of logs, and its name in statistics when it differs. `index` is its place among
+    /// those of the proxy, `at` is `None` for one on the proxy's machine.
+    pub fn access_log(
+        self,
+        index: usize,
+        at: Option<(&str, u16)>,
+        backend: &str,
+    ) -> (String, Option<String>) {
+        let name = match (self, at) {
+            (Names::Legacy, _) => legacy::access_log(index),
+            (Names::Unified, Some((host, port))) => system::access_log(host, port.into()),
+            (Names::Unified, None) => system::access_log_to_opentelemetry(backend),
+        };
+        let stats = other_in_stats(&name);
+        (name, stats)
+    }
+
+    /// The cluster of the collector of spans. `target` is its URL, its endpoint or the name of the backend.
+    pub fn tracing(self, system: system::Tracing, target: &str) -> (String, Option<String>) {
+        let name = match self {
+            Names::Legacy => legacy::tracing(system),
+            Names::Unified => system::tracing(system, target),
+        };
+        let stats = other_in_stats(&name);
+        (name, stats)
+    }
+
+    /// The names of a page of metrics.
+    pub fn metrics_page(self, client: &str) -> SystemNames {
+        match self {
+            Names::Unified => self.through(system::prometheus(client), None),
+            Names::Legacy => self.through(legacy::prometheus(client), Some(legacy::METRICS)),
+        }
+    }
+
+    /// The names of what sends metrics to a collector.
+    pub fn metrics_collector(self, backend: &str) -> SystemNames {
+        let name = match self {
+            Names::Unified => system::metrics_to_opentelemetry(backend),
+            Names::Legacy => legacy::metrics_to_opentelemetry(backend),
+        };
+        // A listener at a socket would be called by its path, which has the names of folders in it.
+        SystemNames { listener_stats: Some(legacy::sanitize_stat(&name)), ..self.through(name, None) }
+    }
+
+    pub fn agent_configuration(self) -> AgentNames {
+        let name = match self {
+            Names::Unified => system::DYNAMIC_CONFIG,
+            Names::Legacy => "_kuma:dynamicconfig",
+        };
+        let stats = legacy::sanitize_stat(name);
+        AgentNames { listener: name.to_owned(), listener_stats: Some(stats.clone()), filter_stats: stats }
+    }
+
+    /// `cluster` is that of the listener itself, unless another is given.
+    fn through(self, listener: String, cluster: Option<&str>) -> SystemNames {
+        let cluster = cluster.unwrap_or(&listener).to_owned();
+        SystemNames {
+            listener_stats: self.listener_stats(&listener),
+            cluster_stats: other_in_stats(&cluster),
+            cluster,
+            filter_stats: legacy::sanitize_stat(&listener),
+            listener,
         }
     }
 

@@ -21,8 +21,8 @@ use resources::{
 use topology::{Destination, DestinationId};
 
 use crate::{
-    Code, Context, Dependency, Outbound, Problem, backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of,
-    route,
+    Code, Context, Dependency, Outbound, Problem, Routing, backend::Backends, inbound::UNIFIED_NAME, ip_of,
+    port_of, route,
 };
 
 pub(crate) fn plan(
@@ -146,6 +146,7 @@ impl Planned<'_, '_, '_> {
         self.listeners.insert(names.listener.clone(), self.outbounds.len());
         let routing = route::plan(context, destination, &names, self.backends, self.problems);
         let timeouts = context.timeouts.destination(&destination.id);
+        let logs = context.logs.of_outbound(&destination.id, &routing);
         self.outbounds.push(Outbound {
             names,
             destination: destination.id.clone(),
@@ -155,11 +156,16 @@ impl Planned<'_, '_, '_> {
             bind: context.class.binds(),
             ipv6: context.class.ipv6,
             protocol: destination.protocol,
-            routing,
             tags: shown_tags(&destination.id, tags),
             idle: context.timeouts.resting(&destination.id),
             request_headers: timeouts.request_headers,
             connect_attempts: context.retries.connections(&destination.id),
+            logs,
+            hashed: match &routing {
+                Routing::Connections(_) => context.balancing.hashed(&destination.id),
+                Routing::Requests(_) => Vec::new(),
+            },
+            routing,
         });
     }
 }

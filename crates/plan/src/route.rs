@@ -12,6 +12,7 @@ use resources::{
             self as http, Filter, FilterType, HeaderModifier, Match, MeshHTTPRoute, PathMatch, PathMatchType,
             RequestRedirect, UrlRewrite,
         },
+        mesh_load_balancing_strategy::HashPolicy,
         mesh_tcp_route::MeshTCPRoute,
         target_ref::BackendRef,
     },
@@ -57,6 +58,8 @@ pub struct Route {
     pub timeouts: RequestTimeouts,
     /// `None` where a request is tried once.
     pub retry: Option<Retry>,
+    /// What decides which endpoint gets a request.
+    pub hashed: Vec<HashPolicy>,
 }
 
 /// A step on the way of a request and its response.
@@ -96,9 +99,6 @@ pub(crate) fn plan(
         Share { cluster: names.cluster.clone(), weight: 1, external: destination.external.is_some() };
     let mut planner = Planner { context, backends, problems };
     let requests = is_http(destination.protocol);
-    let DestinationId::Port(kri) = &destination.id else {
-        return untouched(context, destination, names, itself);
-    };
     let found = if requests { planner.requests(&destination.id) } else { None };
     let Some(Found { conf, merged }) = found.filter(|found| !found.conf.rules.is_empty()) else {
         return match planner.connections(&destination.id) {
@@ -109,9 +109,8 @@ pub(crate) fn plan(
     };
     let default = default_route(context, destination, names, itself.clone());
     let rules = conf.rules.iter().zip(&merged.rules);
-    let called = (kri, destination.protocol);
     let mut routes: Vec<Route> =
-        rules.flat_map(|(rule, origin)| planner.routes(called, origin, rule, &itself)).collect();
+        rules.flat_map(|(rule, origin)| planner.routes(destination, origin, rule, &itself)).collect();
     // Asked of the routes, not of the rules: one that is left out takes nothing.
     if routes.iter().all(|route| route.matched != default.matched) {
         routes.push(default);
@@ -148,6 +147,7 @@ fn default_route(
         action: Action::Forward(vec![itself]),
         timeouts: context.timeouts.destination(&destination.id).request,
         retry: context.retries.requests(&destination.id, destination.protocol),
+        hashed: context.balancing.hashed(&destination.id),
     }
 }
 
@@ -183,7 +183,7 @@ impl Planner<'_, '_, '_> {
     /// One route per match of a rule.
     fn routes(
         &mut self,
-        (destination, protocol): (&Kri, Protocol),
+        destination: &Destination,
         origin: &Kri,
         rule: &http::Rule,
         itself: &Share,
@@ -205,14 +205,31 @@ impl Planner<'_, '_, '_> {
         }
         let changes: Vec<Change> = filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
         let context = self.context;
+        let (id, protocol) = (&destination.id, destination.protocol);
+        // What is said about routes is said about those to resources.
+        let (name, timeouts, retry, hashed) = match id {
+            DestinationId::Port(kri) => (
+                context.names.route(origin),
+                context.timeouts.route(origin, kri),
+                context.retries.route(origin, kri, protocol),
+                context.balancing.route(origin, kri),
+            ),
+            DestinationId::Tags(_) => (
+                rule.name_by_matches(),
+                context.timeouts.destination(id).request,
+                context.retries.requests(id, protocol),
+                context.balancing.hashed(id),
+            ),
+        };
         let route = |matched: &Match| Route {
-            name: context.names.route(origin),
+            name: name.clone(),
             origin: Some(origin.clone()),
             matched: Match { path: Some(matched.path.clone().unwrap_or_else(everything)), ..matched.clone() },
             changes: changes.clone(),
             action: action.clone(),
-            timeouts: context.timeouts.route(origin, destination),
-            retry: context.retries.route(origin, destination, protocol),
+            timeouts,
+            retry: retry.clone(),
+            hashed: hashed.clone(),
         };
         rule.matches.iter().map(route).collect()
     }

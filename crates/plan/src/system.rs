@@ -1,6 +1,9 @@
 //! What the proxy does for nobody in particular: passthrough and its own admin interface.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use resources::{
     kinds::{dataplane::IpFamilyMode, mesh::Mesh},
@@ -8,13 +11,16 @@ use resources::{
 };
 
 use crate::{
-    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, ip_of, port_of,
+    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, ip_of,
+    passthrough::{self, Exits},
+    port_of,
 };
 
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
 
 pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec<Passthrough> {
+    let exits = passthrough::exits(context, problems);
     let Some(redirect) = context.redirect() else { return Vec::new() };
     let or = |port: u32, default: u32| if port == 0 { default } else { port };
     let directions = [
@@ -26,7 +32,10 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
         Some((IpVersion::V4, IpAddr::V4(Ipv4Addr::UNSPECIFIED))),
         v6.then_some((IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
     ];
-    let lets_out = context.mesh.is_none_or(Mesh::passthrough);
+    let lets_out = match &exits {
+        Some(exits) => matches!(exits, Exits::All),
+        None => context.mesh.is_none_or(Mesh::passthrough),
+    };
     let lets_in = lets_in(context);
     let mut planned = Vec::new();
     for (direction, port) in directions {
@@ -37,13 +46,24 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
                 Direction::Inbound => (context.names.passthrough(version, direction), true),
                 Direction::Outbound => (context.names.passthrough(version, direction), lets_out),
             };
+            let ways = match &exits {
+                Some(Exits::Matched(ways)) if direction == Direction::Outbound => {
+                    passthrough::of_version(ways, address)
+                }
+                _ => Arc::default(),
+            };
             planned.push(Passthrough {
                 names,
                 address,
                 port,
                 direction,
                 allowed,
+                ways,
                 reuse_port: (direction == Direction::Inbound).then_some(context.traits.reuse_port),
+                logs: match direction {
+                    Direction::Outbound => context.logs.of_passthrough(),
+                    Direction::Inbound => Vec::new(),
+                },
             });
         }
     }

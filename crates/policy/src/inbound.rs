@@ -1,4 +1,4 @@
-//! `rules` of the policies that apply to an inbound: kept apart, in order.
+//! `rules` and `from` of the policies that apply to an inbound: kept apart, in order.
 //!
 //! Rules are not merged, because each may have a condition on the client. Consumers that cannot tell
 //! clients apart fold those without a condition ([`fold_unconditional`]).
@@ -12,7 +12,8 @@ use resources::{
 
 use crate::{
     conf::{self, Conf, Merged},
-    view::PolicyView,
+    permission::ClientMatch,
+    view::{Entry, PolicyView},
 };
 
 /// A conf for the clients that match, and where it came from.
@@ -21,6 +22,24 @@ pub struct InboundRule {
     /// `None` for all clients.
     pub client: Option<Match>,
     pub conf: Arc<Conf>,
+}
+
+/// What an entry of `from` says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FromRule {
+    /// `None` for clients that cannot be told apart.
+    pub client: Option<ClientMatch>,
+    pub conf: Arc<Conf>,
+}
+
+/// The entries of `from` of policies that apply to one inbound, from the highest precedence to the lowest.
+pub fn from<'a>(policies: impl IntoIterator<Item = &'a PolicyView>) -> Vec<FromRule> {
+    let mut policies: Vec<&PolicyView> = policies.into_iter().collect();
+    policies.sort_by(|a, b| b.precedence.cmp(&a.precedence));
+    let entries = policies.into_iter().flat_map(|policy| policy.from.iter().rev());
+    let rule =
+        |entry: &Entry| FromRule { client: ClientMatch::of_target(&entry.target), conf: entry.conf.clone() };
+    entries.map(rule).collect()
 }
 
 /// The rules of policies that apply to one inbound: conditions first, the most specific first among

@@ -23,7 +23,7 @@ pub mod select;
 pub mod view;
 
 pub use conf::{Conf, Merged};
-pub use inbound::InboundRule;
+pub use inbound::{FromRule, InboundRule};
 pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};

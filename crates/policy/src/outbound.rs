@@ -59,12 +59,21 @@ impl PartialEq for ResourceRule {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceRules {
     pub rules: BTreeMap<Kri, ResourceRule>,
+    /// The confs of routes to one destination alone, where they are different from those of the route.
+    narrowed: BTreeMap<(Kri, Kri), ResourceRule>,
+    /// The entries that name nothing, and what they say they are for.
+    pub unresolved: Vec<(Kri, TargetRef)>,
     mesh: Option<Kri>,
 }
 
 impl ResourceRules {
     /// No conf for anything.
-    pub const NONE: ResourceRules = ResourceRules { rules: BTreeMap::new(), mesh: None };
+    pub const NONE: ResourceRules = ResourceRules {
+        rules: BTreeMap::new(),
+        narrowed: BTreeMap::new(),
+        unresolved: Vec::new(),
+        mesh: None,
+    };
 
     /// The conf for a destination: that of its port, else of the whole service, else of the mesh.
     pub fn for_destination(&self, destination: &Kri) -> Option<&ResourceRule> {
@@ -73,7 +82,13 @@ impl ResourceRules {
 
     /// The conf for a route to a destination: the route's own, else that of the destination.
     pub fn for_route(&self, route: &Kri, destination: &Kri) -> Option<&ResourceRule> {
-        self.find(&[route, destination])
+        let narrowed = self.narrowed.get(&(route.without_section(), destination.without_section()));
+        narrowed.or_else(|| self.find(&[route, destination]))
+    }
+
+    /// Every conf, those of routes to one destination alone after all others.
+    pub fn all(&self) -> impl Iterator<Item = &ResourceRule> {
+        self.rules.values().chain(self.narrowed.values())
     }
 
     fn find(&self, wanted: &[&Kri]) -> Option<&ResourceRule> {
@@ -100,7 +115,7 @@ pub trait Destinations {
 }
 
 /// The resources, or ports of resources, that an entry of `policy` names.
-fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
+pub fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Vec<Kri> {
     let kind = match target.kind {
         K::Mesh => return destinations.mesh().into_iter().collect(),
         K::MeshService => Kind::MeshService,
@@ -169,9 +184,37 @@ impl LegacyName<'_> {
 }
 
 /// An entry with what it names.
-struct Resolved<'a> {
-    conf: &'a Arc<Conf>,
+#[derive(Default)]
+struct Resolved {
     targets: BTreeSet<Kri>,
+    /// Routes, each with the only destination it is named for.
+    narrowed: BTreeSet<(Kri, Kri)>,
+}
+
+impl Resolved {
+    fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.narrowed.is_empty()
+    }
+
+    fn of(destinations: &impl Destinations, policy: &PolicyView, entry: &Entry) -> Resolved {
+        let named = |target: &TargetRef| named(destinations, &policy.kri, target);
+        // A policy at the top of which stands a route is about the requests of that route, all of them or
+        // those to one destination.
+        match (&policy.top.kind, &entry.target.kind) {
+            (K::MeshHttpRoute, K::Mesh) => {
+                Resolved { targets: named(&policy.top).into_iter().collect(), ..Resolved::default() }
+            }
+            (K::MeshHttpRoute, _) => {
+                let destinations = named(&entry.target);
+                let routes = named(&policy.top).into_iter();
+                let pairs = routes.flat_map(|route| {
+                    destinations.iter().map(move |kri| (route.clone(), kri.without_section()))
+                });
+                Resolved { narrowed: pairs.collect(), ..Resolved::default() }
+            }
+            _ => Resolved { targets: named(&entry.target).into_iter().collect(), ..Resolved::default() },
+        }
+    }
 }
 
 /// Merges the `to` entries of policies that apply to one proxy, per destination they name.
@@ -180,39 +223,37 @@ pub fn resolve<'a>(
     destinations: &impl Destinations,
     shape: Shape,
 ) -> ResourceRules {
-    // A policy at the top of which stands a route configures that route only, through its legacy form.
-    let policies: Vec<&PolicyView> =
-        policies.into_iter().filter(|policy| policy.top.kind != K::MeshHttpRoute).collect();
-    let entries: Vec<Resolved<'_>> = sorted_entries(&policies)
-        .into_iter()
-        .map(|(policy, entry)| Resolved {
-            conf: &entry.conf,
-            targets: named(destinations, &policy.kri, &entry.target).into_iter().collect(),
-        })
-        .collect();
+    let policies: Vec<&PolicyView> = policies.into_iter().collect();
+    let entries = sorted_entries(&policies);
+    let resolved: Vec<Resolved> =
+        entries.iter().map(|(policy, entry)| Resolved::of(destinations, policy, entry)).collect();
     // Which entries reach a destination is looked up, not searched: each entry names few destinations.
     let mut naming: BTreeMap<&Kri, Vec<usize>> = BTreeMap::new();
-    for (i, entry) in entries.iter().enumerate() {
-        for target in &entry.targets {
-            naming.entry(target).or_default().push(i);
-        }
+    let mut narrowing: BTreeMap<&(Kri, Kri), Vec<usize>> = BTreeMap::new();
+    for (i, entry) in resolved.iter().enumerate() {
+        entry.targets.iter().for_each(|target| naming.entry(target).or_default().push(i));
+        entry.narrowed.iter().for_each(|pair| narrowing.entry(pair).or_default().push(i));
     }
     let mesh = destinations.mesh();
-    let mut rules = BTreeMap::new();
-    for &target in naming.keys() {
-        let mut about: Vec<usize> = Vec::new();
+    // Everything that is said about a target, about something wider, and of a part of it alone.
+    let rule = |target: &Kri, alone: &[usize]| {
         let wider = [mesh.clone(), Some(target.without_section()), Some(target.clone())];
         let wider: BTreeSet<Kri> = wider.into_iter().flatten().collect();
-        for kri in &wider {
-            about.extend(naming.get(kri).into_iter().flatten());
+        let about = wider.iter().filter_map(|kri| naming.get(kri)).flatten().chain(alone);
+        let about: BTreeSet<usize> = about.copied().collect();
+        let entries = about.into_iter().filter_map(|i| entries.get(i));
+        ResourceRule {
+            target: target.clone(),
+            entries: entries.map(|(_, entry)| entry.conf.clone()).collect(),
+            shape,
+            merged: OnceLock::new(),
         }
-        about.sort_unstable();
-        about.dedup();
-        let entries = about.iter().map(|&i| entries[i].conf.clone()).collect();
-        let rule = ResourceRule { target: target.clone(), entries, shape, merged: OnceLock::new() };
-        rules.insert(target.clone(), rule);
-    }
-    ResourceRules { rules, mesh }
+    };
+    let rules = naming.keys().map(|&target| (target.clone(), rule(target, &[]))).collect();
+    let narrowed = narrowing.iter().map(|(&pair, alone)| (pair.clone(), rule(&pair.0, alone))).collect();
+    let lost = entries.iter().zip(&resolved).filter(|(_, resolved)| resolved.is_empty());
+    let unresolved = lost.map(|((_, entry), _)| (entry.conf.origin.clone(), entry.target.clone())).collect();
+    ResourceRules { rules, narrowed, unresolved, mesh }
 }
 
 /// The conf for a destination that is known by its `kuma.io/service` tag only.

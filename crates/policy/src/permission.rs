@@ -27,9 +27,7 @@ use resources::{
         dataplane::Inbound,
         entry::Entry,
         mesh_traffic_permission::{Action, Conf, MeshTrafficPermission, RuleConf},
-        target_ref::{TargetRef, TargetRefKind as K},
     },
-    labels,
     naming::{Kri, SpiffeId, SpiffePrefix},
 };
 
@@ -147,7 +145,11 @@ impl Lists {
         for (i, entry) in spec.from.iter().enumerate() {
             self.visits += 1;
             let effect = effect(entry);
-            self.from.extend(rule(of_target(&entry.target_ref), effect, view::origin(policy, i)));
+            self.from.extend(rule(
+                ClientMatch::of_target(&entry.target_ref),
+                effect,
+                view::origin(policy, i),
+            ));
         }
     }
 
@@ -187,19 +189,6 @@ fn effect(entry: &Entry<Conf>) -> Effect {
         Some(Action::AllowWithShadowDeny) => Effect::AllowWithShadowDeny,
         Some(Action::Deny | Action::Other(_)) | None => Effect::Deny,
     }
-}
-
-fn of_target(target: &TargetRef) -> Option<ClientMatch> {
-    let mut tags = target.tags.clone().unwrap_or_default();
-    match target.kind {
-        K::Mesh => return Some(ClientMatch::Anyone),
-        K::MeshSubset => {}
-        K::MeshService | K::MeshServiceSubset => {
-            tags.insert(labels::SERVICE.to_owned(), target.name.clone()?);
-        }
-        _ => return None,
-    }
-    Some(if tags.is_empty() { ClientMatch::Anyone } else { ClientMatch::Tags(tags) })
 }
 
 /// Without the rules that can never decide, because one before them matches the same clients: the fewer

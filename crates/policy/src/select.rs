@@ -8,7 +8,7 @@ use std::sync::Arc;
 use resources::{
     Kind, Resource,
     kinds::{
-        dataplane::{Dataplane, Inbound},
+        dataplane::{Dataplane, Inbound, Listener},
         tags::{ANY_VALUE, Tags},
         target_ref::{ProxyType, TargetRef, TargetRefKind as K},
     },
@@ -54,10 +54,7 @@ impl Selector<'_> {
         let listeners = chooses.dataplane.listeners().iter().enumerate();
         Selection {
             inbounds: inbounds.filter(|(_, inbound)| chooses.inbound(inbound)).map(|(i, _)| i).collect(),
-            listeners: listeners
-                .filter(|(_, listener)| chooses.listener(&listener.section_name()))
-                .map(|(i, _)| i)
-                .collect(),
+            listeners: listeners.filter(|(_, listener)| chooses.listener(listener)).map(|(i, _)| i).collect(),
             gateway: chooses.gateway(),
             caller: chooses.caller(),
         }
@@ -152,7 +149,7 @@ struct Chooses<'a> {
 impl Chooses<'_> {
     fn anything(&self) -> bool {
         self.dataplane.inbounds().iter().any(|inbound| self.inbound(inbound))
-            || self.dataplane.listeners().iter().any(|listener| self.listener(&listener.section_name()))
+            || self.dataplane.listeners().iter().any(|listener| self.listener(listener))
             || self.gateway()
             || self.caller()
     }
@@ -161,16 +158,16 @@ impl Chooses<'_> {
         let Some(top) = self.top else { return true };
         match top.kind {
             K::Mesh => self.proxy_type(top),
-            K::Dataplane => self.named(top) && section_is(top, &inbound.section_name()),
+            K::Dataplane => self.named(top) && self.is_section(top, &inbound.name, inbound.port),
             _ => self.proxy_type(top) && wanted_tags(top).is_some_and(|tags| tags.are_in(&inbound.tags)),
         }
     }
 
-    fn listener(&self, section: &str) -> bool {
+    fn listener(&self, listener: &Listener) -> bool {
         let Some(top) = self.top else { return true };
         match top.kind {
             K::Mesh => self.proxy_type(top),
-            K::Dataplane => self.named(top) && section_is(top, section),
+            K::Dataplane => self.named(top) && self.is_section(top, &listener.name, listener.port),
             // Listeners of zone proxies have no tags.
             _ => false,
         }
@@ -211,10 +208,20 @@ impl Chooses<'_> {
         let by_namespace = top.namespace.as_ref().is_none_or(|namespace| namespace.is_empty());
         if by_name && by_namespace { has_labels(top, self.proxy) } else { names(self.owner, top, self.proxy) }
     }
-}
 
-fn section_is(top: &TargetRef, section: &str) -> bool {
-    top.section_name.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == section)
+    /// Whether `sectionName` means a part of the proxy: by its name, or by its port where no part has that
+    /// name.
+    fn is_section(&self, top: &TargetRef, name: &str, port: u32) -> bool {
+        let Some(wanted) = top.section_name.as_deref().filter(|wanted| !wanted.is_empty()) else {
+            return true;
+        };
+        name == wanted || (port.to_string() == wanted && !self.has_name(wanted))
+    }
+
+    fn has_name(&self, wanted: &str) -> bool {
+        self.dataplane.inbounds().iter().any(|inbound| inbound.name == wanted)
+            || self.dataplane.listeners().iter().any(|listener| listener.name == wanted)
+    }
 }
 
 /// Whether a reference by labels means the resource; one without labels means every resource.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use resources::{
-    Labels, PolicyTraits, Resource,
+    Kind, Labels, PolicyTraits, Resource,
     kinds::target_ref::{Match, TargetRef, TargetRefKind},
     labels,
     naming::Kri,
@@ -43,6 +43,8 @@ pub struct PolicyView {
     pub rules: Vec<RuleEntry>,
     /// The conf of policies that configure the whole proxy.
     pub default: Option<Arc<Conf>>,
+    /// The labels of each MeshOpenTelemetryBackend that it refers to, as often as it does.
+    pub telemetry: Vec<Labels>,
 }
 
 /// An entry of `to` or `from`.
@@ -89,6 +91,7 @@ impl PolicyView {
             from: entries("from", traits.from),
             rules: rules.map(|(i, rule)| RuleEntry::read(origin(&kri, i), rule)).collect(),
             default: default.map(|conf| Conf::new(kri.clone(), conf.clone())),
+            telemetry: telemetry(spec),
             kri,
         }
     }
@@ -134,6 +137,32 @@ fn reference(value: &Value) -> TargetRef {
 
 fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The labels of each MeshOpenTelemetryBackend that a policy refers to, as often as it does.
+pub fn telemetry_references(policy: &Resource) -> Vec<Labels> {
+    telemetry(&policy.spec.to_json())
+}
+
+/// The labels of all references to MeshOpenTelemetryBackends, wherever they stand.
+fn telemetry(spec: &Value) -> Vec<Labels> {
+    let mut found = Vec::new();
+    let mut look_at = vec![spec];
+    while let Some(value) = look_at.pop() {
+        match value {
+            Value::Object(fields) => {
+                let reference = fields.get("backendRef").filter(|reference| {
+                    reference["kind"].as_str() == Some(Kind::MeshOpenTelemetryBackend.name())
+                });
+                let labels = reference.and_then(|reference| reference.get("labels"));
+                found.extend(labels.and_then(|labels| serde_json::from_value(labels.clone()).ok()));
+                look_at.extend(fields.values());
+            }
+            Value::Array(items) => look_at.extend(items),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The identifier of a policy's entry: entries of `to`, `from` and `rules` are all named `rule_<index>`.

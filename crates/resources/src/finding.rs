@@ -21,6 +21,10 @@ pub enum Severity {
 impl Severity {
     pub const ALL: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
+    pub fn by_name(name: &str) -> Option<Severity> {
+        Severity::ALL.into_iter().find(|severity| severity.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -68,28 +72,109 @@ macro_rules! codes {
 }
 
 codes! {
+    AuthorityExpiring = "authority-expiring", Warning,
+        "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
+         others accept.",
+        "Add a backend with a new authority to the mesh, and make it the enabled one when all proxies trust it.";
+    CertificateExpiring = "certificate-expiring", Error,
+        "The certificate of a proxy nears its end and was not renewed in time. When it ends, the proxy's traffic \
+         with mutual TLS ends too.",
+        "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
+    Contradiction = "contradiction", Warning,
+        "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
+         allowance.",
+        "Delete one of the two.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";
+    IndistinctClients = "indistinct-clients", Warning,
+        "An entry of `from` names clients by something that a server does not see, so it has no effect.",
+        "Use `rules` with `spiffeID`, or name the clients by tags.";
     InvalidAddress = "invalid-address", Error,
         "An address or a port of a Dataplane or of a service cannot be used, so nothing listens there.",
         "Correct the address (an IP address) or the port (1 to 65535).";
+    MatchesNothing = "matches-nothing", Warning,
+        "A policy selects no Dataplane of the mesh, so it has no effect. It takes effect as soon as a Dataplane \
+         appears that it selects.",
+        "Compare its targetRef with the names, labels and tags of your Dataplanes.";
+    MetricsWithoutTls = "metrics-without-tls", Warning,
+        "A MeshMetric asks for a page of metrics over TLS, and the page is offered without it.",
+        "Start kuma-dp with --metrics-cert-path and --metrics-key-path and use the TLS mode ProvidedTLS.";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
+    NeedsMtls = "needs-mtls", Warning,
+        "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
+         clients holds.",
+        "Enable mTLS in the mesh, or write the policy for all clients.";
+    NoEffect = "no-effect", Warning,
+        "A policy says something that has no effect; all else in it has.",
+        "Nothing, if you know; otherwise remove what the finding names.";
+    NoPermissions = "no-permissions", Warning,
+        "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
+        "Write a MeshTrafficPermission for what shall be called.";
     NoUsableBackend = "no-usable-backend", Error,
-        "None of the backends of a route can be called, so the route is left out.",
+        "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
+         backend that cannot take it.",
         "Create one of the backends, or name one that exists.";
+    NoWorkDirectory = "no-work-directory", Error,
+        "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
+        "Start the proxy with kuma-dp, which says it.";
+    NotRedirected = "not-redirected", Info,
+        "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
+        "Set networking.transparentProxying of the Dataplane, or select other proxies.";
+    OtherNamingScheme = "other-naming-scheme", Warning,
+        "A MeshProxyPatch matches something of the proxy by the name it has in the other scheme of names, so it \
+         changes nothing there.",
+        "Use the name that the finding says, or both names while proxies change over.";
+    PassthroughConflict = "passthrough-conflict", Warning,
+        "Two matches of MeshPassthrough are about traffic that cannot be told apart; the first one is used.",
+        "Give the two the same protocol or different ports.";
+    PatchFieldUnknown = "patch-field-unknown", Warning,
+        "A MeshProxyPatch sets a field that Envoy's type does not have; the rest of it takes effect.",
+        "Correct the name of the field.";
+    PatchNotApplied = "patch-not-applied", Error,
+        "A modification of a MeshProxyPatch cannot be made, so it is left out. The others are made.",
+        "Correct the modification as the finding says.";
+    PermissiveMtls = "permissive-mtls", Info,
+        "Mutual TLS is in its permissive mode: proxies also accept clients without a certificate. It is meant for \
+         the time of a migration.",
+        "Set the mode of the backend to STRICT when all clients are in the mesh.";
+    PolicyRejected = "policy-rejected", Error,
+        "Several proxies reject what a policy made of their configuration. They keep what they had before.",
+        "Correct the policy; the message of Envoy says what is wrong with it.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
         "Give one of the two another port or address.";
+    Rejected = "rejected", Error,
+        "A proxy rejects a part of its configuration. It keeps what it had before.",
+        "The message of Envoy says what is wrong; correct the policies that the finding names.";
+    ServicePortConflict = "service-port-conflict", Warning,
+        "Dataplanes of one generated MeshService do not agree about its ports, so some of them cannot be reached.",
+        "Give the Dataplanes the same ports, or different values of kuma.io/service.";
+    Shadowed = "shadowed", Warning,
+        "Everything that a policy says is overridden by other policies for the same proxies, so it has no effect.",
+        "Delete the policy, or let it say something that the others do not.";
     SharedCluster = "shared-cluster", Warning,
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
         "Give the applications different ports, or start the proxy with unified names.";
+    StatisticsNotKept = "statistics-not-kept", Warning,
+        "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
+         when it started left them out. Which statistics there are is decided when Envoy starts.",
+        "Restart the proxy when it suits; until then the metrics it keeps are offered.";
+    UncheckedDestination = "unchecked-destination", Warning,
+        "A MeshHealthCheck is for a destination and has nothing to ask it in its protocol, so its endpoints are not \
+         checked.",
+        "Add http or grpc to the policy, as the destination speaks it; with disabled: true in there connections are \
+         checked.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
+    UnknownCollector = "unknown-collector", Warning,
+        "A policy sends logs, spans or metrics to a MeshOpenTelemetryBackend that does not exist. It takes effect as \
+         soon as the backend appears.",
+        "Create a MeshOpenTelemetryBackend with the labels, or correct the reference.";
     UnknownDestination = "unknown-destination", Warning,
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
@@ -97,9 +182,20 @@ codes! {
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";
+    UnknownTarget = "unknown-target", Warning,
+        "An entry of a policy is for a service or a route that does not exist. It takes effect as soon as that \
+         appears. Names mean what is in the zone and namespace of the policy; labels mean what is anywhere.",
+        "Create what the entry names, correct the reference, or refer to it by labels.";
     UnreadablePolicy = "unreadable-policy", Error,
         "What policies add up to for a destination cannot be read, so none of them takes effect there.",
         "Correct the policy that the finding names.";
+    UnsupportedCondition = "unsupported-condition", Warning,
+        "A rule is for certain clients only, and a part of what it says holds for all clients of an inbound or for \
+         none, so that part has no effect.",
+        "Move that part into a rule without `matches`.";
+    UnusableCollector = "unusable-collector", Error,
+        "A policy sends logs, spans or metrics where the proxy cannot send them.",
+        "Do what the finding says.";
     UnusableDestination = "unusable-destination", Error,
         "A destination exists and cannot be offered to the proxy.",
         "Correct the destination as the finding says.";
@@ -124,6 +220,12 @@ pub struct Finding {
 impl Finding {
     pub fn new(code: Code, text: impl Into<String>) -> Finding {
         Finding { code, about: None, text: text.into() }
+    }
+
+    /// The same about a resource, if it does not say yet what it is about.
+    #[must_use]
+    pub fn or_about(self, about: Option<Kri>) -> Finding {
+        Finding { about: self.about.or(about), ..self }
     }
 
     /// A finding about a certain resource, a policy for example.

@@ -3,7 +3,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Draft, Form, Key, Kind, Path, Spec, Violations, kind::ShapeError, shape};
+use crate::{
+    Draft, Form, Key, Kind, Path, Spec, Violations,
+    kind::ShapeError,
+    shape,
+    superseded::{self, Superseded},
+};
 
 pub mod kubernetes;
 pub mod template;
@@ -37,6 +42,9 @@ pub enum Error {
     SecretType { got: String },
     #[error("unknown resource type {name:?}{}", suggestion.map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]
     UnknownKind { name: String, suggestion: Option<&'static str> },
+    /// A kind of Kuma that is not kept here, with its successor.
+    #[error("{}", .0.refusal())]
+    Superseded(&'static Superseded),
     #[error("invalid {kind} object: {error}")]
     Shape { kind: Kind, error: ShapeError },
     /// What stands in it is not what the schema of the kind asks for.
@@ -63,6 +71,9 @@ pub(crate) fn object(value: Value) -> Result<Map<String, Value>, Error> {
 
 /// Looks a kind up by name and, failing that, suggests the one the user may have meant.
 pub fn kind_by_name(name: &str) -> Result<Kind, Error> {
+    if let Some(superseded) = superseded::by_name(name) {
+        return Err(Error::Superseded(superseded));
+    }
     Kind::by_name(name).ok_or_else(|| {
         let wanted = name.to_lowercase();
         let suggestion = Kind::ALL

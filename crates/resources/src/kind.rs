@@ -362,25 +362,37 @@ table! {
             spec("MeshIdentity", "meshidentities", InMesh).short("mid").global_to_zones().zone_to_global().with_status();
         MeshTrust(k::mesh_trust::MeshTrust) =
             spec("MeshTrust", "meshtrusts", InMesh).short("mtrust").global_to_zones().zone_to_global().with_status();
+        MeshOpenTelemetryBackend(k::mesh_open_telemetry_backend::MeshOpenTelemetryBackend) =
+            spec("MeshOpenTelemetryBackend", "meshopentelemetrybackends", InMesh).short("motb")
+                .global_to_zones().zone_to_global().with_status();
         Workload(k::workload::Workload) =
             spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
     }
     policies {
+        MeshAccessLog(k::mesh_access_log::MeshAccessLog) = "meshaccesslogs", "mal", policy::MESH_ACCESS_LOG;
         MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =
             "meshcircuitbreakers", "mcb", policy::MESH_CIRCUIT_BREAKER;
         MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
             "meshfaultinjections", "mfi", policy::MESH_FAULT_INJECTION;
+        MeshHealthCheck(k::mesh_health_check::MeshHealthCheck) =
+            "meshhealthchecks", "mhc", policy::MESH_HEALTH_CHECK;
         MeshHTTPRoute(k::mesh_http_route::MeshHTTPRoute) =
             "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
+        MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC;
+        MeshPassthrough(k::mesh_passthrough::MeshPassthrough) =
+            "meshpassthroughs", "mp", policy::MESH_PASSTHROUGH;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
             "meshproxypatches", "mpp", policy::MESH_PROXY_PATCH;
+        MeshRateLimit(k::mesh_rate_limit::MeshRateLimit) =
+            "meshratelimits", "mrl", policy::MESH_RATE_LIMIT;
         MeshRetry(k::mesh_retry::MeshRetry) = "meshretries", "mr", policy::MESH_RETRY;
         MeshTCPRoute(k::mesh_tcp_route::MeshTCPRoute) =
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
         MeshTLS(k::mesh_tls::MeshTLS) = "meshtlses", "mtls", policy::MESH_TLS;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
+        MeshTrace(k::mesh_trace::MeshTrace) = "meshtraces", "mtr", policy::MESH_TRACE;
         MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
             "meshtrafficpermissions", "mtp", policy::MESH_TRAFFIC_PERMISSION;
     }

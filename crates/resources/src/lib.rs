@@ -19,6 +19,7 @@ pub mod policy;
 mod resource;
 pub mod schema;
 mod shape;
+pub mod superseded;
 pub mod violation;
 
 pub use kind::{Descriptor, Form, Kind, Scope, Spec, Status};

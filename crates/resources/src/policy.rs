@@ -99,7 +99,7 @@ pub enum Side {
 pub enum Shown {
     /// As confs.
     Confs,
-    /// As who may call.
+    /// As what holds for which clients.
     Clients,
     /// As where traffic goes. `with_matches` if a route is for a part of it.
     Routes { with_matches: bool },
@@ -135,11 +135,22 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
-const MESH_AND_DATAPLANES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
+/// Whole proxies, told apart by nothing that services are known by.
+const PROXIES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
 const SERVICES_AND_ROUTES: &[K] =
     &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService, K::MeshHttpRoute];
+
+pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+};
 
 pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
     top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
@@ -161,7 +172,20 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
+};
+
+pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: Some(Entries {
+        targets: &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService],
+        conf: ConfAt::Default,
+    }),
+    from: None,
+    rules: None,
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
@@ -184,7 +208,27 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+};
+
+pub const MESH_METRIC: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+};
+
+pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
@@ -194,7 +238,17 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: None,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+};
+
+pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    to: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
+    rules: Some(Rules { from_counts: true }),
+    default: false,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {
@@ -228,7 +282,7 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TLS: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: MESH_AND_DATAPLANES, system: MESH_AND_DATAPLANES }),
+    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
     to: None,
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
@@ -236,6 +290,16 @@ pub const MESH_TLS: PolicyTraits = PolicyTraits {
     merge: PLAIN,
     // Versions and ciphers hold for what the proxy calls, too, but no destination has a conf of its own.
     effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
+};
+
+pub const MESH_TRACE: PolicyTraits = PolicyTraits {
+    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    to: None,
+    from: None,
+    rules: None,
+    default: true,
+    merge: PLAIN,
+    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
 };
 
 pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {

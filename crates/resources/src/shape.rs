@@ -21,7 +21,7 @@ mod tests;
 
 use check::Rules;
 use node::Node;
-pub(crate) use node::{HEADER_NAME, HOSTNAME, is_header_name_byte};
+pub(crate) use node::{ATTRIBUTE_NAME, HEADER_NAME, HOSTNAME, is_header_name_byte};
 
 static SHAPES: LazyLock<Vec<OnceLock<Node>>> =
     LazyLock::new(|| Kind::ALL.iter().map(|_| OnceLock::new()).collect());

@@ -19,16 +19,18 @@ mod secrets;
 mod snis;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod writable;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Resource, Violations};
+use resources::{Draft, Key, Kind, Labels, Resource, Violations};
 
 use crate::{Committed, Error, Snapshot, Store, Write};
 
 pub use admission::{Admitted, Pending};
+pub use trial::Trial;
 
 /// Which control plane this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub enum Mode {
 /// between the mesh and its companions. They are written in the order given, so the last one tells
 /// that none before it was forgotten; one that an operator has deleted must not be asked for again.
 pub type Companions = Box<dyn Fn(&Draft, &Snapshot) -> Vec<Companion> + Send + Sync>;
+
+/// Adds to what is wrong with a draft, and to the advice for its author.
+pub type Check = fn(&Draft, &mut Violations, &mut Vec<String>);
 
 /// Something a mesh comes with.
 #[derive(Debug, Clone)]
@@ -84,6 +89,8 @@ pub struct Setup {
     /// `dpServer.hds.enabled`: whether proxies probe the applications of inbounds with a `serviceProbe`.
     pub health_discovery: bool,
     pub companions: Companions,
+    /// Rules that depend on more than the kinds themselves, for example on what proxies understand.
+    pub check: Check,
     pub now: fn() -> Timestamp,
 }
 
@@ -140,6 +147,11 @@ impl Registrar {
 
     pub fn mode(&self) -> &Mode {
         &self.setup.mode
+    }
+
+    /// The labels that a draft is stored with: its own, completed by what the control plane knows.
+    pub fn labels(&self, draft: &Draft) -> Labels {
+        labels::compute(draft, &self.setup.mode)
     }
 
     /// Whether users may write this kind on this control plane.

@@ -1,5 +1,6 @@
 //! Fixtures for tests: a dev-dependency only.
 
+pub mod collector;
 pub mod kuma;
 pub mod ports;
 pub mod postgres;

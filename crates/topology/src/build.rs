@@ -139,6 +139,7 @@ impl<'r> Owner<'r> {
             vips: self.vips.clone(),
             hostnames: self.hostnames.clone(),
             external: None,
+            exists: true,
         }
     }
 }
@@ -179,6 +180,7 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
             vips,
             hostnames: names,
             external: Some(External { tls: spec.tls.clone().filter(|tls| tls.enabled) }),
+            exists: true,
         },
         endpoints: sorted(endpoints.collect()),
     }]
@@ -222,6 +224,7 @@ pub(crate) fn tagged(
             vips: Vec::new(),
             hostnames: Vec::new(),
             external: None,
+            exists: !members.is_empty(),
         },
         endpoints: sorted(ready_inbounds.filter_map(|(member, i)| endpoint(member, i)).collect()),
     }

@@ -81,6 +81,8 @@ pub struct Destination {
     pub hostnames: Vec<String>,
     /// Set for destinations outside the mesh.
     pub external: Option<External>,
+    /// Whether it is there: a resource always is, tags are when a Dataplane has them, ready or not.
+    pub exists: bool,
 }
 
 /// How a client secures its connection.

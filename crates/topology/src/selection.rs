@@ -37,6 +37,8 @@ pub struct Selections {
     dataplanes: OrdMap<Anchor, OrdSet<Arc<str>>>,
     /// Policies that refer to MeshHTTPRoutes: what they mean changes with the routes.
     referring_to_routes: OrdSet<Key>,
+    /// Policies that refer to MeshOpenTelemetryBackends.
+    referring_to_backends: OrdSet<Key>,
 }
 
 impl Selections {
@@ -56,9 +58,20 @@ impl Selections {
         }
     }
 
+    /// Whether a Dataplane serves this service by its tags.
+    pub fn serves(&self, service: &str) -> bool {
+        let tag = Anchor::Tag(labels::SERVICE.to_owned(), service.to_owned());
+        self.dataplanes.contains_key(&tag)
+    }
+
     /// The policies that refer to MeshHTTPRoutes.
     pub fn referring_to_routes(&self) -> impl Iterator<Item = &Key> {
         self.referring_to_routes.iter()
+    }
+
+    /// The policies that refer to MeshOpenTelemetryBackends.
+    pub(crate) fn referring_to_backends(&self) -> impl Iterator<Item = &Key> {
+        self.referring_to_backends.iter()
     }
 
     pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
@@ -68,6 +81,7 @@ impl Selections {
             Some(Reach::Nothing) | None => {}
         }
         self.referring_to_routes.remove(key);
+        self.referring_to_backends.remove(key);
         let Some(policy) = policy else { return };
         let reach = self.reach_of(&policy.view.top);
         match &reach {
@@ -78,6 +92,9 @@ impl Selections {
         self.reach.insert(key.clone(), reach);
         if policy.view.refers_to_routes() {
             self.referring_to_routes.insert(key.clone());
+        }
+        if !policy.view.telemetry.is_empty() {
+            self.referring_to_backends.insert(key.clone());
         }
     }
 

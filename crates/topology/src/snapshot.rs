@@ -10,6 +10,7 @@ use resources::{
         dataplane::BackendRef,
         mesh::{self, Mesh},
     },
+    labels,
     naming::SpiffeId,
 };
 
@@ -43,6 +44,8 @@ pub struct MeshSnapshot {
     pub policies: OrdMap<Key, Arc<Policy>>,
     /// Which policies may select which Dataplanes.
     pub selections: Selections,
+    /// The MeshOpenTelemetryBackends by name.
+    pub telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
     pub globals: OrdMap<Key, Arc<Resource>>,
 }
@@ -108,6 +111,28 @@ impl MeshSnapshot {
         of_kind(&self.policies, kind).map(|(_, policy)| policy)
     }
 
+    /// The MeshHTTPRoutes that policies can refer to, sorted by name.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<Resource>> + Clone {
+        self.policies_of(Kind::MeshHTTPRoute).filter(|route| !is_shadow(route))
+    }
+
+    /// The mesh as a Dataplane would see it if policies that only pretend to be there (`kuma.io/effect: shadow`) had
+    /// an effect.
+    #[must_use]
+    pub fn with_shadows(&self, dataplane: &Resource) -> MeshSnapshot {
+        let mut mesh = self.clone();
+        let about = self.candidates(dataplane).chain(self.viewed(Kind::MeshHTTPRoute));
+        for policy in about.filter(|policy| is_shadow(&policy.resource)) {
+            let mut real = Resource::clone(&policy.resource);
+            real.labels.remove(labels::EFFECT);
+            // It selects whom it selected: nothing else in it is different.
+            if let Some(real) = Policy::of(Arc::new(real)) {
+                mesh.policies.insert(policy.resource.key.clone(), Arc::new(real));
+            }
+        }
+        mesh
+    }
+
     /// The policies that may select a Dataplane, sorted by kind and name.
     pub fn candidates<'a>(&'a self, dataplane: &Resource) -> impl Iterator<Item = &'a Arc<Policy>> {
         self.selections.candidates(dataplane).into_iter().filter_map(|key| self.policies.get(key))
@@ -135,6 +160,12 @@ impl MeshSnapshot {
             .map(|ports| &**ports)
     }
 
+    /// The MeshOpenTelemetryBackend that a reference by labels means: the oldest that carries them all.
+    pub fn telemetry_backend(&self, labels: &Labels) -> Option<&Arc<Resource>> {
+        let carrying = self.telemetry.values().filter(|backend| carries(&backend.labels, labels));
+        carrying.min_by_key(|backend| (backend.created, &backend.key.name))
+    }
+
     /// No port means the only one, which is how a MeshExternalService is referred to.
     fn port_of(&self, ports: &[DestinationId], port: u32) -> Option<&Arc<Destination>> {
         let mut destinations = ports.iter().filter_map(|id| self.destinations.get(id));
@@ -156,8 +187,14 @@ impl PartialEq for MeshSnapshot {
             && self.services == other.services
             && all_look_same(&self.dataplanes, &other.dataplanes, |dataplane| dataplane)
             && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
+            && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
     }
+}
+
+/// Whether a policy only pretends to be there.
+fn is_shadow(policy: &Resource) -> bool {
+    policy.label(labels::EFFECT) == Some("shadow")
 }
 
 /// What a map holds of one kind, in the order of names; the keys of a mesh differ in kind and name only.
@@ -172,6 +209,11 @@ fn all_look_same<K: Ord, V>(
     resource: impl Fn(&V) -> &Arc<Resource>,
 ) -> bool {
     a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(resource(a), resource(b)))
+}
+
+/// Whether a resource with these labels carries all that are wanted.
+pub(crate) fn carries(labels: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 /// Whether two versions of a resource are the same to a proxy.

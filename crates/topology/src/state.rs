@@ -79,6 +79,34 @@ impl PolicyChange {
 }
 
 impl Affected {
+    /// Takes in what a later change affects.
+    pub fn add(&mut self, later: &Affected) {
+        self.everyone |= later.everyone;
+        self.add_policies(&later.policies);
+        self.proxies.extend(later.proxies.iter().cloned());
+        self.destinations.extend(later.destinations.iter().cloned());
+        for (service, labels) in &later.services {
+            self.services.entry(service.clone()).or_default().extend(labels.iter().cloned());
+        }
+        self.endpoints.extend(later.endpoints.iter().cloned());
+        self.globals.extend(later.globals.iter().cloned());
+    }
+
+    /// A policy that changes twice changes from what it was first to what it is last.
+    fn add_policies(&mut self, later: &[PolicyChange]) {
+        let key = |change: &PolicyChange| change.versions().next().map(|policy| policy.resource.key.clone());
+        let known = std::mem::take(&mut self.policies);
+        let mut by_key: BTreeMap<Option<Key>, PolicyChange> =
+            known.into_iter().map(|change| (key(&change), change)).collect();
+        for change in later {
+            by_key
+                .entry(key(change))
+                .and_modify(|known| known.new.clone_from(&change.new))
+                .or_insert_with(|| change.clone());
+        }
+        self.policies = by_key.into_values().collect();
+    }
+
     /// Whether nobody needs to look.
     pub fn is_empty(&self) -> bool {
         *self == Affected::default()

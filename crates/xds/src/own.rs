@@ -26,6 +26,11 @@ impl Own {
             list[..place].iter().cloned().chain([resource]).chain(rest.iter().cloned()).collect();
     }
 
+    /// The resources of a type, sorted by name.
+    pub fn iter(&self, kind: Type) -> impl Iterator<Item = &Arc<Encoded>> {
+        self.of(kind).iter()
+    }
+
     pub(crate) fn of(&self, kind: Type) -> &List {
         &self.by_type[kind as usize]
     }

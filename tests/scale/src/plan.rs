@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use crate::{
-    bench::workloads::Workload::{self, Toggle, W0, W1, W2, W3, W4, W5, W7, W8},
+    bench::workloads::Workload::{self, Toggle, W0, W1, W2, W3, W4, W5, W7, W8, W9},
     topology::Size,
 };
 
@@ -19,7 +19,7 @@ pub struct Cell {
 const CELLS: &[(&str, &[Workload])] = &[
     (SMALL, &[W1, W0, W2, W3, W4, W5, W7, Toggle]),
     (MIDDLE, &[W1, W2, W3]),
-    (LARGE, &[W1, W2, W3]),
+    (LARGE, &[W1, W2, W3, W9]),
     (FEW_SERVICES, &[W1, W2, W3]),
     (MANY_SERVICES, &[W1, W2, W3]),
     (MANY_PROXIES, &[W1, W0]),

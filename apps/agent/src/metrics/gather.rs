@@ -6,24 +6,41 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::Full;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
 use resources::kinds::dataplane::Dataplane;
 use tokio::{net::TcpStream, task::JoinSet};
 
 use super::{
     Texts, View,
-    exposition::CONTENT_TYPE,
+    exposition::{CONTENT_TYPE, Families},
     legacy::{self, LegacyNames, Listening},
     merge,
     names::{self, KnownNames},
 };
 use crate::{
     envoy::admin::Admin,
-    http_client::exchange,
+    http_client::exchange_within,
     settings::{Application, ENVOY, Metrics},
 };
 
 /// Shorter than the ten seconds Prometheus waits, so that one slow application does not cost the rest.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The largest page of an application; one that has more is left out, because nothing limits what it would
+/// cost the agent, which has little memory of its own.
+const LARGEST: usize = 8 * 1024 * 1024;
+
+/// How often a source was left out.
+pub type Failures = Family<Source, Counter>;
+
+/// Whose metrics they are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Source {
+    source: String,
+}
 
 /// Whom to ask.
 #[derive(Debug, Default)]
@@ -31,6 +48,7 @@ pub struct Sources {
     applications: Vec<Application>,
     legacy_names: bool,
     dataplane: Option<Arc<Dataplane>>,
+    failures: Failures,
 }
 
 impl Sources {
@@ -39,11 +57,17 @@ impl Sources {
             applications: settings.applications.clone(),
             legacy_names: settings.legacy_names,
             dataplane,
+            failures: Failures::default(),
         }
     }
 
+    /// For whoever shows the agent's own metrics.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
     /// Everything that can be had now; `own` are the agent's own metrics.
-    pub async fn page(&self, view: &View, admin: Option<&Admin>, own: String) -> String {
+    pub async fn gather(&self, view: &View, admin: Option<&Admin>, own: String) -> Families {
         let mut asked = JoinSet::new();
         for application in self.applications.iter().chain(&view.applications).cloned() {
             asked.spawn(async move {
@@ -59,13 +83,21 @@ impl Sources {
         answers.sort_by(|one, other| one.0.cmp(&other.0));
         let mut texts = Texts { agent: own, ..Texts::default() };
         let mut answered = vec![(ENVOY.to_owned(), envoy.is_ok())];
-        texts.envoy = usable(ENVOY, envoy).unwrap_or_default();
+        texts.envoy = self.usable(ENVOY, envoy).unwrap_or_default();
         for (name, text) in answers {
             answered.push((name.clone(), text.is_ok()));
-            texts.applications.extend(usable(&name, text).map(|text| (name, text)));
+            texts.applications.extend(self.usable(&name, text).map(|text| (name, text)));
         }
         add_answered(&mut texts.agent, &answered);
-        merge(view, &texts, &known, older.as_ref())
+        merge(&texts, &known, older.as_ref(), view.profile.as_ref())
+    }
+
+    fn usable(&self, source: &str, text: anyhow::Result<String>) -> Option<String> {
+        text.inspect_err(|error| {
+            self.failures.get_or_create(&Source { source: source.to_owned() }).inc();
+            tracing::debug!(source, error = format!("{error:#}"), "no metrics from this source");
+        })
+        .ok()
     }
 
     async fn ask_envoy(
@@ -104,13 +136,6 @@ fn add_answered(own: &mut String, answered: &[(String, bool)]) {
     *own = lines + own;
 }
 
-fn usable(source: &str, text: anyhow::Result<String>) -> Option<String> {
-    text.inspect_err(|error| {
-        tracing::debug!(source, error = format!("{error:#}"), "no metrics from this source");
-    })
-    .ok()
-}
-
 async fn ask(application: &Application) -> anyhow::Result<String> {
     let url = &application.url;
     let authority = url.authority().context("the URL has no host")?;
@@ -121,9 +146,57 @@ async fn ask(application: &Application) -> anyhow::Result<String> {
         .header(header::ACCEPT, CONTENT_TYPE)
         .body(Full::new(Bytes::new()))?;
     let exchanged = async {
-        exchange(TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?, request).await
+        let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+        exchange_within(LARGEST, stream, request).await
     };
     let answer = tokio::time::timeout(PATIENCE, exchanged).await.context("no answer in time")??;
     anyhow::ensure!(answer.status == StatusCode::OK, "{url} answered {}", answer.status);
     Ok(answer.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// An application that answers every request with this.
+    async fn application(name: &str, status: &'static str, page: String) -> Application {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", page.len());
+                let _ = stream.write_all((head + &page).as_bytes()).await;
+            }
+        });
+        Application { name: name.to_owned(), url }
+    }
+
+    #[tokio::test]
+    async fn who_fails_or_says_too_much_is_left_out_and_counted() {
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let view = View {
+            applications: vec![
+                application("good", "200 OK", "orders 3\n".to_owned()).await,
+                application("large", "200 OK", "many 1\n".repeat(LARGEST / 7 + 1)).await,
+                application("broken", "500 Internal Server Error", "errors 1\n".to_owned()).await,
+                Application { name: "gone".to_owned(), url: format!("http://{gone}/").parse().unwrap() },
+            ],
+            ..View::default()
+        };
+        let sources = Sources::default();
+        let page = view.written(sources.gather(&view, None, String::new()).await);
+        assert!(page.contains("orders{kuma_application=\"good\"} 3"), "{page}");
+        for (name, up) in [("good", 1), ("large", 0), ("broken", 0), ("gone", 0)] {
+            assert!(page.contains(&format!("kuma_dp_metrics_source_up{{source=\"{name}\"}} {up}")), "{page}");
+            let failures = sources.failures().get_or_create(&Source { source: name.to_owned() }).get();
+            assert_eq!(failures, 1 - up, "{name}");
+        }
+        assert!(!page.contains("many") && !page.contains("errors"), "{page}");
+    }
 }

@@ -1,62 +1,15 @@
 //! Which of Envoy's metrics a MeshMetric wants: a profile, and names that are added to it or taken away.
 
 use regex::Regex;
-use serde_json::Value;
+use resources::kinds::mesh_metric::{
+    ProfileName, Profiles, Selector, SelectorType,
+    profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
+};
 
 use super::exposition::Sample;
 
-/// What names of metrics of the profile Basic contain, …
-const BASIC_PARTS: [&str; 29] = [
-    "rq_time",
-    "cx_length_ms",
-    "cx_count",
-    "_rq",
-    "bytes",
-    "timeout",
-    "health_check",
-    "lb_healthy_panic",
-    "cx_destroy",
-    "error",
-    "fail",
-    "reset",
-    "eject",
-    "overflow",
-    "cancelled",
-    "max_duration_reached",
-    "no_cluster",
-    "no_route",
-    "no_filter_chain",
-    "reject",
-    "denied",
-    "days_until_first_cert_expiring",
-    "rbac",
-    "cx_active",
-    "cx_connect",
-    "circuit_breakers",
-    "cx_total",
-    "ssl_handshake",
-    "ssl_context_update_by_sds",
-];
-/// … are, …
-const BASIC_NAMES: [&str; 4] = [
-    "envoy_cluster_membership_degraded",
-    "envoy_cluster_membership_healthy",
-    "envoy_cluster_membership_total",
-    "envoy_cluster_ssl_handshake",
-];
-/// … and begin with.
-const BASIC_BEGINNINGS: [&str; 5] =
-    ["envoy_server", "envoy_control_plane", "envoy_dns_filter", "envoy_dns_cares", "kuma_dp_dns"];
-
 /// Labels that say what a sample of Envoy is about.
 const ABOUT: [&str; 3] = ["envoy_cluster_name", "envoy_http_conn_manager_prefix", "envoy_listener_address"];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Base {
-    None,
-    Basic,
-    All,
-}
 
 #[derive(Debug)]
 enum Matcher {
@@ -69,44 +22,32 @@ enum Matcher {
 /// A choice among Envoy's metrics.
 #[derive(Debug)]
 pub struct Profile {
-    base: Base,
+    base: ProfileName,
     include: Vec<Matcher>,
     exclude: Vec<Matcher>,
 }
 
 impl Profile {
-    /// Reads the `sidecar` of a MeshMetric.
-    pub fn of(sidecar: &Value) -> Profile {
-        let profiles = &sidecar["profiles"];
-        let appended = profiles["appendProfiles"].as_array().into_iter().flatten();
-        let bases = appended.filter_map(|profile| match profile["name"].as_str()? {
-            "All" => Some(Base::All),
-            "Basic" => Some(Base::Basic),
-            "None" => Some(Base::None),
-            _ => None,
-        });
+    pub fn of(profiles: &Profiles) -> Profile {
         Profile {
-            // Together they are the widest of them.
-            base: bases.max().unwrap_or(Base::Basic),
-            include: matchers(&profiles["include"]),
-            exclude: matchers(&profiles["exclude"]),
+            base: profiles.effective(),
+            include: matchers(profiles.included()),
+            exclude: matchers(profiles.excluded()),
         }
     }
 
     /// Whether a sample of the family of this name is shown.
     pub fn wants(&self, family: &str, sample: &Sample) -> bool {
         let any = |matchers: &[Matcher]| matchers.iter().any(|matcher| matcher.accepts(family));
-        let named = any(&self.include) || self.base.has(family) && !any(&self.exclude);
-        named && !(self.base == Base::Basic && is_internal(sample))
+        let named = any(&self.include) || self.has(family) && !any(&self.exclude);
+        named && !(self.base == ProfileName::Basic && is_internal(sample))
     }
-}
 
-impl Base {
-    fn has(self, family: &str) -> bool {
-        match self {
-            Base::None => false,
-            Base::All => true,
-            Base::Basic => {
+    fn has(&self, family: &str) -> bool {
+        match self.base {
+            ProfileName::None => false,
+            ProfileName::All => true,
+            ProfileName::Basic | ProfileName::Other(_) => {
                 BASIC_NAMES.contains(&family)
                     || BASIC_BEGINNINGS.iter().any(|begin| family.starts_with(begin))
                     || BASIC_PARTS.iter().any(|part| family.contains(part))
@@ -138,30 +79,31 @@ fn is_internal(sample: &Sample) -> bool {
 }
 
 /// An expression that cannot be read matches nothing; the control plane refuses it when it is written.
-fn matchers(list: &Value) -> Vec<Matcher> {
-    let read = |entry: &Value| {
-        let text = entry["match"].as_str()?.to_owned();
-        match entry["type"].as_str()? {
-            "Exact" => Some(Matcher::Exact(text)),
-            "Prefix" => Some(Matcher::Prefix(text)),
-            "Contains" => Some(Matcher::Contains(text)),
-            "Regex" => Regex::new(&text).ok().map(Matcher::Regex),
-            _ => None,
+fn matchers(selectors: &[Selector]) -> Vec<Matcher> {
+    let read = |selector: &Selector| {
+        let text = selector.text.clone();
+        match selector.kind {
+            SelectorType::Exact => Some(Matcher::Exact(text)),
+            SelectorType::Prefix => Some(Matcher::Prefix(text)),
+            SelectorType::Contains => Some(Matcher::Contains(text)),
+            SelectorType::Regex => Regex::new(&text).ok().map(Matcher::Regex),
+            SelectorType::Other(_) => None,
         }
     };
-    list.as_array().into_iter().flatten().filter_map(read).collect()
+    selectors.iter().filter_map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn wants(profiles: Value, family: &str, cluster: &str) -> bool {
         let labels = vec![("envoy_cluster_name".to_owned(), cluster.to_owned())];
         let sample = Sample { suffix: String::new(), labels, value: "1".to_owned() };
-        Profile::of(&json!({"profiles": profiles})).wants(family, &sample)
+        let profiles: Option<Profiles> = serde_json::from_value(profiles).unwrap();
+        Profile::of(&profiles.unwrap_or_default()).wants(family, &sample)
     }
 
     #[test]

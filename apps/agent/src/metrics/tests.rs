@@ -22,7 +22,7 @@ fn known(clusters: &[&str]) -> KnownNames {
 
 /// What a reader gets who wants everything.
 fn all(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
-    merge(&View::default(), texts, known, older)
+    merge(texts, known, older, None).render()
 }
 
 fn envoy(text: &str) -> Texts {

@@ -1,8 +1,9 @@
 //! Which metrics a reader gets: those of whom, with which labels, and how many of Envoy's.
 
+use resources::kinds::mesh_metric::Sidecar;
 use serde_json::Value;
 
-use super::profile::Profile;
+use super::{exposition::Families, profile::Profile};
 use crate::settings::Application;
 
 /// What one page of metrics shows.
@@ -10,7 +11,7 @@ use crate::settings::Application;
 pub struct View {
     /// Asked beside those that the agent was started with.
     pub applications: Vec<Application>,
-    /// Put on every sample, as they are written.
+    /// Put on every sample.
     pub labels: Vec<(String, String)>,
     /// Which of Envoy's metrics; all of them without one.
     pub profile: Option<Profile>,
@@ -24,14 +25,25 @@ impl View {
     pub fn of_mesh_metric(configuration: &Value, home: &str) -> View {
         let metrics = &configuration["observability"]["metrics"];
         let labels = metrics["extraLabels"].as_object().into_iter().flatten();
+        // A control plane of another version may say more, and what cannot be read is left to the defaults.
+        let sidecar: Sidecar = serde_json::from_value(metrics["sidecar"].clone()).unwrap_or_default();
         View {
             applications: applications(&metrics["applications"], home),
             labels: labels
-                .filter_map(|(name, value)| Some((plain(name, '_', false), escaped(value.as_str()?))))
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
                 .collect(),
-            profile: Some(Profile::of(&metrics["sidecar"])),
-            used_only: metrics["sidecar"]["includeUnused"] != true,
+            profile: Some(Profile::of(&sidecar.profiles.unwrap_or_default())),
+            used_only: sidecar.include_unused != Some(true),
         }
+    }
+
+    /// The text that a reader gets.
+    pub fn written(&self, mut families: Families) -> String {
+        for (label, value) in &self.labels {
+            let (label, value) = (plain(label, '_', false), escaped(value));
+            families.samples().for_each(|sample| sample.set_label(&label, &value));
+        }
+        families.render()
     }
 }
 
@@ -93,7 +105,10 @@ mod tests {
                 pair("::1:7", "http://[::1]:7/m"),
             ]
         );
-        assert_eq!(view.labels, [pair("kuma_proxy_role", "sidecar"), pair("quoted", "a\\\"b")]);
+        assert_eq!(
+            view.written(Families::parse("orders 1\n")),
+            "orders{kuma_proxy_role=\"sidecar\",quoted=\"a\\\"b\"} 1\n"
+        );
         assert!(!view.used_only);
         assert!(View::of_mesh_metric(&Value::Null, "x").used_only);
     }

@@ -56,6 +56,7 @@ fn settings_come_from_the_environment_and_flags_win() {
         .env("KUMA_READINESS_PORT", home.readiness_port.to_string())
         .env("KUMA_DATAPLANE_RUNTIME_NO_SUCH_THING", "1")
         .env("KUMA_DNS_ENABLED", "true")
+        .env("HOST_IP", "10.9.8.7")
         .env("ENVOY_BIN", crate::agent::envoy());
     let agent = Agent::start(&mut command);
     agent.wait_for_ready(&home);
@@ -69,6 +70,7 @@ fn settings_come_from_the_environment_and_flags_win() {
         "feature-unified-resource-naming",
     ];
     assert_eq!(request["features"], serde_json::json!(features));
+    assert_eq!(request["dynamicMetadata"], serde_json::json!({ "HOST_IP": "10.9.8.7" }));
     let said = agent.said();
     assert!(
         said.contains("KUMA_DATAPLANE_RUNTIME_NO_SUCH_THING") && said.contains("--dns-enabled"),

@@ -14,6 +14,8 @@ use crate::{
     kuma_kinds,
 };
 
+const HINT: &str = "; --skip-unknown applies the rest";
+
 /// A resource of the input that passed every check that needs no control plane.
 #[derive(Debug)]
 pub struct Planned {
@@ -78,6 +80,23 @@ pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: boo
     Ok(Plan { planned, skipped })
 }
 
+/// Every document of all texts, each with its place.
+pub fn read(texts: &[Text]) -> Result<Vec<(String, Value)>> {
+    let (mut all, mut mistakes) = (Vec::new(), Vec::new());
+    for text in texts {
+        match documents(text, &BTreeMap::new()) {
+            Ok(found) => {
+                all.extend(found.into_iter().map(|(line, value)| (format!("{}:{line}", text.name), value)))
+            }
+            Err(found) => mistakes.extend(found),
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(all),
+        false => Err(Failure::invalid(format!("the input is not valid\n{}", mistakes.join("\n")))),
+    }
+}
+
 fn documents(
     text: &Text,
     vars: &BTreeMap<String, String>,
@@ -123,7 +142,14 @@ fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<C
     let parsed = match format::parse(value.clone()) {
         Ok(parsed) => parsed,
         Err(format::Error::UnknownKind { name: kind, suggestion }) => {
-            return unknown(place, &value, &kind, suggestion, skip_unknown);
+            let why = why_unknown(&kind, suggestion);
+            return left_out(place, &value, &kind, &why, skip_unknown);
+        }
+        Err(format::Error::Superseded(kind)) if !skip_unknown => {
+            return Err(vec![format!("{place}: {}{HINT}", kind.refusal())]);
+        }
+        Err(format::Error::Superseded(kind)) => {
+            return left_out(place, &value, kind.name, &kind.refusal(), skip_unknown);
         }
         Err(format::Error::Violations { key, violations }) => {
             return Err(violations.iter().map(|violation| format!("{place}: {key}: {violation}")).collect());
@@ -153,25 +179,27 @@ fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<C
     Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, place: place.to_owned() })))
 }
 
-/// A resource of a kind that is not known here: left out, or a mistake.
-fn unknown(
-    place: &str,
-    value: &Value,
-    kind: &str,
-    suggestion: Option<&'static str>,
-    skip: bool,
-) -> std::result::Result<Checked, Vec<String>> {
-    let why = match (kuma_kinds::has(kind), suggestion) {
+fn why_unknown(kind: &str, suggestion: Option<&'static str>) -> String {
+    match (kuma_kinds::has(kind), suggestion) {
         (true, _) => "Kuma has this type, and it is not known here yet".to_owned(),
         (false, Some(known)) => format!("there is no such type; did you mean {known:?}?"),
         (false, None) => "there is no such type".to_owned(),
-    };
+    }
+}
+
+/// A resource of a kind that is not known here: left out, or a mistake.
+fn left_out(
+    place: &str,
+    value: &Value,
+    kind: &str,
+    why: &str,
+    skip: bool,
+) -> std::result::Result<Checked, Vec<String>> {
     if skip {
         let name = value.get("name").unwrap_or(&value["metadata"]["name"]).as_str().unwrap_or_default();
         return Ok(Checked::Skipped(format!("{place}: {kind} {name:?}: {why}")));
     }
-    let hint = "; --skip-unknown applies the rest";
-    Err(vec![format!("{place}: unknown resource type {kind:?}: {why}{hint}")])
+    Err(vec![format!("{place}: unknown resource type {kind:?}: {why}{HINT}")])
 }
 
 fn duplicates(planned: &[Planned]) -> Vec<String> {

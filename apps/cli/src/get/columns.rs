@@ -104,6 +104,13 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("ENDPOINTS", |item| list(&item["spec"]["endpoints"], |e| endpoint(e, "address", "port"))),
             ("HOSTNAMES", hostnames),
         ],
+        Kind::MeshOpenTelemetryBackend => vec![
+            ("ENDPOINT", |item| endpoint(&item["spec"]["endpoint"], "address", "port")),
+            ("PROTOCOL", spoken),
+            ("REFERENCED", |item| {
+                list(&item["status"]["conditions"], |condition| text(&condition["reason"]))
+            }),
+        ],
         Kind::MeshIdentity | Kind::MeshTrust | Kind::Workload => identity_columns(kind),
         other if other.descriptor().policy.is_some() => {
             vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
@@ -193,6 +200,14 @@ fn hostnames(item: &Value) -> String {
 fn vips(status: &Value) -> String {
     let several = list(&status["vips"], |vip| text(&vip["ip"]));
     if several.is_empty() { text(&status["vip"]["ip"]) } else { several }
+}
+
+/// What a collector speaks; gRPC if nothing is said.
+fn spoken(item: &Value) -> String {
+    match text(&item["spec"]["protocol"]) {
+        none if none.is_empty() => "grpc".to_owned(),
+        protocol => protocol,
+    }
 }
 
 /// `off`, or the backend in use.

@@ -19,6 +19,7 @@ use crate::{
     proxy::{dump::Dump, rows},
     terminal,
     types::{DEFAULT_MESH, Type},
+    what_if,
 };
 
 /// Show what applies to one proxy and what it runs
@@ -45,6 +46,12 @@ pub struct Dataplane {
     /// Endpoints too, with --type config-dump
     #[arg(long)]
     include_eds: bool,
+    /// As if policies with the label kuma.io/effect: shadow had an effect, with --type config
+    #[arg(long)]
+    shadow: bool,
+    /// What else to show, with --type config: the difference to what the proxy would be sent without --shadow
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    include: Vec<Include>,
     /// Statistics that never changed too, with --type stats
     #[arg(long)]
     include_unused: bool,
@@ -62,6 +69,12 @@ enum View {
     Stats,
     /// The proxy's clusters and their endpoints
     Clusters,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Include {
+    /// A JSON patch
+    Diff,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,7 +96,12 @@ impl Dataplane {
         let rendered = match (self.view, self.form) {
             (View::Policies, _) => policies::show(client, &self.mesh, &self.name, read)?,
             (View::Config, form) => {
-                configuration(&Dump::of_control_plane(client, &self.mesh, &self.name)?, form, names)
+                let diff = !self.include.is_empty();
+                let dump = Dump::of_control_plane(client, &self.mesh, &self.name, self.shadow, diff)?;
+                match form {
+                    Some(TableFormat::Table) if diff => what_if::patch(&dump.document["diff"]),
+                    form => configuration(&dump, form, names),
+                }
             }
             (View::ConfigDump, form) => {
                 let dump = Dump::of_proxy(client, &self.mesh, &self.name, self.include_eds)?;
@@ -128,6 +146,9 @@ impl Dataplane {
         }
         if self.include_eds && self.view != View::ConfigDump {
             return Err(Failure::invalid("--include-eds is for --type config-dump"));
+        }
+        if (self.shadow || !self.include.is_empty()) && self.view != View::Config {
+            return Err(Failure::invalid("--shadow and --include are for --type config"));
         }
         if self.include_unused && self.view != View::Stats {
             return Err(Failure::invalid("--include-unused is for --type stats"));

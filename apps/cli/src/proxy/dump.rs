@@ -40,9 +40,19 @@ impl Dump {
         Dump::read(client, mesh, name, view, "configs")
     }
 
-    /// What the control plane would send the proxy now.
-    pub fn of_control_plane(client: &Client, mesh: &str, name: &str) -> Result<Dump> {
-        Dump::read(client, mesh, name, "_config", "xds")
+    /// What the control plane would send the proxy now; with what policies in shadow would do, and the difference that
+    /// makes, if that is asked for.
+    pub fn of_control_plane(
+        client: &Client,
+        mesh: &str,
+        name: &str,
+        shadow: bool,
+        diff: bool,
+    ) -> Result<Dump> {
+        let shadow = shadow.then_some("shadow=true");
+        let query: Vec<&str> = shadow.into_iter().chain(diff.then_some("include=diff")).collect();
+        let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+        Dump::read(client, mesh, name, &format!("_config{query}"), "xds")
     }
 
     fn read(client: &Client, mesh: &str, name: &str, view: &str, expected: &str) -> Result<Dump> {

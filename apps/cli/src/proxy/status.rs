@@ -129,7 +129,9 @@ fn rejection(said: &Value) -> Value {
         _ => classify(&text(&said["name"])).kri().map(ToString::to_string),
     };
     json!({
-        "type": said["type"], "name": said["name"], "kri": kri, "message": said["message"], "time": said["time"],
+        "type": said["type"], "name": said["name"], "kri": kri,
+        "policies": said["policies"].as_array().cloned().unwrap_or_default(),
+        "message": said["message"], "time": said["time"],
     })
 }
 
@@ -184,6 +186,10 @@ fn refusals(items: &[Value]) -> String {
             ));
             for line in text(&rejection["message"]).lines() {
                 out.push_str(&format!("  {line}\n"));
+            }
+            let policies = cell::list(&rejection["policies"], text).replace(',', ", ");
+            if !policies.is_empty() {
+                out.push_str(&format!("  policies in it: {policies}\n"));
             }
         }
     }

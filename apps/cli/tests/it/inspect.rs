@@ -261,7 +261,30 @@ fn flags_that_would_change_nothing_are_refused_before_asking() {
     check(&["--type", "config", "--format", "json"], "stats and clusters");
     check(&["--type", "clusters", "--include-unused"], "--type stats");
     check(&["--type", "stats", "--format", "json", "-o", "json"], "leave out -o");
+    check(&["--type", "stats", "--shadow"], "--type config");
+    check(&["--include", "diff"], "--type config");
+    check(&["--type", "config", "--include", "all"], "possible values: diff");
     assert!(server.lines().is_empty());
+}
+
+#[test]
+fn what_policies_in_shadow_would_change_is_shown() {
+    let server = Server::start();
+    let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let xds = json!({url: {"backend": {"idleTimeout": "23s"}}});
+    let place = "/type.googleapis.com~1envoy.config.cluster.v3.Cluster/backend/idleTimeout";
+    let diff = json!([{"op": "test", "path": place, "value": "3600s"}, {"op": "remove", "path": place},
+                      {"op": "add", "path": place, "value": "23s"}]);
+    let path = "/meshes/default/dataplanes/web/_config";
+    server.on("GET", &format!("{path}?shadow=true"), 200, json!({"xds": xds}));
+    server.on("GET", &format!("{path}?shadow=true&include=diff"), 200, json!({"diff": diff, "xds": xds}));
+    let program = Program::of(&server);
+    let ask = ["inspect", "dataplane", "web", "--type=config", "--shadow"];
+    assert_eq!(program.run(&ask).ok().json(), json!({"xds": xds}));
+    let with_diff = [&ask[..], &["--include=diff"]].concat();
+    assert_eq!(program.run(&with_diff).ok().json(), json!({"diff": diff, "xds": xds}));
+    let table = program.run(&[&with_diff[..], &["-o", "table"]].concat()).ok().out;
+    assert_eq!(table, format!("@ {place}\n- \"3600s\"\n+ \"23s\"\n"));
 }
 
 #[test]

@@ -2,14 +2,17 @@
 //! Runs the real binary against a control plane that only repeats what a test taught it.
 
 mod access;
+mod analyze;
 mod apply;
 mod apply_input;
 mod config;
+mod diff;
 mod export;
 mod generate;
 mod get;
 mod hostile;
 mod inspect;
+mod migrate;
 mod names;
 mod policies;
 mod program;

@@ -30,6 +30,7 @@ fn rejecting() -> Value {
     let mut status = synced();
     status["rejections"] = json!([
         {"type": "lds", "name": "self_http", "kri": "kri_mpp_default___broken_", "time": "2020-01-03T00:00:00Z",
+         "policies": ["kri_mt_default___slow_", "kri_mtp_default___all_"],
          "message": "Proto constraint validation failed\n(field: 'x')"},
         {"type": "cds", "name": "kri_msvc_default___backend_http", "message": "no"},
         {"type": "sds", "name": "mesh_ca", "message": "bad PEM"}]);
@@ -98,7 +99,8 @@ fn a_refusal_is_told_in_envoys_words_with_the_resource_to_blame() {
     assert_eq!(
         told,
         "a rejected listener self_http, which comes from kri_mpp_default___broken_:\n  \
-           Proto constraint validation failed\n  (field: 'x')\n\n\
+           Proto constraint validation failed\n  (field: 'x')\n  \
+           policies in it: kri_mt_default___slow_, kri_mtp_default___all_\n\n\
          a rejected cluster kri_msvc_default___backend_http, which comes from kri_msvc_default___backend_http:\n  no\n\n\
          a rejected secret mesh_ca:\n  bad PEM\n",
         "what offline proxies refused is over"
@@ -120,7 +122,7 @@ fn programs_get_the_same_fields_for_one_proxy_as_for_many() {
     assert_eq!(one["types"]["rds"], json!({"state": null, "sent": 0, "acknowledged": 0, "rejected": 0}));
     assert_eq!(
         one["rejections"][2],
-        json!({"type": "sds", "name": "mesh_ca", "kri": null, "message": "bad PEM", "time": null})
+        json!({"type": "sds", "name": "mesh_ca", "kri": null, "policies": [], "message": "bad PEM", "time": null})
     );
     let yaml = program.run(&["proxy", "status", "a", "-o", "yaml"]).answered(3).out;
     assert_eq!(resources::format::yaml::documents(&yaml).unwrap().remove(0).value, one);

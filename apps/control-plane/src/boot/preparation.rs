@@ -118,6 +118,7 @@ mod tests {
             disable_origin_label_validation: false,
             unsafe_delete: false,
             companions: defaults::companions().unwrap(),
+            check: |_, _, _| {},
             now: Timestamp::now,
         };
         Preparation {

@@ -13,11 +13,9 @@ use axum::extract::{Request, State};
 use http::Response;
 use jiff::Timestamp;
 use plan::Problem;
-use resources::naming::{Kri, classify};
 use runtime::Backoff;
 use tokio::{sync::watch, time::Instant};
 use tonic::Status;
-use topology::MeshSnapshot;
 use xds::{
     Action, Target,
     message::{
@@ -30,6 +28,7 @@ use self::entry::Entered;
 use super::{
     Context,
     admission::Messages,
+    blame::{self, Blamed},
     credentials::Credentials,
     grpc::{self, Opened, Outgoing},
     introduction,
@@ -339,20 +338,10 @@ impl<P: Protocol> Session<'_, P> {
         }
     }
 
-    /// What in the mesh each of the proxy's resources was made from: as the plan says, or else its name.
-    fn blame(&self, names: &[&str]) -> Vec<Option<Kri>> {
+    /// What in the mesh each of the proxy's resources was made from.
+    fn blame(&self, names: &[&str]) -> Vec<Blamed> {
         let traits = &self.registration.proxy().traits;
-        let mesh = self.context.push.mesh(&traits.mesh);
-        let meanings = |mesh: &MeshSnapshot| {
-            let dataplane = Kri::of(mesh.dataplanes.get(&traits.name)?, "")?;
-            Some(plan::meanings(&plan::for_proxy(mesh, traits).ok()?, &dataplane))
-        };
-        let known = mesh.and_then(|mesh| meanings(&mesh)).unwrap_or_default();
-        let of_name = |name: &&str| match known.get(*name) {
-            Some(meaning) => meaning.kri.clone(),
-            None => classify(name).kri().cloned(),
-        };
-        names.iter().map(of_name).collect()
+        blame::blamed(self.context.push.mesh(&traits.mesh).as_deref(), traits, names)
     }
 
     async fn perform(&mut self, actions: Vec<Action<P::Response>>) -> Result<(), Status> {

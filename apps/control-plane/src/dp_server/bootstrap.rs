@@ -17,8 +17,9 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode, header};
+use plan::Counting;
 use resources::{
-    Draft, Key, Kind,
+    Draft, Key, Kind, Resource,
     format::{self, yaml},
     kinds::dataplane::Dataplane,
 };
@@ -27,6 +28,9 @@ use serde_json::json;
 pub use self::params::Params;
 use self::request::Request;
 use super::Context;
+
+/// Under which name the proxy says which statistics it was started with.
+pub const COUNTED: &str = "statistics";
 
 /// Why there is no bootstrap: a status and a text for the person who started the agent.
 #[derive(Debug)]
@@ -60,7 +64,9 @@ pub async fn answer(
     let authority = authority(&context, &request)?;
     let ipv4_only = context.bootstrap.ipv4_only(&host).await;
     let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
-    let document = document::bootstrap(&context.bootstrap, &request, &dataplane, control_plane);
+    let counted = counted(&context, &dataplane);
+    let document =
+        document::bootstrap(&context.bootstrap, &request, &dataplane, control_plane, counted.as_ref());
     let text = yaml::to_string(&document.to_json());
     if !headers
         .get_all(header::ACCEPT)
@@ -178,6 +184,17 @@ pub fn read_dataplane(text: &str) -> Result<Draft, String> {
         Ok(()) => Ok(draft),
         Err(violations) => Err(format!("the Dataplane is not valid: {violations}")),
     }
+}
+
+/// Which statistics the proxy needs to keep, by the MeshMetrics that select it now; `None` for all.
+fn counted(context: &Context, dataplane: &Draft) -> Option<Counting> {
+    let mesh = context.push.mesh(&dataplane.key.mesh)?;
+    let Draft { key, labels, spec } = dataplane.clone();
+    let now = jiff::Timestamp::now();
+    let dataplane =
+        Resource { key, labels, spec, status: None, created: now, modified: now, version: 0, owner: None };
+    let conf = plan::metrics::conf(&mesh, &dataplane)?;
+    Counting::of(&conf)
 }
 
 fn address_of(dataplane: &Draft) -> String {

@@ -1,8 +1,8 @@
 //! Who is on the other end of a discovery stream, and whether to believe it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
-use plan::{AdminTarget, ProxyKind, ProxyTraits};
+use plan::{AdminTarget, CertificateFiles, ProxyKind, ProxyTraits};
 use resources::{Draft, Key, Kind};
 use serde_json::Value;
 use store::Snapshot;
@@ -123,8 +123,16 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         admin_target,
         readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
         work_dir: text("workdir").unwrap_or_default().to_owned(),
+        host_ip: metadata["dynamicMetadata"]["HOST_IP"].as_str().and_then(|ip| ip.parse().ok()),
         system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),
         // Its metadata does not say; its list of extensions does.
         kafka_filter: false,
+        metrics_certificate: match (text("metricsCertPath"), text("metricsKeyPath")) {
+            (Some(certificate), Some(key)) if !certificate.is_empty() && !key.is_empty() => {
+                Some(Arc::new(CertificateFiles { certificate: certificate.to_owned(), key: key.to_owned() }))
+            }
+            _ => None,
+        },
+        counted: text(bootstrap::COUNTED).map(Arc::from),
     }
 }

@@ -1,23 +1,22 @@
 //! Where a proxy stands, in the words of its insight: what it was sent, what it took, what it refuses.
 
 use jiff::Timestamp;
-use resources::{
-    kinds::dataplane_insight::{DiscoveryStatus, ResourceRejection, ResponseCounts},
-    naming::Kri,
-};
+use resources::kinds::dataplane_insight::{DiscoveryStatus, ResourceRejection, ResponseCounts};
 use xds::Type;
+
+use super::blame::Blamed;
 
 /// How many rejections are told.
 const REJECTIONS: usize = 20;
 /// How much of the proxy's words is told, in bytes.
 const MESSAGE: usize = 1024;
 
-/// The status of a stream, if it is another one than `before`. `blame` finds the resources of the mesh
-/// that names in the proxy stand for; it is asked only about what is refused.
+/// The status of a stream, if it is another one than `before`. `blame` finds what in the mesh the resources of a proxy
+/// were made from; it is asked only about what is refused.
 pub fn news(
     stream: &[xds::Status],
     before: &DiscoveryStatus,
-    blame: impl FnOnce(&[&str]) -> Vec<Option<Kri>>,
+    blame: impl FnOnce(&[&str]) -> Vec<Blamed>,
     now: Timestamp,
 ) -> Option<DiscoveryStatus> {
     let mut status =
@@ -51,7 +50,7 @@ pub fn news(
 fn rejections(
     stream: &[xds::Status],
     before: &DiscoveryStatus,
-    blame: impl FnOnce(&[&str]) -> Vec<Option<Kri>>,
+    blame: impl FnOnce(&[&str]) -> Vec<Blamed>,
     now: Timestamp,
 ) -> Vec<ResourceRejection> {
     let refused: Vec<(&'static str, &xds::Rejection)> = stream
@@ -63,7 +62,7 @@ fn rejections(
         return Vec::new();
     }
     let names: Vec<&str> = refused.iter().map(|(_, refused)| &*refused.name).collect();
-    let told = refused.iter().zip(blame(&names)).map(|((kind, refused), kri)| {
+    let told = refused.iter().zip(blame(&names)).map(|((kind, refused), blamed)| {
         let message = shortened(&refused.message);
         let known = before
             .rejections
@@ -72,7 +71,8 @@ fn rejections(
         ResourceRejection {
             kind: (*kind).to_owned(),
             name: refused.name.to_string(),
-            kri,
+            kri: blamed.kri,
+            policies: blamed.policies,
             message: message.to_owned(),
             time: known.and_then(|known| known.time).or(Some(now)),
         }
@@ -122,8 +122,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn from_name(names: &[&str]) -> Vec<Option<Kri>> {
-        names.iter().map(|name| name.parse().ok()).collect()
+    fn from_name(names: &[&str]) -> Vec<Blamed> {
+        let policy = || "kri_mt_default___slow_".parse().into_iter().collect();
+        names.iter().map(|name| Blamed { kri: name.parse().ok(), policies: policy() }).collect()
     }
 
     #[test]
@@ -150,6 +151,7 @@ mod tests {
             (told.kri.as_ref().map(ToString::to_string).as_deref(), told.time),
             (Some(kri), Some(at(1)))
         );
+        assert_eq!(told.policies, ["kri_mt_default___slow_".parse().unwrap()]);
 
         let still = [stream(Type::Cluster, 2, 1, &[(kri, "bad timeout")])];
         let later = news(&still, &first, from_name, at(2)).unwrap();

@@ -20,7 +20,7 @@ use resources::{
 use serde_json::Value;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
-use super::rules::{conf_of, from_entries, matchers_of};
+use super::rules::from_entries;
 
 /// How a kind in effect is shown.
 fn shown(kind: Kind) -> Option<Shown> {
@@ -118,12 +118,12 @@ fn of_inbound(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Optio
         kri: rule.conf.origin.without_section(),
         matchers: Vec::new(),
     });
-    // Who may call by tags counts as much as who may by identity.
-    let from = (shown(kind) == Some(Shown::Clients)).then(|| from_entries(effective, inbound));
+    // What is said by tags counts as much as what is said by identity.
+    let from = (shown(kind) == Some(Shown::Clients)).then(|| from_entries(effective, kind, inbound));
     let from = from.into_iter().flatten().map(|entry| EffectiveRule {
-        conf: conf_of(&entry),
+        conf: entry.conf,
         kri: entry.origin.without_section(),
-        matchers: matchers_of(&entry),
+        matchers: entry.matchers,
     });
     let rules: Vec<EffectiveRule> = rules.chain(from).collect();
     let origins = origins(rules.iter().map(|rule| &rule.kri));

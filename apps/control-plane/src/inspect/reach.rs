@@ -29,7 +29,7 @@ use topology::{
 };
 
 /// The tags and the identities in a certificate.
-type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
+pub(crate) type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
 
 /// More checks than anybody reads are not made.
 const MAX_CHECKS: usize = 1000;
@@ -46,12 +46,8 @@ pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> 
     let mut servers = to.inbounds(mesh, question.port.as_deref())?;
     let mut truncated = servers.len() > MAX_SERVERS;
     servers.truncate(MAX_SERVERS);
-    let certificate = |dataplane: &Arc<Resource>| {
-        let Client { tags, spiffe_ids, .. } = certificate(mesh, dataplane);
-        (tags, spiffe_ids)
-    };
-    let clients = grouped(from.dataplanes.into_iter().map(|d| (certificate(d), d)));
-    let routes: Vec<Arc<Resource>> = mesh.policies_of(Kind::MeshHTTPRoute).cloned().collect();
+    let clients = grouped(from.dataplanes.into_iter().map(|d| (certificate(mesh, d), d)));
+    let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
     let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
     let servers = grouped(servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)));
     let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
@@ -66,14 +62,14 @@ pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> 
 }
 
 /// A first value, and how many there are like it.
-struct Group<K, V> {
-    key: K,
-    first: V,
+pub(crate) struct Group<K, V> {
+    pub(crate) key: K,
+    pub(crate) first: V,
     size: usize,
 }
 
 /// Values with equal keys together, in the order in which the keys came.
-fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
+pub(crate) fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
     let mut index: HashMap<K, usize> = HashMap::new();
     let mut groups: Vec<Group<K, V>> = Vec::new();
     for (key, first) in pairs {
@@ -203,7 +199,7 @@ impl<'a> Workload<'a> {
 
 /// How clients come to a server.
 #[derive(Clone, Default)]
-struct Called {
+pub(crate) struct Called {
     /// Clients come without TLS, because not every server is ready for it.
     plain: bool,
     /// The server name they ask for.
@@ -213,7 +209,7 @@ struct Called {
 }
 
 impl Called {
-    fn at(mesh: &MeshSnapshot, destination: &DestinationId) -> Called {
+    pub(crate) fn at(mesh: &MeshSnapshot, destination: &DestinationId) -> Called {
         match mesh.destinations.get(destination).map(|destination| &destination.tls) {
             Some(ClientTls::Mesh { sni, .. }) => Called { sni: Some(sni.clone()), ..Called::default() },
             Some(ClientTls::Off) => Called { plain: true, ..Called::default() },
@@ -223,10 +219,10 @@ impl Called {
 }
 
 /// An inbound that is called.
-struct Server<'a> {
-    dataplane: &'a Arc<Resource>,
-    inbound: &'a Inbound,
-    called: Called,
+pub(crate) struct Server<'a> {
+    pub(crate) dataplane: &'a Arc<Resource>,
+    pub(crate) inbound: &'a Inbound,
+    pub(crate) called: Called,
 }
 
 impl Server<'_> {
@@ -245,7 +241,7 @@ impl Server<'_> {
 
 /// What a server asks of its clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Asks {
+pub(crate) enum Asks {
     /// Nothing, because there is no mTLS to tell clients apart by.
     Nothing,
     /// Nothing of clients without TLS, and these clients come without.
@@ -258,7 +254,7 @@ enum Asks {
 }
 
 impl Asks {
-    fn of(mesh: &MeshSnapshot, selector: &policy::Selector<'_>, server: &Server<'_>) -> Asks {
+    pub(crate) fn of(mesh: &MeshSnapshot, selector: &policy::Selector<'_>, server: &Server<'_>) -> Asks {
         let effective = Effective::of(mesh, server.dataplane);
         let tls = effective.server_tls(server.inbound);
         if tls == ServerTls::Off {
@@ -277,14 +273,16 @@ impl Asks {
 }
 
 /// What the certificate of a proxy says: who it is by its identity, or by the mesh.
-fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Client {
-    match mesh.spiffe_id_of(dataplane) {
+pub(crate) fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certificate {
+    let client = match mesh.spiffe_id_of(dataplane) {
         Some(id) => Client::with_spiffe_id(id),
         None => Client::of_dataplane(dataplane),
-    }
+    };
+    (client.tags, client.spiffe_ids)
 }
 
-fn check(client: &Group<Certificate, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
+/// Whether a client may call a server.
+pub(crate) fn check(client: &Group<Certificate, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
     let (tags, spiffe_ids) = client.key.clone();
     let mut certificate = Client { tags, spiffe_ids, sni: None };
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();

@@ -22,7 +22,7 @@ use resources::{
         mesh_http_route::ToEntry,
     },
     labels,
-    naming::{Kri, legacy},
+    naming::Kri,
     policy::Shown,
 };
 use serde_json::{Value, json};
@@ -32,6 +32,8 @@ use topology::{DestinationId, MeshSnapshot};
 const IN_ORDER: &str = "fromRules are listed in the order in which they are evaluated, and the first one that \
      matches a client decides; they are not split into rules that exclude each other";
 const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be told apart and no permission is enforced";
+const NOT_TOLD_APART: &str = "the mesh has no mTLS, so clients cannot be told apart and only what is for all of them \
+     is in effect";
 
 /// What rules are read from.
 pub struct Rules<'a> {
@@ -76,7 +78,7 @@ impl Rules<'_> {
             .collect();
         let origins = Origins(&policies);
         let (from_rules, warnings) = match kind.descriptor().policy?.effect?.shown {
-            Shown::Clients => self.permissions(&origins),
+            Shown::Clients => self.from_rules(kind, &origins),
             Shown::Confs | Shown::Routes { .. } => Default::default(),
         };
         let rules = KindRules {
@@ -122,20 +124,21 @@ impl Rules<'_> {
         all.filter(|of_inbound| !of_inbound.rules.is_empty()).collect()
     }
 
-    /// Who may call by tags. Who may call by identity is among the rules of inbounds.
-    fn permissions(&self, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
+    /// What holds for clients by tags. What holds for them by identity is among the rules of inbounds.
+    fn from_rules(&self, kind: Kind, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
         let mut warnings = Vec::new();
         if self.effective.server_tls_by_default() == ServerTls::Off && !origins.0.is_empty() {
-            warnings.push(NO_MTLS.to_owned());
+            warnings
+                .push(if kind == Kind::MeshTrafficPermission { NO_MTLS } else { NOT_TOLD_APART }.to_owned());
         }
-        let shown = |entry: &policy::Rule| ClientRule {
-            conf: conf_of(entry),
-            matchers: matchers_of(entry),
+        let shown = |entry: FromEntry| ClientRule {
+            conf: entry.conf,
+            matchers: entry.matchers,
             origin: origins.policies(std::slice::from_ref(&entry.origin)),
         };
         let of_inbound = |inbound: &Inbound| FromRules {
             inbound: reference(inbound),
-            rules: from_entries(self.effective, inbound).iter().map(shown).collect(),
+            rules: from_entries(self.effective, kind, inbound).into_iter().map(shown).collect(),
         };
         let all = self.inbounds().into_iter().map(of_inbound);
         let rules: Vec<FromRules> = all.filter(|of_inbound| !of_inbound.rules.is_empty()).collect();
@@ -154,7 +157,7 @@ impl Rules<'_> {
                 resource_section_name: rule.target.section.clone(),
             })
         };
-        let mut rules: Vec<_> = self.effective.outbound(kind).rules.values().filter_map(shown).collect();
+        let mut rules: Vec<_> = self.effective.outbound(kind).all().filter_map(shown).collect();
         rules.sort_by(|a, b| a.resource_meta.name.cmp(&b.resource_meta.name));
         rules
     }
@@ -176,14 +179,13 @@ impl Rules<'_> {
     /// What the routes of the proxy match, by the name that is made of it.
     fn http_matches(&self) -> Vec<HttpMatch> {
         let rules = self.effective.outbound(Kind::MeshHTTPRoute).rules.values();
-        // The name depends on the order of fields, which the typed form fixes.
-        let confs = rules.flat_map(|rule| rule.merged()).filter_map(|merged| merged.typed::<ToEntry>().ok());
+        let by_tags = self.services.iter();
+        let by_tags = by_tags.filter_map(|service| self.effective.for_service(Kind::MeshHTTPRoute, service));
+        let merged = rules.flat_map(|rule| rule.merged()).cloned().chain(by_tags);
+        let confs = merged.filter_map(|merged| merged.typed::<ToEntry>().ok());
         let named: BTreeMap<String, Value> = confs
             .flat_map(|conf| conf.rules.clone())
-            .filter_map(|rule| {
-                let text = serde_json::to_string(&rule.matches).ok()?;
-                Some((legacy::route_of_matches(&text), serde_json::to_value(&rule.matches).ok()?))
-            })
+            .filter_map(|rule| Some((rule.name_by_matches(), serde_json::to_value(&rule.matches).ok()?)))
             .collect();
         named.into_iter().map(|(hash, r#match)| HttpMatch { hash, r#match }).collect()
     }
@@ -226,27 +228,49 @@ fn reference(inbound: &Inbound) -> InboundRef {
     InboundRef { name: inbound.name.clone(), port: inbound.port, tags: inbound.tags.clone() }
 }
 
-/// The entries of `from` that decide who may call an inbound, in the order of evaluation.
-pub fn from_entries(effective: &Effective<'_>, inbound: &Inbound) -> Vec<policy::Rule> {
+/// An entry of `from` in effect.
+pub struct FromEntry {
+    pub conf: Value,
+    /// Whom it is about; everyone without one.
+    pub matchers: Vec<TagMatcher>,
+    pub origin: Kri,
+}
+
+/// The entries of `from` that decide about an inbound, in the order of evaluation.
+pub fn from_entries(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Vec<FromEntry> {
+    if kind == Kind::MeshTrafficPermission {
+        return permissions(effective, inbound);
+    }
+    let entries = effective.inbound_from(kind, inbound).into_iter();
+    // Of clients that cannot be told apart nothing is in effect.
+    let entry = |rule: policy::FromRule| {
+        Some(FromEntry {
+            matchers: matchers_of(&rule.client?),
+            conf: rule.conf.value.clone(),
+            origin: rule.conf.origin.clone(),
+        })
+    };
+    entries.filter_map(entry).collect()
+}
+
+fn permissions(effective: &Effective<'_>, inbound: &Inbound) -> Vec<FromEntry> {
     let permissions = effective.permissions(inbound).unwrap_or_default();
     let policies = effective.policies(Kind::MeshTrafficPermission).iter();
     let saying_from: BTreeSet<Kri> = policies
         .filter(|policy| !policy.view.from.is_empty())
         .map(|policy| policy.view.kri.clone())
         .collect();
-    let mut rules = permissions.rules;
-    rules.retain(|rule| saying_from.contains(&rule.origin.without_section()));
-    rules
+    let from = |rule: &policy::Rule| saying_from.contains(&rule.origin.without_section());
+    let entry = |rule: policy::Rule| FromEntry {
+        conf: json!({ "action": rule.effect.to_string() }),
+        matchers: matchers_of(&rule.client),
+        origin: rule.origin,
+    };
+    permissions.rules.into_iter().filter(from).map(entry).collect()
 }
 
-/// What an entry of `from` says.
-pub fn conf_of(entry: &policy::Rule) -> Value {
-    json!({ "action": entry.effect.to_string() })
-}
-
-/// Whom an entry of `from` is about.
-pub fn matchers_of(entry: &policy::Rule) -> Vec<TagMatcher> {
-    let ClientMatch::Tags(tags) = &entry.client else { return Vec::new() };
+fn matchers_of(client: &ClientMatch) -> Vec<TagMatcher> {
+    let ClientMatch::Tags(tags) = client else { return Vec::new() };
     let matcher =
         |(key, value): (&String, &String)| TagMatcher { key: key.clone(), not: false, value: value.clone() };
     tags.iter().map(matcher).collect()

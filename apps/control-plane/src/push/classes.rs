@@ -78,11 +78,13 @@ enum Served {
 }
 
 impl Served {
-    fn of(backend: &Backend, layer: &Layer) -> Served {
-        match layer.get(Type::Endpoint, &backend.cluster) {
-            Some(endpoints) if backend.external.is_none() => Served::Discovered(endpoints.name.clone()),
-            _ => Served::InCluster,
+    /// `None` where a patch saw to it that they do not reach the proxy.
+    fn of(backend: &Backend, layer: &Layer) -> Option<Served> {
+        if backend.external.is_some() {
+            return Some(Served::InCluster);
         }
+        let endpoints = layer.get(Type::Endpoint, &backend.cluster)?;
+        Some(Served::Discovered(endpoints.name.clone()))
     }
 }
 
@@ -168,6 +170,10 @@ impl ClassCell {
         }
     }
 
+    pub(super) fn each_member(&self, mut visit: impl FnMut(&Arc<Watcher>)) {
+        lock(&self.members).values().for_each(&mut visit);
+    }
+
     fn catch_up(self: &Arc<Self>, state: &mut State, push: &Push) -> Option<()> {
         loop {
             let todo = std::mem::replace(&mut *lock(&self.todo), Todo::Nothing);
@@ -212,12 +218,13 @@ impl State {
 
     fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, push: &Push) -> Reads {
         let plan: Outgoing = plan::outgoing(mesh, class);
-        let next = push.encoder.lower_outgoing(&plan);
+        let (next, unpatched) = push.encoder.lower_outgoing(&plan);
         Arc::make_mut(&mut self.layer).become_like(&next);
-        let served = |backend: &Backend| (backend.destination.clone(), Served::of(backend, &self.layer));
-        self.backends = plan.backends.iter().map(served).collect();
+        let served =
+            |backend: &Backend| Some((backend.destination.clone(), Served::of(backend, &self.layer)?));
+        self.backends = plan.backends.iter().filter_map(served).collect();
         self.addresses = plan.addresses().collect();
-        self.problems = plan.problems.into();
+        self.problems = plan.problems.into_iter().chain(unpatched).collect();
         plan.reads
     }
 }

@@ -1,7 +1,7 @@
 //! Who reads what: from a change to the proxies and classes it concerns, without asking the others.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -31,18 +31,48 @@ struct OfMesh {
     by_label: HashMap<(Kind, String, String), BTreeSet<Labels>>,
 }
 
-/// The proxies a change woke.
+/// Whom changes concern, and in which way. Nothing is done to them until they are woken.
 #[derive(Debug, Default)]
-pub(super) struct Woken(HashSet<u64>);
+pub(super) struct Concerned {
+    /// They look at everything.
+    watchers: HashMap<u64, Arc<Watcher>>,
+    /// They are planned anew.
+    cells: Cells,
+    /// They call destinations of which only the endpoints are different.
+    endpoints: Vec<(Arc<ClassCell>, DestinationId)>,
+}
 
-impl Woken {
-    pub(super) fn count(&self) -> u64 {
-        self.0.len() as u64
+impl Concerned {
+    fn add(&mut self, watcher: &Arc<Watcher>) {
+        self.watchers.insert(watcher.id, watcher.clone());
     }
 
-    fn wake(&mut self, watcher: &Arc<Watcher>) {
-        watcher.add(Work::Everything);
-        self.0.insert(watcher.id);
+    /// Tells all of them; returns how many proxies that woke.
+    pub(super) fn wake(&self) -> u64 {
+        let mut woken: HashSet<u64> = HashSet::new();
+        self.cells.values().for_each(|cell| cell.touch(None, &mut woken));
+        self.endpoints.iter().for_each(|(cell, id)| cell.touch(Some(id), &mut woken));
+        for (id, watcher) in &self.watchers {
+            watcher.add(Work::Everything);
+            woken.insert(*id);
+        }
+        woken.len() as u64
+    }
+
+    /// The proxies that would be woken, by mesh and name; of several connections of one the newest.
+    pub(super) fn proxies(&self) -> Vec<Arc<Watcher>> {
+        let mut found: BTreeMap<(Arc<str>, Arc<str>), Arc<Watcher>> = BTreeMap::new();
+        let mut add = |watcher: &Arc<Watcher>| {
+            let key = (watcher.traits.mesh.clone(), watcher.traits.name.clone());
+            let known = found.entry(key).or_insert_with(|| watcher.clone());
+            if known.id < watcher.id {
+                *known = watcher.clone();
+            }
+        };
+        self.watchers.values().for_each(&mut add);
+        let cells = self.cells.values().chain(self.endpoints.iter().map(|(cell, _)| cell));
+        cells.for_each(|cell| cell.each_member(&mut add));
+        found.into_values().collect()
     }
 }
 
@@ -93,40 +123,44 @@ impl Readers {
         }
     }
 
-    /// Wakes everything: nobody knows what changed.
-    pub(super) fn wake_all(&self) -> Woken {
-        let mut woken = Woken::default();
-        self.meshes.values().for_each(|mesh| mesh.wake_all(&mut woken));
-        woken
+    /// Everything: what changed is not known.
+    pub(super) fn everyone(&self) -> Concerned {
+        let mut concerned = Concerned::default();
+        self.meshes.values().for_each(|mesh| mesh.everyone(&mut concerned));
+        concerned
     }
 
-    /// Wakes whom a change of a mesh concerns.
-    pub(super) fn wake(&self, update: &MeshUpdate, woken: &mut Woken) {
+    /// Whom changes of meshes concern.
+    pub(super) fn whom(&self, updates: &[MeshUpdate]) -> Concerned {
+        let mut concerned = Concerned::default();
+        updates.iter().for_each(|update| self.concerned(update, &mut concerned));
+        concerned
+    }
+
+    /// Whom a change of a mesh concerns.
+    fn concerned(&self, update: &MeshUpdate, concerned: &mut Concerned) {
         let Some(mesh) = self.meshes.get(&update.mesh) else { return };
         let affected = &update.affected;
         if affected.everyone {
-            return mesh.wake_all(woken);
+            return mesh.everyone(concerned);
         }
-        let mut cells = Cells::new();
         for read in reads::touched(affected) {
             if let Dependency::Proxy(name) = &read {
-                mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| woken.wake(watcher));
+                mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| concerned.add(watcher));
             }
-            mesh.collect(&read, &mut cells);
+            mesh.collect(&read, &mut concerned.cells);
         }
         for (service, labels) in &affected.services {
-            labels.iter().for_each(|labels| mesh.collect_labelled(service.kind, labels, &mut cells));
+            labels
+                .iter()
+                .for_each(|labels| mesh.collect_labelled(service.kind, labels, &mut concerned.cells));
         }
-        cells.values().for_each(|cell| cell.touch(None, &mut woken.0));
         for id in &affected.endpoints {
-            mesh.readers_of(id).for_each(|cell| cell.touch(Some(id), &mut woken.0));
+            concerned.endpoints.extend(mesh.readers_of(id).map(|cell| (cell.clone(), id.clone())));
         }
         if let Some(snapshot) = &update.snapshot {
-            mesh.wake_selected(
-                snapshot,
-                affected.policies.iter().flat_map(|change| change.versions()),
-                woken,
-            );
+            let policies = affected.policies.iter().flat_map(|change| change.versions());
+            mesh.selected(snapshot, policies, concerned);
         }
     }
 }
@@ -156,10 +190,10 @@ impl OfMesh {
         }
     }
 
-    fn wake_all(&self, woken: &mut Woken) {
-        let cells = self.classes.get(&Dependency::Mesh).into_iter().flat_map(HashMap::values);
-        cells.for_each(|cell| cell.touch(None, &mut woken.0));
-        self.watchers.values().flatten().for_each(|watcher| woken.wake(watcher));
+    fn everyone(&self, concerned: &mut Concerned) {
+        let cells = self.classes.get(&Dependency::Mesh).into_iter().flatten();
+        concerned.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
+        self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
     }
 
     fn collect(&self, read: &Dependency, cells: &mut Cells) {
@@ -186,13 +220,13 @@ impl OfMesh {
         reads.filter_map(|read| self.classes.get(&read)).flat_map(HashMap::values)
     }
 
-    /// Wakes the proxies that changed policies select, as they were and as they are. A proxy is judged by its
+    /// The proxies that changed policies select, as they were and as they are. A proxy is judged by its
     /// Dataplane as it is now: if that changed, too, or comes later, the proxy is woken for that.
-    fn wake_selected<'p>(
+    fn selected<'p>(
         &self,
         snapshot: &MeshSnapshot,
         policies: impl Iterator<Item = &'p Arc<Policy>>,
-        woken: &mut Woken,
+        concerned: &mut Concerned,
     ) {
         let has_effect = |policy: &&Arc<Policy>| KINDS.contains(&policy.resource.kind());
         for policy in policies.filter(has_effect) {
@@ -204,17 +238,17 @@ impl OfMesh {
             // A policy with a route at its top selects whom that route selects, which may have been others a
             // moment ago. This way of writing is old and rare: everything looks again.
             if by_route(policy) || moves_others {
-                return self.watchers.values().flatten().for_each(|watcher| woken.wake(watcher));
+                return self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
             }
             let selector = Selector::default();
             let selects = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
             let connected = |name: &Arc<str>| {
                 self.watchers.get(name).filter(|_| snapshot.dataplanes.get(name).is_some_and(selects))
             };
-            let mut wake = |found: &Vec<Arc<Watcher>>| found.iter().for_each(|watcher| woken.wake(watcher));
+            let mut add = |found: &Vec<Arc<Watcher>>| found.iter().for_each(|watcher| concerned.add(watcher));
             match snapshot.selections.dataplanes(&policy.view) {
-                Some(names) => names.into_iter().filter_map(connected).for_each(&mut wake),
-                None => self.watchers.keys().filter_map(connected).for_each(&mut wake),
+                Some(names) => names.into_iter().filter_map(connected).for_each(&mut add),
+                None => self.watchers.keys().filter_map(connected).for_each(&mut add),
             }
         }
     }
@@ -252,8 +286,11 @@ mod tests {
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
             readiness_port: 0,
             work_dir: String::new(),
+            host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         }
     }
 
@@ -287,9 +324,7 @@ mod tests {
         readers.replace_reads(member.cell(), &Reads::default(), &reads);
 
         let woken = |mesh: &str, service: &str, readers: &Readers| {
-            let mut woken = Woken::default();
-            readers.wake(&update(mesh, &destination(service)), &mut woken);
-            woken.count()
+            readers.whom(&[update(mesh, &destination(service))]).wake()
         };
         assert_eq!(woken("one", "a", &readers), 1);
         assert_eq!(woken("one", "b", &readers), 0, "nothing it reads");
@@ -297,9 +332,7 @@ mod tests {
         assert_eq!(woken("three", "a", &readers), 0);
         let everyone = |mesh: &str| {
             let affected = Affected { everyone: true, ..Affected::default() };
-            let mut woken = Woken::default();
-            readers.wake(&MeshUpdate { mesh: mesh.into(), snapshot: None, affected }, &mut woken);
-            woken.count()
+            readers.whom(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake()
         };
         assert_eq!((everyone("one"), everyone("two")), (0, 1), "it reads the mesh itself of one of them");
 

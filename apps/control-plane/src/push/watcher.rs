@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use plan::{AdminTls, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames};
 use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
+use topology::MeshSnapshot;
 use xds::{Layer, Target};
 
 use super::{
@@ -121,6 +122,7 @@ impl Drop for Connected {
             self.push.classes.leave(&member, &self.push);
         }
         self.push.readers().remove_watcher(&self.watcher);
+        self.push.problems.remove(&self.watcher);
     }
 }
 
@@ -145,41 +147,47 @@ impl Current {
     }
 }
 
+impl Current {
+    pub(super) fn shared_problems(&self) -> [Arc<[Problem]>; 2] {
+        [self.own_problems.clone(), self.outbound_problems.clone()]
+    }
+}
+
 impl Connected {
     /// The proxy's configuration after `work`, computed when it is its turn. `None` while its mesh or its
     /// Dataplane does not exist.
     pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {
         // Closed only when the process ends, and then nothing needs to be computed.
         let _turn = self.push.turns.acquire().await.ok()?;
-        match current {
+        let computed = match current {
             Some(current) if work < Work::Everything => Some(self.with_outbounds(current)),
             _ => self.compute_all(),
+        };
+        if let Some(current) = &computed {
+            self.push.problems.replace(&self.watcher, current);
         }
+        computed
     }
 
     fn compute_all(&self) -> Option<Current> {
         let mesh = self.push.mesh(&self.watcher.traits.mesh)?;
         let traits = &self.watcher.traits;
-        let planned = plan::dataplane(&mesh, traits).and_then(|dataplane| {
-            let applying = Applying::of(&mesh, dataplane);
-            let own = plan::own(&mesh, traits, &applying)?;
-            let class = Class::of(traits, dataplane, self.calls(dataplane), applying);
-            Ok((own, class, dataplane.clone()))
-        });
+        let planned = planned(&mesh, traits, |dataplane| self.calls(dataplane));
         let (own, class, dataplane) = match planned {
-            Ok((own, class, dataplane)) => (self.with_admin_tls(own), class, dataplane),
+            Ok((own, class, dataplane)) => (self.push.with_admin_tls(&self.watcher, own), class, dataplane),
             Err(error) => {
                 tracing::debug!(proxy = &*traits.name, %error, "no configuration");
                 return None;
             }
         };
         self.join(class);
+        let (resources, unpatched) = self.push.encoder.lower_own(&own);
         let current = Current {
-            target: Target { own: self.push.encoder.lower_own(&own), shared: Arc::<Layer>::default() },
+            target: Target { own: resources, shared: Arc::<Layer>::default() },
             dataplane,
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
             secrets: own.security.map(|security| security.secrets),
-            own_problems: own.problems.into(),
+            own_problems: own.problems.into_iter().chain(unpatched).collect(),
             outbound_problems: Arc::default(),
         };
         Some(self.with_outbounds(&current))
@@ -228,13 +236,28 @@ impl Connected {
             _ => known.insert(Calls::of(dataplane)).clone(),
         }
     }
+}
 
-    /// Gives the admin interface its certificate.
-    fn with_admin_tls(&self, mut own: Own) -> Own {
+/// What a proxy does alone, the class it does the rest with, and the Dataplane both were made from.
+pub(crate) fn planned(
+    mesh: &MeshSnapshot,
+    traits: &ProxyTraits,
+    calls: impl FnOnce(&Arc<Resource>) -> Calls,
+) -> Result<(Own, Class, Arc<Resource>), plan::Error> {
+    let dataplane = plan::dataplane(mesh, traits)?;
+    let applying = Applying::of(mesh, dataplane);
+    let own = plan::own(mesh, traits, &applying)?;
+    let class = Class::of(traits, dataplane, calls(dataplane), applying);
+    Ok((own, class, dataplane.clone()))
+}
+
+impl Push {
+    /// Gives the admin interface of a proxy its certificate.
+    pub(crate) fn with_admin_tls(&self, watcher: &Watcher, mut own: Own) -> Own {
         if let Some(admin) = &mut own.admin {
             let address = admin.address.to_string();
-            admin.tls = self.admin_tls(&address).unwrap_or_else(|error| {
-                let (proxy, error) = (&*self.watcher.traits.name, format!("{error:#}"));
+            admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
+                let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
                 tracing::warn!(proxy, error, "its admin interface cannot be offered");
                 None
             });
@@ -243,13 +266,13 @@ impl Connected {
     }
 
     /// The same each time. It is kept only where it takes an expensive signature.
-    fn admin_tls(&self, address: &str) -> anyhow::Result<Option<Arc<AdminTls>>> {
-        let mut kept = lock(&self.watcher.admin_tls);
+    fn admin_tls(&self, watcher: &Watcher, address: &str) -> anyhow::Result<Option<Arc<AdminTls>>> {
+        let mut kept = lock(&watcher.admin_tls);
         if let Some((_, tls)) = kept.as_ref().filter(|(for_address, _)| for_address == address) {
             return Ok(Some(tls.clone()));
         }
-        let traits = &self.watcher.traits;
-        let authority = self.push.admin_authority.load(&*self.push.store.snapshot()?, Timestamp::now())?;
+        let traits = &watcher.traits;
+        let authority = self.admin_authority.load(&*self.store.snapshot()?, Timestamp::now())?;
         let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
         let tls = Arc::new(inspect::admin_tls(&authority, &key, address)?);
         if !authority.signs_servers_cheaply() {

@@ -2,7 +2,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use control_plane::config::setting::{AuthnType, Mode, StoreType};
 use identity::certificate::{Usage, self_signed};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::client::{agent, config, get, get_with, names, put, refusal, start};
@@ -39,15 +39,21 @@ async fn default_timeouts_have_kumas_values() {
     let directory = tempdir().unwrap();
     let running = start(config(directory.path(), StoreType::Memory)).await;
     let sidecars = get(&running, "/meshes/default/meshtimeouts/mesh-timeout-all-default").await;
-    let spec = &sidecars["spec"];
-    assert_eq!(spec["targetRef"], json!({ "kind": "Mesh", "proxyTypes": ["Sidecar"] }));
-    assert_eq!(spec["from"][0]["default"]["idleTimeout"], "2h0m0s");
-    assert_eq!(
-        spec["to"][0]["default"]["http"],
-        json!({ "requestTimeout": "15s", "streamIdleTimeout": "30m0s" })
-    );
+    let of = |proxies: &str, from: Value, to: Value| {
+        let entry = |conf: Value| json!([{ "targetRef": { "kind": "Mesh" }, "default": conf }]);
+        let top = json!({ "kind": "Mesh", "proxyTypes": [proxies] });
+        json!({ "targetRef": top, "from": entry(from), "to": entry(to) })
+    };
+    let from = json!({ "connectionTimeout": "10s", "idleTimeout": "2h0m0s", "http":
+        { "requestTimeout": "0s", "streamIdleTimeout": "1h0m0s", "maxStreamDuration": "0s" } });
+    let to = json!({ "connectionTimeout": "5s", "idleTimeout": "1h0m0s", "http":
+        { "requestTimeout": "15s", "streamIdleTimeout": "30m0s" } });
+    assert_eq!(sidecars["spec"], of("Sidecar", from, to));
     let gateways = get(&running, "/meshes/default/meshtimeouts/mesh-gateways-timeout-all-default").await;
-    assert_eq!(gateways["spec"]["from"][0]["default"]["http"]["requestHeadersTimeout"], "500ms");
+    let from = json!({ "idleTimeout": "5m0s", "http":
+        { "streamIdleTimeout": "5s", "requestHeadersTimeout": "500ms" } });
+    let to = json!({ "idleTimeout": "1h0m0s", "http": { "streamIdleTimeout": "5s" } });
+    assert_eq!(gateways["spec"], of("Gateway", from, to));
     let limits = get(&running, "/meshes/default/meshcircuitbreakers/mesh-circuit-breaker-all-default").await;
     assert_eq!(
         limits["spec"]["to"][0]["default"],

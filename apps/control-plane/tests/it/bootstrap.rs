@@ -4,7 +4,12 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::proxies::{Server, asking, refused};
+use resources::{Key, Kind};
+
+use crate::{
+    proxies::{Server, asking, refused},
+    world::resource,
+};
 
 /// The first cluster of that name.
 fn cluster<'b>(bootstrap: &'b Value, name: &str) -> &'b Value {
@@ -333,4 +338,35 @@ async fn a_value_of_the_wrong_type_is_refused_by_its_place_and_not_quoted() {
     // The helper looks for the token in the answer.
     let wrong = asking(|request| request["version"] = json!("a-token"));
     refused(&server, "localhost", wrong, 400, &["wrong type at line 1, column"]).await;
+}
+
+#[tokio::test]
+async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
+    let server = Server::configured(|_| ()).await;
+    let bootstrap = server.bootstrap(asking(|_| ())).await;
+    assert_eq!(bootstrap["statsConfig"]["statsMatcher"], Value::Null);
+    assert_eq!(metadata(&bootstrap)["statistics"], Value::Null);
+
+    let policy = |name: &str, target: Value, profile: &str| {
+        let spec = json!({ "targetRef": target, "default": {
+            "sidecar": { "profiles": { "appendProfiles": [{ "name": profile }] } },
+            "backends": [{ "type": "Prometheus", "prometheus": {} }],
+        } });
+        resource(Key::new(Kind::MeshMetric, "default", name), &[], spec)
+    };
+    server.world.put([policy("all", json!({ "kind": "Mesh" }), "Basic")]).await;
+    // The Dataplane that the agent brings along is not stored.
+    let bootstrap = server.bootstrap(inbound(Value::Null)).await;
+    assert_eq!(metadata(&bootstrap)["statistics"], "Basic");
+    let patterns = &bootstrap["statsConfig"]["statsMatcher"]["inclusionList"]["patterns"];
+    let patterns = patterns.as_array().unwrap();
+    assert!(patterns.contains(&json!({ "prefix": "server." })), "{patterns:?}");
+    let regex = patterns.iter().find_map(|pattern| pattern["safeRegex"]["regex"].as_str()).unwrap();
+    assert!(regex.contains("cluster.*membership.*healthy") && regex.contains("rq[._]time|"), "{regex}");
+
+    // A profile that wants everything for this proxy.
+    let web = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "web" } });
+    server.world.put([policy("web", web, "All")]).await;
+    let bootstrap = server.bootstrap(inbound(Value::Null)).await;
+    assert_eq!(bootstrap["statsConfig"]["statsMatcher"], Value::Null);
 }

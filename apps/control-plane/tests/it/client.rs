@@ -77,3 +77,14 @@ pub async fn put(running: &Running, path: &str, body: Value) -> u16 {
     let call = move || agent(None, None).put(&url).send_json(&body).unwrap().status().as_u16();
     tokio::task::spawn_blocking(call).await.unwrap()
 }
+
+/// Status and document of a POST.
+pub async fn post(running: &Running, path: &str, body: Value) -> (u16, Value) {
+    let url = format!("http://{}{path}", running.http.unwrap());
+    let call = move || {
+        let mut answer = agent(None, None).post(&url).send_json(&body).unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    };
+    let (status, body) = tokio::task::spawn_blocking(call).await.unwrap();
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}

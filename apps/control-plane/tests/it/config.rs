@@ -33,7 +33,7 @@ fn at(config: &Config, path: &str) -> Value {
     json.pointer(&format!("/{}", path.replace('.', "/"))).unwrap().clone()
 }
 
-fn committed(name: &str, generated: &str) {
+pub fn committed(name: &str, generated: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("UPDATE").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,10 +1,12 @@
 //! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
 
+mod faults;
 mod kinds;
 mod layout;
 mod policies;
 mod reach;
 mod rest;
+mod shadow;
 mod summary;
 
 use std::{
@@ -242,11 +244,11 @@ async fn the_configuration_of_a_connected_proxy_is_shown_without_secrets() {
     let world = Inspected::new().await;
     let addr: SocketAddr = "127.0.0.2:9901".parse().unwrap();
     let key = world.dataplane("web", addr).await;
-    let not_connected = world.proxies.config(&key).await;
+    let not_connected = world.proxies.config(&key, false).await;
     assert_eq!(not_connected, Err(InspectError::NotConnected(key.clone())));
 
     let _connected = world.connect("web", addr);
-    let config = world.proxies.config(&key).await.unwrap();
+    let config = world.proxies.config(&key, false).await.unwrap().xds;
     let listeners = &config["type.googleapis.com/envoy.config.listener.v3.Listener"];
     let admin = &listeners["kuma:envoy:admin"];
     assert_eq!(admin["address"]["socketAddress"], json!({ "address": "127.0.0.2", "portValue": 9901 }));

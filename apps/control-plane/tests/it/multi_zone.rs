@@ -84,7 +84,12 @@ async fn a_proxy_that_calls_it_gets_a_cluster_with_the_endpoints_of_every_servic
 async fn its_status_follows_the_services_and_is_written_only_when_it_differs() {
     let world = World::new();
     let shutdown = Shutdown::default();
-    mesh_services::start(Arc::new(registrar(world.store.clone())), &Config::default(), &shutdown);
+    mesh_services::start(
+        Arc::new(registrar(world.store.clone())),
+        Arc::default(),
+        &Config::default(),
+        &shutdown,
+    );
     world.put([mesh("default", "")]).await;
     let register = async |resource: Resource, labels: &[(&str, &str)]| {
         let mut draft = Draft::new(resource.key, resource.spec);

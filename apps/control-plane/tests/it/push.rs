@@ -288,16 +288,7 @@ async fn a_policy_wakes_whom_it_selected_before_and_whom_it_selects_now() {
 #[tokio::test]
 async fn a_policy_of_a_kind_without_effect_wakes_nobody() {
     let mut hundred = hundred().await;
-    let balancing = json!({ "to": [{ "targetRef": { "kind": "Mesh" },
-        "default": { "loadBalancer": { "type": "Random" } } }] });
-    let abort = json!({ "abort": { "httpStatus": 500, "percentage": 50 } });
-    let fault = json!({ "rules": [{ "default": { "http": [abort] } }] });
-    for (kind, spec) in [
-        (Kind::MeshLoadBalancingStrategy, balancing),
-        (Kind::MeshFaultInjection, fault),
-        (Kind::MeshProxyPatch, json!({ "default": { "appendModifications": [] } })),
-        (Kind::VirtualOutbound, json!({})),
-    ] {
+    for (kind, spec) in [(Kind::VirtualOutbound, json!({}))] {
         hundred.put_wakes([resource(Key::new(kind, "default", "p"), &[], spec)], &[]).await;
         hundred.delete_wakes(kind, "p", &[]).await;
     }
@@ -420,13 +411,63 @@ async fn an_application_is_not_offered_a_service_where_it_answers_itself() {
     assert_eq!((listeners(&one), listeners(&odd)), (1, 0));
 }
 
+/// A thousand proxies, of which every hundredth is of team `x`, and for each of them a policy of its own.
+#[tokio::test]
+async fn one_policy_of_a_thousand_costs_what_it_selects() {
+    const MANY: usize = 1000;
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    let server = |i: usize| {
+        let labels: &[(&str, &str)] = if i.is_multiple_of(100) { &[("team", "x")] } else { &[] };
+        let inbound =
+            json!([{ "port": 80, "tags": { "kuma.io/service": "web", "kuma.io/protocol": "http" } }]);
+        let address = format!("127.1.{}.{}", i / 250, i % 250);
+        let spec = json!({ "networking": { "address": address, "inbound": inbound } });
+        resource(Key::new(Kind::Dataplane, "default", &format!("web-{i}")), labels, spec)
+    };
+    let policy = |i: usize, top: serde_json::Value, seconds: usize| {
+        let rule = json!({ "default": { "idleTimeout": format!("{seconds}s") } });
+        let key = Key::new(Kind::MeshTimeout, "default", &format!("p-{i}"));
+        resource(key, &[], json!({ "targetRef": top, "rules": [rule] }))
+    };
+    let of = |i: usize| json!({ "kind": "Dataplane", "name": format!("web-{i}") });
+    world.put((0..MANY).map(server)).await;
+    world.put((0..MANY).map(|i| policy(i, of(i), 1))).await;
+    let mut proxies = Vec::new();
+    for i in 0..MANY {
+        proxies.push(world.proxy("default", &format!("web-{i}")).await);
+    }
+    let snapshot = world.push.mesh("default").unwrap();
+    let candidates = snapshot.candidates(&snapshot.dataplanes["web-7"]).count();
+    assert_eq!(candidates, 1, "a proxy looks at the policies that may be for it");
+
+    let team = json!({ "kind": "Dataplane", "labels": { "team": "x" } });
+    for (changed, selects) in [(policy(7, of(7), 2), 1), (policy(7, team, 3), 11)] {
+        let asked = world.push.what_if(&[(changed.key.clone(), Some(Arc::new(changed.clone())))]);
+        assert_eq!(asked.proxies.len(), selects);
+        let before = world.push.policy_views();
+        let (woken, encoded) = (world.push.woken(), world.encoded());
+        world.put([changed]).await;
+        assert_eq!(world.push.policy_views(), before + 1, "one view of one policy");
+        let mut busy = 0;
+        for proxy in &mut proxies {
+            busy += usize::from(proxy.turn().await != Work::Nothing);
+        }
+        assert_eq!((busy, world.push.woken() - woken), (selects, selects as u64));
+        // The inbound of each, unless it has that already.
+        let encoded = world.encoded_since(&encoded);
+        assert!(encoded.iter().all(|(_, count)| *count <= selects as u64), "{encoded:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_change_would_do_is_asked_without_doing_it() {
     let mut busy = Busy::new().await;
     let before = busy.world.push.mesh("default").unwrap();
     let moved = dataplane("default", "backend-1", "127.0.1.77", "backend", &[]);
-    let updates = busy.world.push.what_if(&[(moved.key.clone(), Some(Arc::new(moved)))]);
-    let [update] = &updates[..] else { panic!("{} updates", updates.len()) };
+    let would = busy.world.push.what_if(&[(moved.key.clone(), Some(Arc::new(moved)))]);
+    let [update] = &would.updates[..] else { panic!("{} updates", would.updates.len()) };
+    assert_eq!(would.proxies.len(), CALLERS + 1, "the callers, and the one that moves");
     assert_eq!(update.affected.endpoints.len(), 1);
     let asked = plan::for_proxy(update.snapshot.as_ref().unwrap(), &traits("default", "web-0")).unwrap();
     assert_eq!(asked.backends[0].endpoints.0[0].address, "127.0.1.77");

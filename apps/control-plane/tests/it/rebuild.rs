@@ -14,24 +14,24 @@ use store::Write as Stored;
 use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
-type Write = (u8, u8, Option<Content>);
+pub type Write = (u8, u8, Option<Content>);
 
 /// The second number says whom it selects, if it is a policy.
-type Content = ([u8; 4], u8);
+pub type Content = ([u8; 4], u8);
 
 /// Some writes in one batch, and which proxies get their turn afterwards.
-type Step = (Vec<Write>, u8);
+pub type Step = (Vec<Write>, u8);
 
-const PROXIES: u8 = 4;
+pub const PROXIES: u8 = 4;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let content = prop::option::weighted(0.85, (prop::array::uniform4(0u8..4), 0u8..12));
     let write = (0u8..22, 0u8..PROXIES, content);
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
 /// Mostly policies, in a mesh in which everybody is there already: whom does each of them concern?
-fn policies_in_a_full_mesh() -> impl Strategy<Value = Vec<Step>> {
+pub fn policies_in_a_full_mesh() -> impl Strategy<Value = Vec<Step>> {
     let content = || (prop::array::uniform4(0u8..4), 0u8..12);
     let policy = (14u8..22, 0u8..PROXIES, prop::option::weighted(0.8, content()));
     let dataplane = (Just(1u8), 0u8..PROXIES, content().prop_map(Some));
@@ -48,7 +48,7 @@ fn key(kind: Kind, name: &str) -> Key {
     Key::new(kind, "default", name)
 }
 
-fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
+pub fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
     match kind {
         0 => mesh("default", ["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]),
         1..=6 => random_dataplane(name, content),
@@ -218,7 +218,7 @@ fn random_timeout(name: u8, [target, section, how, seconds]: [u8; 4]) -> Resourc
 }
 
 /// Writes a batch as far as it makes sense: what is not there cannot be deleted.
-async fn store(world: &World, batch: &[Write]) {
+pub async fn store(world: &World, batch: &[Write]) {
     let snapshot = world.store.snapshot().unwrap();
     let mut writes: Vec<Stored> = Vec::new();
     for &(kind, name, content) in batch {

@@ -46,3 +46,35 @@ async fn a_backend_of_a_route_counts_as_called() {
     assert_eq!(web.turn().await, Work::Outbounds);
     assert!(clusters(&web).contains(&next), "what was missed is waited for");
 }
+
+#[tokio::test]
+async fn a_backend_by_tags_counts_as_called_as_soon_as_a_dataplane_has_them() {
+    let world = World::new();
+    world.put([mesh("default", ""), service("default", "backend", &[])]).await;
+    let rule = json!({
+        "matches": [{ "path": { "type": "PathPrefix", "value": "/" } }],
+        "default": { "backendRefs": [{ "kind": "MeshServiceSubset", "name": "later" },
+                                     { "kind": "MeshService", "name": "backend", "port": 80 }] }
+    });
+    let to = json!({ "targetRef": { "kind": "MeshService", "name": "backend" }, "rules": [rule] });
+    let key = Key::new(Kind::MeshHTTPRoute, "default", "elsewhere");
+    world.put([resource(key, &[], json!({ "to": [to] }))]).await;
+    world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
+    let mut web = world.proxy("default", "web").await;
+    let later = "later".to_owned();
+    assert!(!clusters(&web).contains(&later), "{:?}", clusters(&web));
+
+    world.put([dataplane("default", "later-1", "127.0.1.1", "later", &[])]).await;
+    assert_eq!(web.turn().await, Work::Outbounds);
+    assert!(clusters(&web).contains(&later), "{:?}", clusters(&web));
+
+    world.put([dataplane("default", "later-2", "127.0.1.2", "later", &[])]).await;
+    assert!(matches!(web.turn().await, Work::Endpoints));
+    let endpoints = web.current.as_ref().unwrap().target.of(Type::Endpoint).get("later").unwrap();
+    assert!(endpoints.body().windows(9).any(|text| text == b"127.0.1.2"));
+
+    world.delete(Kind::Dataplane, "default", "later-1").await;
+    world.delete(Kind::Dataplane, "default", "later-2").await;
+    while web.turn().await != Work::Nothing {}
+    assert!(!clusters(&web).contains(&later), "tags that no Dataplane has are not called");
+}

@@ -25,7 +25,7 @@ fn generate(store: &Arc<dyn Store>, grace_period: &str) -> Generator {
     let shutdown = Shutdown::default();
     let mut config = Config::default();
     config.mesh_service.deletion_grace_period = grace_period.parse().unwrap();
-    mesh_services::start(Arc::new(registrar(store.clone())), &config, &shutdown);
+    mesh_services::start(Arc::new(registrar(store.clone())), Arc::default(), &config, &shutdown);
     Generator(shutdown)
 }
 

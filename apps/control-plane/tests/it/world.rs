@@ -36,6 +36,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
         unsafe_delete: false,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
+        check: envoy::patch::check,
         now: Timestamp::now,
     };
     Registrar::new(store, setup)
@@ -104,8 +105,11 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
         work_dir: String::new(),
+        host_ip: None,
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 
@@ -116,10 +120,15 @@ impl World {
 
     /// Another control plane on the same store.
     pub fn on(store: Arc<dyn Store>) -> World {
+        let world = World::starting_late(store);
+        world.push.start(&world.shutdown);
+        world
+    }
+
+    /// A control plane whose push loop is to be started yet.
+    pub fn starting_late(store: Arc<dyn Store>) -> World {
         let push = Arc::new(Push::new(store.clone(), "default"));
-        let shutdown = Shutdown::default();
-        push.start(&shutdown);
-        World { store, push, shutdown }
+        World { store, push, shutdown: Shutdown::default() }
     }
 
     /// Stores resources in one batch, whether they were there or not.

@@ -40,7 +40,7 @@ impl<T> From<Vec<T>> for Whole<T> {
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/policies`: the policies that select the proxy, by kind.
 pub async fn policies(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     let matched = inspect.matched(&dataplane(&call, MISSING)?).await?;
     let mut by_kind: Map<String, Value> = Map::new();
     for policy in &matched {
@@ -66,7 +66,7 @@ fn metadata(resource: &Resource) -> Value {
 /// `GET /meshes/{mesh}/{policies}/{name}/dataplanes`: whom a policy selects. One that does not exist selects
 /// nobody.
 pub async fn dataplanes(call: Call, kind: Kind) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     call.check_access(kind)?;
     let policy = call.key(kind);
     let selected = match snapshot.get(&policy) {
@@ -86,7 +86,7 @@ pub async fn dataplanes(call: Call, kind: Kind) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/rules`.
 pub async fn rules(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call)?, readable(&call)?);
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     let key = dataplane(&call, MISSING)?;
     let rules = inspect.rules(&key).await?;
     let spec = stored_spec(&snapshot, &key);

@@ -141,9 +141,24 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::OlderDataplanes(_) => {
             Case::get(path, vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))])
         }
+        Operation::Problems => {
+            Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
+        }
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
+        }
+        Operation::WhatIf => {
+            let timeout = resource(Kind::MeshTimeout, "default", "new", samples::spec(Kind::MeshTimeout)?);
+            let gone = json!({ "type": "MeshTimeout", "name": "sample" });
+            let body = json!({ "resources": [timeout], "delete": [gone] });
+            let expect = vec![
+                ("/changes/0/action", json!("create")),
+                ("/changes/1/action", json!("delete")),
+                ("/proxies/affected", json!(2)),
+                ("/refused", json!([])),
+            ];
+            Some(Case { path, body, status: 200, expect })
         }
         _ => None,
     }

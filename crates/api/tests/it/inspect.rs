@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use api::{
-    Access, AdminAnswer, AdminView, Allowed, Format, Inspect, InspectError, Settings,
+    Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
     inspect::{
         layout::Layout,
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
         rules::{Meta, RuleList},
+        what_if::{Consequences, Hypothesis, Proxies},
     },
 };
 use axum::body::Body;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use store::registrar::Mode;
 
 mod older;
+pub mod problems;
 
 use crate::world::{World, remote, zone};
 
@@ -44,10 +46,15 @@ impl Inspect for FakeProxies {
         }
     }
 
-    async fn config(&self, proxy: &Key) -> Result<Value, InspectError> {
+    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {
         match &*proxy.name {
             "away" => Err(InspectError::NotConnected(proxy.clone())),
-            name => Ok(json!({ "a.Type": { "of": name } })),
+            "far" => Err(InspectError::Elsewhere("ask its zone".to_owned())),
+            name => {
+                let config = |of: &str| json!({ "a.Type": { "of": of } });
+                let without_shadow = with_shadow.then(|| config("nobody"));
+                Ok(Config { xds: config(name), without_shadow })
+            }
         }
     }
 
@@ -111,6 +118,14 @@ impl Inspect for FakeProxies {
             checks: Vec::new(),
             truncated: false,
         })
+    }
+
+    /// Every change is one of a proxy, and every proxy is shown that is asked for.
+    async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
+        let affected = hypothesis.changes.len();
+        let connected = ["a", "b", "c"].into_iter().filter(|name| hypothesis.diffs.wants("default", name));
+        let proxies = Proxies { affected, connected: connected.count(), ..Proxies::default() };
+        Ok(Consequences { proxies, ..Consequences::default() })
     }
 }
 
@@ -187,10 +202,8 @@ async fn a_query_that_means_nothing_is_refused() {
         ),
         ("clusters?format=summary", "bad request: format \"summary\" is not known: it is `text` or `json`"),
         ("clusters?format=xml", "bad request: format \"xml\" is not known: it is `text` or `json`"),
-        (
-            "_config?shadow=true",
-            "bad request: shadow policies cannot be previewed yet: ask without `shadow` and `include`",
-        ),
+        ("_config?shadow=maybe", "bad request: shadow \"maybe\" is not known: it is `true` or `false`"),
+        ("_config?include=diff,all", "bad request: include \"all\" is not known: it is `diff`"),
     ] {
         let answer = world.get(&format!("/meshes/default/dataplanes/web/{path}")).await;
         answer.expect_problem(400, "Bad Request", detail);
@@ -202,6 +215,23 @@ async fn the_configuration_to_be_sent_is_shown_by_type_and_name() {
     let world = with_dataplanes(zone(), Settings::default()).await;
     let answer = world.get("/meshes/default/dataplanes/web/_config").await.expect(200);
     assert_eq!(answer.json(), json!({ "xds": { "a.Type": { "of": "web" } } }));
+}
+
+#[tokio::test]
+async fn what_policies_in_shadow_would_change_is_shown_as_a_patch() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    let get = async |query: &str| {
+        world.get(&format!("/meshes/default/dataplanes/web/_config?{query}")).await.expect(200).json()
+    };
+    let xds = json!({ "a.Type": { "of": "web" } });
+    assert_eq!(get("shadow=true").await, json!({ "xds": xds }));
+    assert_eq!(get("include=diff").await, json!({ "diff": [], "xds": xds }));
+    let diff = json!([
+        { "op": "test", "path": "/a.Type/of", "value": "nobody" },
+        { "op": "remove", "path": "/a.Type/of" },
+        { "op": "add", "path": "/a.Type/of", "value": "web" },
+    ]);
+    assert_eq!(get("shadow&include=diff").await, json!({ "diff": diff, "xds": xds }));
 }
 
 #[tokio::test]
@@ -230,13 +260,11 @@ async fn a_proxy_that_does_not_exist_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_global_control_plane_has_no_proxies_to_look_into() {
-    let world = with_dataplanes(Mode::Global, Settings::default()).await;
-    let views = ["xds", "stats", "clusters", "_config", "_layout", "_rules", "_policies"];
-    let of_proxy = views.map(|view| format!("/meshes/default/dataplanes/web/{view}"));
-    for path in of_proxy.into_iter().chain(["/meshes/default/_access?from=a&to=b".to_owned()]) {
-        world.get(&path).await.expect_problem_titled(405, "Method not Allowed");
-    }
+async fn what_only_another_control_plane_can_tell_is_not_implemented_here() {
+    let world = World::with(Mode::Global, Settings::default()).await;
+    world.store(Kind::Dataplane, "default", "far", json!({ "networking": { "address": "192.0.2.1" } })).await;
+    let answer = world.get("/meshes/default/dataplanes/far/_config").await;
+    answer.expect_problem(501, "Not Implemented", "ask its zone");
 }
 
 #[tokio::test]

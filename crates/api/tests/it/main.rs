@@ -12,5 +12,6 @@ mod samples;
 mod special;
 mod tokens;
 mod watch;
+mod what_if;
 mod world;
 mod writes;

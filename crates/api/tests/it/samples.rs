@@ -50,6 +50,9 @@ pub fn spec(kind: Kind) -> Option<Value> {
             "selector": { "meshService": { "matchLabels": { "team": "a" } } },
             "ports": [{ "port": 80, "appProtocol": "http" }],
         }),
+        Kind::MeshOpenTelemetryBackend => json!({
+            "endpoint": { "address": "otel-collector", "port": 4317 },
+        }),
         Kind::MeshIdentity => json!({
             "selector": { "dataplane": {} },
             "provider": { "type": "Bundled", "bundled": {
@@ -68,11 +71,20 @@ fn policy_spec(kind: Kind) -> Option<Value> {
     let mesh = json!({ "kind": "Mesh" });
     let backend = json!({ "kind": "MeshService", "name": "backend" });
     let sample = match kind {
+        Kind::MeshAccessLog => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "backends": [{ "type": "File", "file": { "path": "/tmp/a.log" } }] },
+        }] }),
+        Kind::MeshTrace => json!({ "targetRef": mesh, "default": { "backends": [
+            { "type": "Zipkin", "zipkin": { "url": "http://zipkin:9411/api/v2/spans" } },
+        ] } }),
         Kind::MeshCircuitBreaker => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "connectionLimits": { "maxRetries": 3 } },
         }] }),
         Kind::MeshFaultInjection => json!({ "targetRef": mesh, "rules": [{
             "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "10" } }] },
+        }] }),
+        Kind::MeshHealthCheck => json!({ "targetRef": mesh, "to": [{
+            "targetRef": mesh, "default": { "tcp": {} },
         }] }),
         Kind::MeshHTTPRoute => json!({ "targetRef": mesh, "to": [{ "targetRef": backend, "rules": [{
             "matches": [{ "path": { "type": "PathPrefix", "value": "/" } }],
@@ -81,9 +93,20 @@ fn policy_spec(kind: Kind) -> Option<Value> {
         Kind::MeshLoadBalancingStrategy => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "loadBalancer": { "type": "RoundRobin" } },
         }] }),
+        Kind::MeshMetric => json!({ "targetRef": mesh, "default": {
+            "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670, "path": "/metrics" } }],
+        } }),
+        Kind::MeshPassthrough => {
+            json!({ "targetRef": mesh, "default": { "passthroughMode": "Matched", "appendMatch": [
+            { "type": "Domain", "value": "api.example.com", "port": 443, "protocol": "tls" },
+        ] } })
+        }
         Kind::MeshProxyPatch => json!({ "targetRef": mesh, "default": { "appendModifications": [
             { "cluster": { "operation": "Remove", "match": { "name": "one" } } },
         ] } }),
+        Kind::MeshRateLimit => json!({ "targetRef": { "kind": "Dataplane" }, "rules": [{
+            "default": { "local": { "tcp": { "connectionRate": { "num": 5, "interval": "1s" } } } },
+        }] }),
         Kind::MeshRetry => json!({ "targetRef": mesh, "to": [{
             "targetRef": mesh, "default": { "http": { "numRetries": 5 } },
         }] }),

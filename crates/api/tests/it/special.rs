@@ -316,3 +316,25 @@ async fn a_mesh_service_lists_the_dataplanes_it_selects() {
         json!({ "type": "Dataplane", "mesh": "default", "name": "web-1", "labels": { "version": "v1" } });
     assert_eq!(meta, expect);
 }
+
+#[tokio::test]
+async fn collections_of_kinds_with_successors_are_empty_and_refuse_what_is_written() {
+    let world = World::with(zone(), Settings { base_path: "/some/path".into(), ..Settings::default() }).await;
+    let refusal = "TrafficPermission is not supported: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
+    for path in [
+        "/some/path/traffic-permissions",
+        "/some/path/meshes/default/traffic-permissions",
+        "/some/path/meshes/default/traffic-permissions/",
+    ] {
+        let list = world.get(path).await.expect(200).json();
+        assert_eq!(list, json!({ "total": 0, "items": [], "next": null }), "{path}");
+    }
+    let item = "/some/path/meshes/default/traffic-permissions/all";
+    let body = json!({ "type": "TrafficPermission", "mesh": "default", "name": "all" });
+    let put = world.put(item, &body).await.expect(405).json();
+    assert_eq!(put["detail"], refusal);
+    assert_eq!(world.get(item).await.expect(404).json()["title"], refusal);
+    let gateway = world.put("/some/path/meshes/default/meshgateways/edge", &body).await.expect(405).json();
+    assert!(gateway["detail"].as_str().unwrap().contains("there are no builtin gateways"), "{gateway}");
+    world.get("/some/path/traffic-nothing").await.expect(404);
+}

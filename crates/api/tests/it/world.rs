@@ -16,7 +16,7 @@ use store::{
 };
 use tower::ServiceExt;
 
-use crate::inspect::FakeProxies;
+use crate::inspect::{FakeProxies, problems::FakeProblems};
 
 pub struct World {
     pub router: Router,
@@ -35,6 +35,7 @@ pub fn setup(mode: Mode) -> Setup {
         unsafe_delete: false,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
+        check: |_, _, _| {},
         now: Timestamp::now,
     }
 }
@@ -52,16 +53,12 @@ impl World {
     pub async fn on(store: Arc<dyn Store>, setup: Setup, settings: Settings) -> World {
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
-        // Like kuma-cp: whoever has no proxies has no way to them.
-        let inspect = match registrar.mode() {
-            Mode::Zone { .. } => Some(Arc::new(FakeProxies) as Arc<dyn api::Inspect>),
-            Mode::Global => None,
-        };
         let context = Context {
             registrar: registrar.clone(),
             settings,
             metrics: Metrics::register(&metrics),
-            inspect,
+            inspect: Arc::new(FakeProxies),
+            problems: Arc::new(FakeProblems),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };

@@ -25,6 +25,7 @@ fn plain() -> Bootstrap {
         admin: None,
         access_log_socket: "/tmp/kuma-al-web-default.sock".to_owned(),
         names: ClusterNames::LEGACY,
+        counted: None,
         health_discovery: true,
         gateway: None,
     }

@@ -63,7 +63,7 @@ impl Authority {
 /// An Envoy that ends with the test.
 pub struct Running {
     envoy: Child,
-    inbound: SocketAddr,
+    pub inbound: SocketAddr,
     admin: u16,
     pub authority: Authority,
     _folder: tempfile::TempDir,
@@ -83,7 +83,7 @@ impl Running {
     }
 
     /// The same with policies in the mesh.
-    fn under(policies: &[&str], protocol: &str, application: u16, permissions: Permissions) -> Running {
+    pub fn under(policies: &[&str], protocol: &str, application: u16, permissions: Permissions) -> Running {
         let (inbound, admin) = (free_port(), free_port());
         let dataplane = web(&format!(
             "inbound: [{{ name: main, address: 127.0.0.1, port: {inbound}, servicePort: {application}, tags: {{ kuma.io/service: web, kuma.io/protocol: {protocol} }} }}]"
@@ -113,7 +113,7 @@ impl Running {
     }
 
     /// The status line a client with these URIs gets; an error when it is not let into TLS.
-    fn call(&self, uris: &[&str]) -> io::Result<String> {
+    pub fn call(&self, uris: &[&str]) -> io::Result<String> {
         self.call_signed_by(&self.authority, uris)
     }
 
@@ -333,7 +333,7 @@ fn application_with_two_clients() -> (u16, Receiver<()>) {
     (port, is_asked)
 }
 
-fn everyone() -> Permissions {
+pub fn everyone() -> Permissions {
     let origin = "kri_mtp_default___all_rule_0".parse().unwrap();
     Permissions { rules: vec![Rule { client: ClientMatch::Anyone, effect: Effect::Allow, origin }] }
 }

@@ -18,7 +18,7 @@ use envoy::{
     bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Token, Variant},
     json,
 };
-use plan::ProxyPlan;
+use plan::{Counting, ProxyPlan};
 use serde_json::{Value, json};
 use xds::{Target, Type};
 
@@ -41,12 +41,18 @@ impl Drop for Live {
 
 impl Live {
     pub fn start(plan: &ProxyPlan, names: ClusterNames) -> Live {
+        Live::counting(plan, names, None)
+    }
+
+    /// Keeps these statistics only.
+    pub fn counting(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>) -> Live {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.json");
-        fs::write(&file, bootstrap(plan, names, folder.path()).to_string()).unwrap();
+        fs::write(&file, bootstrap(plan, names, counted, folder.path()).to_string()).unwrap();
         let mut command = Command::new(envoy_binary());
         command
-            .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "error", "-c"])
+            .args(["--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "20"])
+            .args(["--log-level", "error", "-c"])
             .arg(&file);
         let envoy = command.stdout(Stdio::null()).spawn().unwrap();
         let mut live = Live { envoy, folder };
@@ -89,7 +95,7 @@ impl Live {
     }
 }
 
-fn bootstrap(plan: &ProxyPlan, names: ClusterNames, folder: &Path) -> Value {
+fn bootstrap(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>, folder: &Path) -> Value {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();
@@ -119,6 +125,7 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, folder: &Path) -> Value {
         }),
         access_log_socket: at("access-log.sock"),
         names,
+        counted,
         health_discovery: false,
         gateway: None,
     }

@@ -1,25 +1,40 @@
 //! What Envoy is told, as seen from outside: the parts asked for, as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod balancing;
 mod bootstrap;
 mod bytes;
 mod clusters;
 mod enforcement;
+mod faults;
+mod health_checks;
 mod listeners;
 mod live;
+mod metrics;
 mod migration_guide;
 mod naming_reference;
+#[path = "../../../policy/tests/it/outbound_reference.rs"]
+mod outbound_reference;
+mod pair;
+mod passthrough;
+mod patches;
 mod permissions;
+mod random_outbounds;
 mod random_permissions;
+mod random_routes;
+mod rate_limits;
 mod real_envoy;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
 mod resilience;
+mod route_filters;
 mod routes;
 mod stats;
 mod stats_live;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
+mod telemetry;
+mod telemetry_live;
 mod tls;
 mod traffic;
 mod view;

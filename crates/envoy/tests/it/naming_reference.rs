@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     live::Live,
     real_envoy::certificate,
-    support::{SECURED, plan, traits, unified},
+    support::{self, SECURED, plan, traits, unified},
 };
 
 pub const PROXY: &str = "
@@ -29,6 +29,7 @@ networking:
   outbound:
     - { port: 10001, tags: { kuma.io/service: backend } }
     - { port: 10002, tags: { kuma.io/service: backend, version: v1 } }
+    - { port: 10003, tags: { kuma.io/service: shop } }
   transparentProxying: {}
 ";
 
@@ -86,6 +87,79 @@ spec:
       rules:
         - matches: [{ path: { type: PathPrefix, value: /v2 } }]
           default: { backendRefs: [{ kind: MeshService, name: backend, port: 80 }] }
+    - targetRef: { kind: MeshService, name: shop }
+      rules:
+        - matches: [{ path: { type: PathPrefix, value: /v2 } }]
+          default: { backendRefs: [{ kind: MeshServiceSubset, name: shop, tags: { version: v2 } }] }
+---
+type: Dataplane
+mesh: default
+name: shop
+networking:
+  address: 127.77.0.4
+  inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http, version: v2 } }]
+";
+
+/// What makes proxies talk to collectors.
+const TELEMETRY: &str = "
+type: MeshAccessLog
+mesh: default
+name: logs
+spec:
+  to: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: OpenTelemetry, openTelemetry: { endpoint: 127.0.0.1:4317 } }] } }]
+---
+type: MeshTrace
+mesh: default
+name: spans
+spec: { default: { backends: [{ type: Zipkin, zipkin: { url: 'http://127.0.0.1:9411/api/v2/spans' } }] } }
+";
+
+const METRICS: &str = "
+type: MeshMetric
+mesh: default
+name: all
+spec:
+  default:
+    backends:
+      - { type: Prometheus, prometheus: {} }
+      - { type: OpenTelemetry, openTelemetry: { endpoint: 'otel.example:4317' } }
+";
+
+const INBOUND_POLICIES: &str = "
+type: MeshFaultInjection
+mesh: default
+name: chaos
+labels: { kuma.io/zone: east }
+spec:
+  targetRef: { kind: Dataplane, sectionName: http }
+  rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 1 } }] } }]
+---
+type: MeshRateLimit
+mesh: default
+name: enough
+spec:
+  targetRef: { kind: Dataplane, sectionName: http }
+  rules: [{ default: { local: { http: { requestRate: { num: 100, interval: 1s } } } } }]
+---
+type: MeshRateLimit
+mesh: default
+name: few
+spec:
+  targetRef: { kind: Dataplane, sectionName: '9000' }
+  rules: [{ default: { local: { tcp: { connectionRate: { num: 100, interval: 1s } } } } }]
+";
+
+const LET_OUT: &str = "
+type: MeshPassthrough
+mesh: default
+name: out
+spec:
+  default:
+    passthroughMode: Matched
+    appendMatch:
+      - { type: Domain, value: api.example.com, port: 443, protocol: tls }
+      - { type: IP, value: 192.0.2.1, port: 5432, protocol: tcp }
+      - { type: Domain, value: api.example.com, port: 80, protocol: http }
 ";
 
 /// What is where.
@@ -100,11 +174,16 @@ const OBJECTS: &[(&str, &str)] = &[
     ("242.0.0.1:443", "A MeshExternalService, TCP"),
     ("127.0.0.1:10001", "A service by its tag: `{ port: 10001, tags: { kuma.io/service: backend } }`"),
     ("127.0.0.1:10002", "A part of a service by tags: `tags: { kuma.io/service: backend, version: v1 }`"),
+    (
+        "127.0.0.1:10003",
+        "A service by its tag, HTTP, with a MeshHTTPRoute to the part with `version: v2`: `tags: { kuma.io/service: shop }`",
+    ),
     ("0.0.0.0:15006", "Passthrough, inbound, IPv4, with `--strict-inbound-ports=false`"),
     ("0.0.0.0:15001", "Passthrough, outbound, IPv4"),
     ("[::]:15006", "Passthrough, inbound, IPv6, with `--strict-inbound-ports=false`"),
     ("[::]:15001", "Passthrough, outbound, IPv6"),
     ("127.77.0.2:9901", "Envoy's admin interface, for the control plane"),
+    ("127.77.0.2:5670", "A page of metrics of a MeshMetric, whose backend has no `clientId`"),
 ];
 
 /// One proxy as its Envoy shows it.
@@ -121,7 +200,15 @@ type Row = (&'static str, String);
 
 impl Shown {
     fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
-        let mut plan = plan(&[SECURED, DESTINATIONS, PROXY], traits);
+        Shown::with("", traits, names)
+    }
+
+    fn with(policy: &str, traits: &ProxyTraits, names: ClusterNames) -> Shown {
+        let policies: &[&str] = if policy.is_empty() { &[] } else { &[policy] };
+        let folder = tempfile::tempdir().unwrap();
+        let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
+        let all = [SECURED, DESTINATIONS, TELEMETRY, METRICS, INBOUND_POLICIES, PROXY];
+        let mut plan = plan(&[&all, policies].concat(), traits);
         assert_eq!(plan.problems, []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
@@ -177,6 +264,7 @@ impl Shown {
         }
         if is_http {
             rows.extend(http_rows(last));
+            rows.extend(self.other_clusters(last, &cluster));
         }
         let stats = match text(&listener["stat_prefix"]) {
             none if none.is_empty() => address.replace(':', "_"),
@@ -191,8 +279,40 @@ impl Shown {
             rows.push(("statistics of connections", format!("tcp.{prefix}.downstream_cx_total")));
         }
         rows.extend(permissions(last, &filters, is_http, &prefix));
+        rows.extend(faults_and_limits(last, &filters, &prefix));
         self.assert_counted(&rows);
         rows
+    }
+
+    /// What a MeshPassthrough lets out.
+    fn let_out(&self) -> Vec<Row> {
+        let listener = self.listener_at("0.0.0.0:15001");
+        let mut rows = vec![("listener", text(&listener["name"]))];
+        for chain in listener["filter_chains"].as_array().unwrap() {
+            let filter = &chain["filters"][0]["typed_config"];
+            let first = &filter["route_config"]["virtual_hosts"][0];
+            let (cluster, statistics) = match first.is_null() {
+                true => (text(&filter["cluster"]), "tcp"),
+                false => (text(&first["routes"][0]["route"]["cluster"]), "http"),
+            };
+            rows.push(("chain of filters", text(&chain["name"])));
+            rows.push(("cluster", cluster.clone()));
+            rows.push(("statistics of the cluster", self.cluster_statistic(&cluster)));
+            let prefix = text(&filter["stat_prefix"]);
+            rows.push(("statistics of connections", format!("{statistics}.{prefix}.downstream_cx_total")));
+        }
+        self.assert_counted(&rows);
+        rows
+    }
+
+    /// Where routes lead besides the cluster that takes the rest.
+    fn other_clusters(&self, manager: &Value, rest: &str) -> Vec<Row> {
+        let all: BTreeSet<String> = routes(manager).map(|route| text(&route["route"]["cluster"])).collect();
+        let others = all.into_iter().filter(|name| !name.is_empty() && name != rest);
+        let rows = |name: String| {
+            [("statistics of another cluster", self.cluster_statistic(&name)), ("another cluster", name)]
+        };
+        others.flat_map(|name| rows(name).into_iter().rev()).collect()
     }
 
     fn cluster(&self, name: &str) -> &Value {
@@ -232,6 +352,16 @@ impl Shown {
                 "its statistics",
                 ["kuma:readiness", "system_probe_readiness"],
             ),
+            (
+                "cluster of a MeshAccessLog's collector at `127.0.0.1:4317`",
+                "its statistics",
+                ["meshaccesslog:opentelemetry:0", "system_meshaccesslog_127-0-0-1-4317"],
+            ),
+            (
+                "cluster of a MeshTrace's collector at `http://127.0.0.1:9411/api/v2/spans`",
+                "its statistics",
+                ["meshtrace:zipkin", "system_meshtrace_zipkin_http---127-0-0-1-9411-api-v2-spans"],
+            ),
         ] {
             let name = beginning(names);
             rows.push((what, name.clone()));
@@ -244,8 +374,38 @@ impl Shown {
             rows.push((what, name.clone()));
             rows.push(("its statistics", format!("sds.{}.update_success", name.replace(':', "_"))));
         }
+        rows.extend(self.of_metrics());
         self.assert_counted(&rows);
         rows
+    }
+
+    /// What a MeshMetric needs beside its pages; it listens at sockets on disk.
+    fn of_metrics(&self) -> Vec<Row> {
+        let of = |names: [&str; 2]| {
+            let called = |listener: &&Value| names.contains(&listener["name"].as_str().unwrap());
+            self.listeners.iter().find(called).unwrap()
+        };
+        let statistic =
+            |listener: &Value| format!("listener.{}.downstream_cx_total", text(&listener["stat_prefix"]));
+        let agent = of(["_kuma:dynamicconfig", "system_dynamicconfig"]);
+        let manager = &agent["filter_chains"][0]["filters"][0]["typed_config"];
+        let routes: Vec<String> = routes(manager)
+            .map(|route| Some(text(&route["name"])).filter(|name| !name.is_empty()))
+            .map(|name| name.unwrap_or_else(|| "(no name)".to_owned()))
+            .collect();
+        let [not_modified, route] = &routes[..] else { panic!("{routes:?}") };
+        let out =
+            of(["_kuma:metrics:opentelemetry:otel.example-4317", "system_meshmetric_otel_otel-example-4317"]);
+        let name = text(&out["name"]);
+        vec![
+            ("listener of what the agent reads", text(&agent["name"])),
+            ("its statistics", statistic(agent)),
+            ("route of what a MeshMetric says", route.clone()),
+            ("route for an agent that has it already", not_modified.clone()),
+            ("listener and cluster of a MeshMetric for the collector `otel.example:4317`", name.clone()),
+            ("statistics of the listener", statistic(out)),
+            ("statistics of the cluster", self.cluster_statistic(&name)),
+        ]
     }
 }
 
@@ -295,6 +455,29 @@ fn permissions(last: &Value, filters: &[&Value], is_http: bool, prefix: &str) ->
     Some(("statistics of permissions", statistic))
 }
 
+fn faults_and_limits(last: &Value, filters: &[&Value], prefix: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for filter in last["http_filters"].as_array().into_iter().flatten() {
+        match text(&filter["name"]) {
+            policy if policy.starts_with("kri_mfi_") => {
+                rows.push(("filter of a MeshFaultInjection", policy));
+                rows.push(("statistics of faults", format!("http.{prefix}.fault.aborts_injected")));
+            }
+            limit if limit.ends_with(".local_ratelimit") => {
+                let prefix = text(&filter["typed_config"]["stat_prefix"]);
+                let statistic = format!("{prefix}.http_local_rate_limit.rate_limited");
+                rows.push(("statistics of limited requests", statistic));
+            }
+            _ => {}
+        }
+    }
+    for filter in filters.iter().filter(|filter| text(&filter["@type"]).ends_with(".LocalRateLimit")) {
+        let statistic = format!("local_rate_limit.{}.rate_limited", text(&filter["stat_prefix"]));
+        rows.push(("statistics of limited connections", statistic));
+    }
+    rows
+}
+
 fn table(page: &mut String, older: &[Row], unified: &[Row]) {
     let whats = |rows: &[Row]| -> Vec<&str> { rows.iter().map(|(what, _)| *what).collect() };
     assert_eq!(whats(older), whats(unified));
@@ -313,6 +496,15 @@ fn page() -> String {
         write!(page, "\n### {title}\n\n").unwrap();
         table(&mut page, &older.rows(address), &unified.rows(address));
     }
+    let with = |traits: &ProxyTraits, names| Shown::with(LET_OUT, traits, names).let_out();
+    page.push_str(
+        "\n### What a MeshPassthrough lets out: TLS and HTTP to `api.example.com`, TCP to `192.0.2.1:5432`\n\n",
+    );
+    table(
+        &mut page,
+        &with(&traits("web"), ClusterNames::LEGACY),
+        &with(&support::unified("web"), ClusterNames::UNIFIED),
+    );
     page.push_str("\n### What a proxy needs for itself\n\n");
     table(&mut page, &older.others(), &unified.others());
     page

@@ -22,7 +22,7 @@ const CLIENTS: usize = 10;
 /// An inbound and the policies of its mesh.
 struct Case {
     policies: Vec<Policy>,
-    section: String,
+    name: String,
     tags: Value,
     address: SocketAddr,
     inbound: Inbound,
@@ -45,13 +45,13 @@ fn case(seed: u64, application: u16) -> (Case, ProxyPlan) {
     // Every second inbound has a name; names and numbers may be those that policies ask for.
     let address = own_address(seed);
     let named = one(&mut rng, &["http", "main"]).to_owned();
-    let section = if seed.is_multiple_of(2) { named } else { address.port().to_string() };
+    let name = if seed.is_multiple_of(2) { named } else { String::new() };
     let mut inbound = json!({
         "address": address.ip().to_string(), "port": address.port(), "tags": tags,
         "serviceAddress": "127.0.0.1", "servicePort": if is_http { NOBODY } else { application }
     });
     if seed.is_multiple_of(2) {
-        inbound["name"] = json!(section);
+        inbound["name"] = json!(name);
     }
     let proxy = json!({"type": "Dataplane", "mesh": "default", "name": "proxy", "labels": {"app": "x"},
         "networking": {"address": "127.0.0.1", "inbound": [inbound]}});
@@ -66,7 +66,7 @@ fn case(seed: u64, application: u16) -> (Case, ProxyPlan) {
     let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
     let plan = plan(&documents, &ProxyTraits { admin_port: 0, ..unified("proxy") });
     let inbound = plan.inbounds[0].clone();
-    (Case { policies, section, tags, address, inbound }, plan)
+    (Case { policies, name, tags, address, inbound }, plan)
 }
 
 /// A client whose certificate the mesh could have issued: an identity for each of its services.
@@ -88,7 +88,9 @@ fn uris(client: &Client) -> Vec<String> {
 
 impl Case {
     fn decides(&self, client: &Client) -> Effect {
-        decide(&self.policies, &Server { section: &self.section, tags: self.tags.clone() }, client)
+        let port = self.address.port().to_string();
+        let server = Server { name: &self.name, port: &port, names: &[&self.name], tags: self.tags.clone() };
+        decide(&self.policies, &server, client)
     }
 
     fn is_http(&self) -> bool {
@@ -143,11 +145,11 @@ fn random_permissions_mean_the_same_to_envoy_to_the_resolver_and_to_a_naive_read
         .collect();
     let mut seen = Vec::new();
     for (index, case) in cases.iter().enumerate() {
-        let Case { policies, section, tags, inbound, .. } = case;
+        let Case { policies, name, tags, inbound, .. } = case;
         let permissions = inbound.permissions.as_ref().unwrap();
         let before = seen.len();
         for (client, signed) in &clients {
-            let why = || format!("set {index}: {client:?}\n{section} {tags}\n{policies:?}\n{permissions:?}");
+            let why = || format!("set {index}: {client:?}\n{name} {tags}\n{policies:?}\n{permissions:?}");
             let expect = case.decides(client);
             assert_eq!(permissions.decide(client).effect, expect, "the resolver, {}", why());
             let answer = envoy.ask(case.address, signed, client.sni.as_deref().unwrap());

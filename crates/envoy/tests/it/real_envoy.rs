@@ -7,12 +7,15 @@ use std::{
 };
 
 use envoy::Encoder;
-use envoy_types::pb::envoy::{
-    config::{
-        bootstrap::v3 as bootstrap, cluster::v3::Cluster, core::v3 as core,
-        endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            bootstrap::v3 as bootstrap, cluster::v3::Cluster, core::v3 as core,
+            endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+        },
+        extensions::transport_sockets::tls::v3::Secret,
     },
-    extensions::transport_sockets::tls::v3::Secret,
+    google::protobuf,
 };
 use plan::{AdminTls, ProxyPlan};
 use policy::{ClientMatch, Effect, Permissions, Rule};
@@ -85,13 +88,29 @@ fn static_bootstrap(target: &Target) -> bootstrap::Bootstrap {
             }),
             ..Default::default()
         }),
+        layered_runtime: Some(runtime()),
         ..Default::default()
     }
+}
+
+/// As in the bootstrap of every proxy: expressions may be larger than Envoy lets them be by itself.
+fn runtime() -> bootstrap::LayeredRuntime {
+    let size = protobuf::Value { kind: Some(protobuf::value::Kind::NumberValue(f64::from(u32::MAX))) };
+    let fields = [("re2.max_program_size.error_level".to_owned(), size)].into();
+    let layer = bootstrap::runtime_layer::LayerSpecifier::StaticLayer(protobuf::Struct { fields });
+    let layer = bootstrap::RuntimeLayer { name: "sizes".to_owned(), layer_specifier: Some(layer) };
+    bootstrap::LayeredRuntime { layers: vec![layer] }
 }
 
 /// Asserts that Envoy accepts everything a proxy is sent.
 #[track_caller]
 pub fn check(plan: &ProxyPlan) {
+    let said = judged(plan).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert!(!said.to_lowercase().contains("deprecated"), "{said}");
+}
+
+/// What Envoy says about everything a proxy is sent; the error is why it refuses that.
+pub fn judged(plan: &ProxyPlan) -> Result<String, String> {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();
@@ -105,9 +124,8 @@ pub fn check(plan: &ProxyPlan) {
     let mut command = Command::new(envoy_binary());
     command.args(["--mode", "validate", "--log-level", "warning", "-c"]).arg(&file);
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(!said.to_lowercase().contains("deprecated"), "{said}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
 }
 
 /// A certificate that vouches for itself, and its key.

@@ -3,6 +3,8 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
 use envoy::bootstrap::ClusterNames;
@@ -13,6 +15,7 @@ use xds::Type;
 use crate::{
     enforcement::free_port,
     live::Live,
+    pair::Pair,
     real_envoy,
     support::{BACKEND, PLAIN, plan, unified, web},
     traffic::{World, application},
@@ -291,4 +294,60 @@ fn a_dead_endpoint_is_not_noticed_by_connections_that_are_tried_again() {
     let failed = |world: &World| (0..40).filter(|_| hello(world.outbound) != "one\n").count();
     assert_ne!(failed(&world("tcp", PLAIN)), 0, "without retries, every other connection fails");
     assert_eq!(failed(&world("tcp", DEFAULTS)), 0);
+}
+
+/// A policy for all calls of the proxy.
+fn policy(kind: &str, conf: &str) -> String {
+    format!(
+        "type: {kind}\nmesh: default\nname: p\n\
+         spec: {{ to: [{{ targetRef: {{ kind: Mesh }}, default: {conf} }}] }}\n"
+    )
+}
+
+#[test]
+fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
+    for (conf, tries) in [
+        ("{ numRetries: 3, retryOn: [5xx] }", 4),
+        ("{ numRetries: 2, retryOn: ['507'] }", 3),
+        ("{ numRetries: 3, retryOn: [5xx, HttpMethodPost] }", 1),
+        ("{ numRetries: 3, retryOn: [Retriable4xx] }", 1),
+        ("{ numRetries: 0, retryOn: [5xx] }", 1),
+    ] {
+        let pair = Pair::start("http", &policy("MeshRetry", &format!("{{ http: {conf} }}")));
+        for endpoint in &pair.endpoints {
+            endpoint.status.store(507, Ordering::SeqCst);
+        }
+        assert!(pair.ask("/", "").starts_with("HTTP/1.1 507"), "{conf}");
+        let asked: usize = pair.endpoints.iter().map(|endpoint| endpoint.asked.load(Ordering::SeqCst)).sum();
+        assert_eq!(asked, tries, "{conf}");
+    }
+}
+
+#[test]
+fn what_is_over_the_limit_of_a_breaker_fails_at_once() {
+    let limits = policy("MeshCircuitBreaker", "{ connectionLimits: { maxRequests: 1 } }");
+    for (policies, status) in [(limits.as_str(), "503"), (PLAIN, "200")] {
+        let pair = Arc::new(Pair::start("http", policies));
+        let busy = pair.clone();
+        // There is no answer to this one, so it stays open.
+        std::thread::spawn(move || busy.ask("/slow", ""));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while pair.endpoints.iter().all(|endpoint| endpoint.asked.load(Ordering::SeqCst) == 0) {
+            assert!(Instant::now() < deadline, "the first request does not arrive");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let answer = pair.ask("/", "");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        assert_eq!(answer.contains("reset reason: overflow"), status == "503", "{answer}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_fails_again_and_again_is_left_out() {
+    let detection = "{ outlierDetection: { baseEjectionTime: 1m, maxEjectionPercent: 100, \
+        healthyPanicThreshold: 0, detectors: { totalFailures: { consecutive: 3 } } } }";
+    let pair = Pair::start("http", &policy("MeshCircuitBreaker", detection));
+    pair.wait_for(&["one", "two"]);
+    pair.endpoints[0].status.store(500, Ordering::SeqCst);
+    pair.wait_for(&["two"]);
 }

@@ -125,7 +125,7 @@ fn check_filter(path: &str, filters: &str, expected: &[&[(&str, Value)]]) {
 
 #[test]
 fn headers_are_set_added_and_removed_as_written() {
-    let modifier = "{ set: [{ name: a, value: 100% }, { name: host, value: other.test }], \
+    let modifier = "{ set: [{ name: a, value: 100%% }, { name: host, value: other.test }], \
                     add: [{ name: b, value: c }], remove: [d] }";
     let added = json!([
         {"header": {"key": "a", "value": "100%%"}, "appendAction": "OVERWRITE_IF_EXISTS_OR_ADD"},

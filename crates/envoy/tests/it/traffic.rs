@@ -67,7 +67,7 @@ pub struct World {
 }
 
 impl World {
-    fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
+    pub fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
         let plan = planned(protocol, policies, traits, outbound);
         assert_eq!(plan.problems, []);
@@ -157,7 +157,7 @@ spec:
           default:
             filters:
               - { type: URLRewrite, urlRewrite: { path: { type: ReplacePrefixMatch, replacePrefixMatch: /v2 } } }
-              - { type: RequestHeaderModifier, requestHeaderModifier: { add: [{ name: x-added, value: 5% }] } }
+              - { type: RequestHeaderModifier, requestHeaderModifier: { add: [{ name: x-added, value: '5%% %REQ(x-sent)%' }] } }
         - matches: [{ path: { type: Exact, value: /relative } }]
           default: { filters: [{ type: URLRewrite, urlRewrite: { path: { type: ReplaceFullPath, replaceFullPath: somewhere } } }] }
         - matches: [{ path: { type: Exact, value: /moved } }]
@@ -172,6 +172,7 @@ fn requests_take_the_route_that_matches_in_both_schemes_of_names() {
         (unified("web"), "kri_mhttpr_default___shape_rule_0"),
     ] {
         let world = World::with("http", ROUTES, &traits);
+        let sent = "x-sent: 1\r\n";
         for (path, headers, expected) in [
             ("/", "", "one GET / HTTP/1.1"),
             ("/two", "", "two GET /two HTTP/1.1"),
@@ -180,8 +181,8 @@ fn requests_take_the_route_that_matches_in_both_schemes_of_names() {
             ("/given?q=", "x-given: 1\r\nx-empty:\r\n", "two GET /given?q= HTTP/1.1"),
             ("/given?q=1", "x-given: 1\r\nx-empty:\r\n", "one GET /given?q=1 HTTP/1.1"),
             ("/relative", "", "one GET /somewhere HTTP/1.1"),
-            ("/v1", "", "one GET /v2 HTTP/1.1 x-added: 5%"),
-            ("/v1/things?id=7", "", "one GET /v2/things?id=7 HTTP/1.1 x-added: 5%"),
+            ("/v1", sent, "one GET /v2 HTTP/1.1 x-added: 5% 1"),
+            ("/v1/things?id=7", sent, "one GET /v2/things?id=7 HTTP/1.1 x-added: 5% 1"),
             ("/v10", "", "one GET /v10 HTTP/1.1"),
         ] {
             assert_eq!(world.get(path, headers), ("200".to_owned(), expected.to_owned()), "{path}");
@@ -207,6 +208,19 @@ fn a_request_that_takes_longer_than_it_may_ends_with_504() {
         // Other ways to the same destination have all the time they need, however slow this machine is.
         assert_eq!(world.get("/quick", "").0, "200");
     }
+}
+
+#[test]
+fn a_policy_with_a_route_at_the_top_limits_the_requests_of_that_route() {
+    let timeouts = "---\ntype: MeshTimeout\nmesh: default\nname: endless\nspec:\n\
+        \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 0s } } }]\n\
+        ---\ntype: MeshTimeout\nmesh: default\nname: short\nspec:\n\
+        \x20 targetRef: { kind: MeshHTTPRoute, name: shape }\n\
+        \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 100ms } } }]\n";
+    let world = World::with("http", &format!("{ROUTES}{timeouts}"), &unified("web"));
+    assert_eq!(world.get("/split/slow", "").0, "504");
+    // Other ways to the same destination have all the time they need, however slow this machine is.
+    assert_eq!(world.get("/quick", "").0, "200");
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! What certain clients get: rules that tell clients apart by identity or by the server name they ask for.
 
-use std::{cmp::Reverse, collections::HashSet};
-
-use policy::{ClientMatch, InboundRule, conf};
-use resources::{duration::GoDuration, kinds::mesh_timeout::Conf, policy::Shape};
+use policy::{ClientMatch, InboundRule};
+use resources::{duration::GoDuration, kinds::mesh_timeout::Conf};
 
 use super::RequestTimeouts;
+use crate::clients;
 
 /// What the requests of certain clients get.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,70 +14,20 @@ pub struct ClientTimeouts {
 }
 
 impl ClientTimeouts {
-    /// The clients that rules tell apart, the most specific first. What a rule does not say about them is
-    /// said by less specific rules about the same clients, and in the end by what holds for `others`.
+    /// The clients that rules tell apart, the most specific first. What no rule says about them is what
+    /// holds for `others`.
     pub(crate) fn of_inbound(rules: &[InboundRule], others: RequestTimeouts) -> Vec<ClientTimeouts> {
-        let mut told: Vec<(ClientMatch, &InboundRule)> =
-            rules.iter().filter_map(|rule| Some((ClientMatch::of(rule.client.as_ref()?)?, rule))).collect();
-        // Stable, so that rules about the same clients stay in the order of their policies.
-        told.sort_by_key(|(client, _)| specificity(client));
-        let mut clients: Vec<&ClientMatch> = told.iter().map(|(client, _)| client).collect();
-        let mut seen = HashSet::new();
-        clients.retain(|client| seen.insert(*client));
-        clients.sort_by_key(|client| Reverse(specificity(client)));
-        let with = |client: &ClientMatch| {
-            let about = told.iter().filter(|(wider, _)| includes(wider, client));
-            let confs: Vec<_> = about.map(|(_, rule)| rule.conf.clone()).collect();
-            let merged = conf::merged(&confs, Shape::default());
-            let conf = merged.first().and_then(|merged| merged.typed::<Conf>().ok());
-            let http = conf.and_then(|conf| conf.http.clone()).unwrap_or_default();
-            let or = |given: Option<GoDuration>, other| given.and_then(GoDuration::to_std).unwrap_or(other);
+        let or = |given: Option<GoDuration>, other| given.and_then(GoDuration::to_std).unwrap_or(other);
+        let told_apart = clients::told_apart(rules).into_iter().map(|(client, merged)| {
+            let http = merged.typed::<Conf>().ok().and_then(|conf| conf.http.clone()).unwrap_or_default();
             ClientTimeouts {
-                client: client.clone(),
+                client,
                 request: RequestTimeouts {
                     request: or(http.request_timeout, others.request),
                     stream_idle: or(http.stream_idle_timeout, others.stream_idle),
                 },
             }
-        };
-        clients.into_iter().map(with).collect()
-    }
-}
-
-/// A whole identity, then the longer prefix of one, then none; with a server name before without.
-fn specificity(client: &ClientMatch) -> (u8, usize, bool) {
-    match client {
-        ClientMatch::SpiffeExact(_) => (2, 0, false),
-        ClientMatch::SpiffePrefix(prefix) => (1, prefix.as_str().len(), false),
-        ClientMatch::Sni { spiffe: Some(spiffe), .. } => {
-            let (kind, length, _) = specificity(spiffe);
-            (kind, length, true)
-        }
-        ClientMatch::Sni { spiffe: None, .. } => (0, 0, true),
-        ClientMatch::Anyone | ClientMatch::Tags(_) => (0, 0, false),
-    }
-}
-
-/// Whether every client that is meant by `narrower` is meant by `wider` too.
-fn includes(wider: &ClientMatch, narrower: &ClientMatch) -> bool {
-    let (wider_sni, wider) = parts(wider);
-    let (sni, identity) = parts(narrower);
-    let same_identity = match (wider, identity) {
-        (None, _) => true,
-        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffeExact(id))) => wider.matches(id),
-        (Some(ClientMatch::SpiffePrefix(wider)), Some(ClientMatch::SpiffePrefix(prefix))) => {
-            wider.includes(prefix)
-        }
-        (Some(wider), identity) => Some(wider) == identity,
-    };
-    same_identity && (wider_sni.is_none() || wider_sni == sni)
-}
-
-/// The server name and the identity of a client.
-fn parts(client: &ClientMatch) -> (Option<&str>, Option<&ClientMatch>) {
-    match client {
-        ClientMatch::Sni { sni, spiffe } => (Some(sni), spiffe.as_deref()),
-        ClientMatch::Anyone => (None, None),
-        identity => (None, Some(identity)),
+        });
+        told_apart.collect()
     }
 }

@@ -162,3 +162,37 @@ spec: { to: [{ targetRef: { kind: MeshHTTPRoute, name: split }, default: { conne
         &[port, backend, canary, "routes"],
     );
 }
+
+#[test]
+fn logs_and_traces_keep_apart_whom_they_name() {
+    let log = |backend: &str| {
+        format!(
+            "type: MeshAccessLog\nmesh: default\nname: logs\n\
+             spec: {{ to: [{{ targetRef: {{ kind: Mesh }}, default: {{ backends: [{backend}] }} }}] }}\n"
+        )
+    };
+    let plain = |line: &str| {
+        log(&format!("{{ type: File, file: {{ path: /a, format: {{ type: Plain, plain: '{line}' }} }} }}"))
+    };
+    share(&[&plain("%PROTOCOL% %KUMA_MESH% %KUMA_DESTINATION_SERVICE%")], TRANSPARENT, true);
+    // They are of one service and have addresses of their own.
+    share(&[&plain("%KUMA_SOURCE_SERVICE%")], TRANSPARENT, true);
+    share(&[&plain("%KUMA_SOURCE_ADDRESS%")], TRANSPARENT, false);
+    share(&[&log("{ type: File, file: { path: /a } }")], TRANSPARENT, false);
+    // Each agent reads its own pipe.
+    let format = "{ type: Plain, plain: '%PROTOCOL%' }";
+    share(
+        &[&log(&format!("{{ type: Tcp, tcp: {{ address: '10.0.0.1:1', format: {format} }} }}"))],
+        TRANSPARENT,
+        false,
+    );
+    let trace = |backend: &str| {
+        format!("type: MeshTrace\nmesh: default\nname: t\nspec: {{ default: {{ backends: [{backend}] }} }}\n")
+    };
+    for backend in [
+        "{ type: Zipkin, zipkin: { url: 'http://z/api' } }",
+        "{ type: OpenTelemetry, openTelemetry: { endpoint: otel } }",
+    ] {
+        share(&[&trace(backend)], TRANSPARENT, true);
+    }
+}

@@ -84,7 +84,7 @@ fn permissions_are_asked_for_once_clients_prove_who_they_are() {
 }
 
 #[test]
-fn kinds_without_effect_select_and_then_do_nothing() {
+fn policies_of_every_kind_tell_whom_they_select() {
     let balancing = r#"
 type: MeshLoadBalancingStrategy
 mesh: default
@@ -93,10 +93,8 @@ spec: { to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Rando
 "#;
     let mesh = mesh(&[PLAIN, BACKEND, balancing, TIMEOUTS]);
     let backend = dataplane(&mesh, "backend");
-    let effective = Effective::of(&mesh, backend);
     let kind = Kind::MeshLoadBalancingStrategy;
-    assert!(effective.policies(kind).is_empty());
-    assert!(effective.outbound(kind).rules.is_empty());
+    assert_eq!(Effective::of(&mesh, backend).policies(kind).len(), 1);
     let selected = |kind| {
         let policy = &mesh.policies.get(&Key::new(kind, "default", "all")).unwrap().resource;
         let names: Vec<&str> = effective::selected(&mesh, policy).into_iter().map(|d| d.name()).collect();

@@ -1,17 +1,25 @@
 //! Plans as seen from outside: what a proxy is told to do in a mesh written as users write it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod checks_and_balance;
 mod classes;
+mod clients;
 mod effective;
 mod external;
 mod identities;
 mod inbounds;
 mod known;
+mod metrics;
 mod names;
 mod outbounds;
+mod patches;
 mod policies;
 mod problems;
+mod random_inbounds;
+#[path = "../../../policy/tests/it/reference.rs"]
+mod reference;
 mod routes;
+mod routes_by_tags;
 mod support;
 mod timeouts;
 mod tls;

@@ -14,12 +14,22 @@ use crate::support::{BACKEND, SECURED, mesh, traits, web};
 /// A policy that says something on every side that its kind has.
 fn sample(kind: Kind) -> String {
     let spec = match kind {
+        Kind::MeshAccessLog => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: File, file: { path: /a } }] } }], \
+             from: [{ targetRef: { kind: Mesh }, default: { backends: [{ type: File, file: { path: /a } }] } }] }"
+        }
+        Kind::MeshTrace => {
+            "{ default: { backends: [{ type: Zipkin, zipkin: { url: 'http://zipkin:9411/api/v2/spans' } }] } }"
+        }
         Kind::MeshCircuitBreaker => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { connectionLimits: { maxRetries: 7 } } }], \
              rules: [{ default: { connectionLimits: { maxRequests: 7 } } }] }"
         }
         Kind::MeshFaultInjection => {
             "{ rules: [{ default: { http: [{ abort: { httpStatus: 500, percentage: 50 } }] } }] }"
+        }
+        Kind::MeshHealthCheck => {
+            "{ to: [{ targetRef: { kind: Mesh }, default: { interval: 7s, http: {}, tcp: {} } }] }"
         }
         Kind::MeshHTTPRoute => {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ matches: \
@@ -29,7 +39,13 @@ fn sample(kind: Kind) -> String {
         Kind::MeshLoadBalancingStrategy => {
             "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: Random } } }] }"
         }
+        Kind::MeshMetric => "{ default: { backends: [{ type: Prometheus, prometheus: {} }] } }",
+        Kind::MeshPassthrough => "{ default: { passthroughMode: None } }",
         Kind::MeshProxyPatch => "{ default: { appendModifications: [{ cluster: { operation: Remove } }] } }",
+        Kind::MeshRateLimit => {
+            "{ targetRef: { kind: Dataplane }, rules: [{ default: { local: { tcp: { connectionRate: { num: 7, \
+             interval: 1s } } } } }] }"
+        }
         Kind::MeshRetry => "{ to: [{ targetRef: { kind: Mesh }, default: { http: { numRetries: 7 } } }] }",
         Kind::MeshTCPRoute => {
             "{ to: [{ targetRef: { kind: MeshService, labels: { team: shop } }, rules: [{ default: \
@@ -50,7 +66,7 @@ fn sample(kind: Kind) -> String {
 
 fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
     let web = web(
-        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]",
+        "inbound: [{ port: 80, tags: { kuma.io/service: web } }]\noutbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80, labels: { team: shop } } }, { port: 10002, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }]\ntransparentProxying: { reachableBackends: {} }",
     );
     let documents: Vec<&str> = [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).collect();
     mesh(&[&documents[..], &[&web]].concat())

@@ -195,8 +195,7 @@ fn a_rule_without_backends_that_can_be_called_is_left_out_and_named() {
     let policy = http_route(
         "bad",
         "{ matches: [{ path: { type: Exact, value: /x } }], default: { backendRefs: [\
-         { kind: MeshService, name: nobody, port: 80 }, { kind: MeshService, name: backend }, \
-         { kind: MeshServiceSubset, name: backend, tags: { version: v1 } }] } }",
+         { kind: MeshService, name: nobody, port: 80 }, { kind: MeshMultiZoneService, name: nobody, port: 80 }] } }",
     );
     let plan = planned(&[&policy], &unified("web"));
     assert_eq!(shown(requests(&plan, 0)), ["/ -> kri_msvc_default_east__backend_http*1"]);
@@ -205,10 +204,7 @@ fn a_rule_without_backends_that_can_be_called_is_left_out_and_named() {
         texts(&plan.problems),
         [
             format!("{rule}: there is no MeshService with name \"nobody\" and port 80 in the mesh"),
-            format!(
-                "{rule}: there is no MeshService with name \"backend\" and exactly one port (name one with port) in the mesh"
-            ),
-            format!("{rule}: backends of kind MeshServiceSubset are not supported"),
+            format!("{rule}: there is no MeshMultiZoneService with name \"nobody\" and port 80 in the mesh"),
             format!("{rule}: none of its backends can be called; the rule is left out"),
         ]
     );

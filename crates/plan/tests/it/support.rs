@@ -89,8 +89,11 @@ pub fn traits(name: &str) -> ProxyTraits {
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
         work_dir: "/tmp/kuma-dp".to_owned(),
+        host_ip: None,
         system_ca_path: None,
         kafka_filter: false,
+        metrics_certificate: None,
+        counted: None,
     }
 }
 

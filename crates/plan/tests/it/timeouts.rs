@@ -5,7 +5,7 @@ use std::time::Duration;
 use plan::{ClientTimeouts, ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
 use policy::ClientMatch;
 
-use crate::support::{BACKEND, PLAIN, plan, traits, web};
+use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -39,7 +39,7 @@ spec:
 fn planned(policies: &[&str]) -> ProxyPlan {
     let web = web(CALLS);
     let documents: Vec<&str> =
-        [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
+        [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
     let plan = plan(&documents, &traits("web"));
     assert_eq!(plan.problems, []);
     plan
@@ -119,13 +119,6 @@ fn connections_of_grpc_may_rest_whatever_a_policy_says() {
 
 #[test]
 fn a_route_has_its_own_time_else_that_of_its_destination() {
-    let route = |name: &str, path: &str| {
-        format!(
-            "type: MeshHTTPRoute\nmesh: default\nname: {name}\nlabels: {{ kuma.io/zone: east }}\n\
-             spec: {{ to: [{{ targetRef: {{ kind: MeshService, name: backend }}, rules: [\
-             {{ matches: [{{ path: {{ type: Exact, value: {path} }} }}], default: {{}} }}] }}] }}"
-        )
-    };
     let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nlabels: { kuma.io/zone: east }\nspec:\n  to:\n\
         \x20 - { targetRef: { kind: Mesh }, default: { connectionTimeout: 10s, http: { requestTimeout: 5s, streamIdleTimeout: 43s } } }\n\
         \x20 - { targetRef: { kind: MeshService, name: backend }, default: { idleTimeout: 30s, http: { requestTimeout: 25s } } }\n\
@@ -136,6 +129,53 @@ fn a_route_has_its_own_time_else_that_of_its_destination() {
     assert_eq!(backend(&plan, "default_backend__east_msvc_80"), limited(10 * SECOND, 30 * SECOND));
     // A policy that speaks of routes does not reach destinations known by tags only.
     assert_eq!(backend(&plan, "backend"), limited(5 * SECOND, HOUR));
+}
+
+/// A route with this path, in the zone of the service.
+fn route(name: &str, path: &str) -> String {
+    format!(
+        "type: MeshHTTPRoute\nmesh: default\nname: {name}\nlabels: {{ kuma.io/zone: east }}\n\
+         spec: {{ to: [{{ targetRef: {{ kind: MeshService, name: backend }}, rules: [\
+         {{ matches: [{{ path: {{ type: Exact, value: {path} }} }}], default: {{}} }}] }}] }}"
+    )
+}
+
+#[test]
+fn a_route_without_a_time_of_its_own_has_that_of_its_service_and_so_has_the_rest() {
+    let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nlabels: { kuma.io/zone: east }\nspec:\n  to:\n\
+        \x20 - { targetRef: { kind: MeshService, name: backend }, default: { http: { requestTimeout: 32s, streamIdleTimeout: 33s } } }\n\
+        \x20 - { targetRef: { kind: Mesh }, default: { http: { requestTimeout: 42s, streamIdleTimeout: 43s } } }\n";
+    let plan = planned(&[&route("r", "/test"), timeouts]);
+    let times = RequestTimeouts { request: 32 * SECOND, stream_idle: 33 * SECOND };
+    assert_eq!(routes(&plan, 0), [times, times]);
+}
+
+#[test]
+fn a_policy_with_a_route_at_the_top_is_for_proxies_and_requests_of_the_route() {
+    let top =
+        "labels: { kuma.io/zone: east }\nspec:\n  targetRef: { kind: MeshHTTPRoute, name: fast }\n  to:";
+    let policies = format!(
+        "type: MeshTimeout\nmesh: default\nname: t\n{top} [{{ targetRef: {{ kind: Mesh }}, default: {{ http: {{ requestTimeout: 2s }} }} }}]\n\
+         ---\ntype: MeshRetry\nmesh: default\nname: r\n{top} [{{ targetRef: {{ kind: Mesh }}, default: {{ http: {{ numRetries: 7 }} }} }}]"
+    );
+    let retried = |plan: &ProxyPlan| -> Vec<bool> {
+        let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("it is HTTP") };
+        routes.iter().map(|route| route.retry.is_some()).collect()
+    };
+    let times = |seconds| RequestTimeouts { request: seconds * SECOND, stream_idle: HOUR / 2 };
+    let plan = planned(&[&route("fast", "/fast"), &route("plain", "/plain"), &policies]);
+    assert_eq!(
+        (routes(&plan, 0), retried(&plan)),
+        (vec![times(2), times(15), times(15)], vec![true, false, false])
+    );
+    // It selects the proxies that the route selects, and that is another one now.
+    let elsewhere = route("fast", "/fast")
+        .replace("spec: { to:", "spec: { targetRef: { kind: Dataplane, name: backend }, to:");
+    let plan = planned(&[&elsewhere, &route("plain", "/plain"), &policies]);
+    assert_eq!((routes(&plan, 0), retried(&plan)), (vec![times(15); 2], vec![false; 2]));
+    // Without the route it is for nothing.
+    let plan = planned(&[&route("plain", "/plain"), &policies]);
+    assert_eq!((routes(&plan, 0), retried(&plan)), (vec![times(15); 2], vec![false; 2]));
 }
 
 /// Who gets what, in milliseconds, the most specific first; `others` at the end.

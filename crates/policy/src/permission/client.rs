@@ -9,8 +9,9 @@ use resources::{
     Resource,
     kinds::{
         tags::ANY_VALUE,
-        target_ref::{Match, MatchType},
+        target_ref::{Match, MatchType, TargetRef, TargetRefKind as K},
     },
+    labels,
     naming::{
         Kri,
         spiffe::{self, SpiffeId},
@@ -87,6 +88,21 @@ impl ClientMatch {
             Some(sni) => Some(ClientMatch::Sni { sni: sni.value.clone(), spiffe: spiffe.map(Box::new) }),
             None => spiffe,
         }
+    }
+
+    /// The clients that an entry of `from` means, by tags; `None` where clients cannot be told apart by what
+    /// it says.
+    pub fn of_target(target: &TargetRef) -> Option<ClientMatch> {
+        let mut tags = target.tags.clone().unwrap_or_default();
+        match target.kind {
+            K::Mesh => return Some(ClientMatch::Anyone),
+            K::MeshSubset => {}
+            K::MeshService | K::MeshServiceSubset => {
+                tags.insert(labels::SERVICE.to_owned(), target.name.clone()?);
+            }
+            _ => return None,
+        }
+        Some(if tags.is_empty() { ClientMatch::Anyone } else { ClientMatch::Tags(tags) })
     }
 
     pub fn matches(&self, client: &Client) -> bool {

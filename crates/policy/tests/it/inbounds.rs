@@ -88,3 +88,28 @@ fn from_of_policies_about_single_clients_is_no_rule() {
     );
     assert_eq!(listed(&[view(&permission)]), Vec::<String>::new());
 }
+
+#[test]
+fn entries_of_from_are_listed_from_the_highest_precedence_to_the_lowest() {
+    let fault = |name: &str, from: Value| {
+        let from: Vec<Value> =
+            from.as_array().unwrap().iter().map(|target| json!({"targetRef": target})).collect();
+        view(&resource(Kind::MeshFaultInjection, name, &[], json!({"from": from})))
+    };
+    let policies = [
+        fault("b", json!([{"kind": "Mesh"}, {"kind": "MeshService", "name": "web"}])),
+        fault(
+            "a",
+            json!([{"kind": "MeshSubset", "tags": {"team": "x"}}, {"kind": "MeshService", "labels": {"a": "b"}}]),
+        ),
+    ];
+    let found = inbound::from(&policies);
+    assert_eq!(origins(found.iter().map(|rule| &rule.conf.origin)), ["a#1", "a#0", "b#1", "b#0"]);
+    let clients: Vec<Option<String>> =
+        found.iter().map(|rule| Some(rule.client.as_ref()?.to_string())).collect();
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        clients,
+        [None, some("clients tagged team=x"), some("clients tagged kuma.io/service=web"), some("anyone")]
+    );
+}

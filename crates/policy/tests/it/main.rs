@@ -3,8 +3,10 @@
 mod inbounds;
 mod merging;
 mod ordering;
+mod outbound_reference;
 mod outbounds;
 mod permissions;
+mod random_outbounds;
 mod random_permissions;
 mod reference;
 mod selection;

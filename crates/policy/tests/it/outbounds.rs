@@ -180,7 +180,6 @@ fn policies_merge_in_their_order_whatever_the_reference() {
             &by_labels,
             json!({"connectionTimeout": "3s", "http": {"maxStreamDuration": "1m0s"}}),
         ),
-        policy("ignored", json!({"kind": "MeshHTTPRoute", "name": "r"}), &json!({"kind": "Mesh"}), json!({})),
     ];
     check(
         &resolve(&policies, &[mesh(), route("r", &[("app", "x")])]),
@@ -191,6 +190,43 @@ fn policies_merge_in_their_order_whatever_the_reference() {
             &["third#0", "first#0", "second#0"],
         )],
     );
+}
+
+#[test]
+fn a_policy_with_a_route_at_the_top_is_about_the_requests_of_that_route() {
+    let mesh_ref = json!({"kind": "Mesh"});
+    let entry = |to: &Value, request: &str| json!({"targetRef": to, "default": {"http": {"requestTimeout": request}}});
+    let top = |name: &str| json!({"kind": "MeshHTTPRoute", "name": name});
+    let policies = [
+        timeout("all", &[], json!({"to": [{"targetRef": mesh_ref, "default": {"idleTimeout": "9s"}}]})),
+        timeout("in-to", &[], json!({"to": [entry(&top("r"), "1s"), entry(&top("other"), "2s")]})),
+        timeout(
+            "at-top",
+            &[],
+            json!({"targetRef": top("r"), "to": [
+                entry(&mesh_ref, "3s"),
+                entry(&json!({"kind": "MeshExternalService", "name": "shop"}), "4s")]}),
+        ),
+        timeout("of-none", &[], json!({"targetRef": top("missing"), "to": [entry(&mesh_ref, "5s")]})),
+    ];
+    let external = json!({"match": {"type": "HostnameGenerator", "port": 80}, "endpoints": []});
+    let shop = resource(Kind::MeshExternalService, "shop", &[], external);
+    let destinations = [mesh(), service("backend", &[]), shop, route("r", &[]), route("other", &[])];
+    let found = resolve(&policies, &destinations);
+    let conf = |request: &str| json!({"idleTimeout": "9s", "http": {"requestTimeout": request}});
+    let asked = |route: &str, destination: &str| {
+        let rule = found.for_route(&kri(route), &kri(destination)).unwrap();
+        (rule.merged()[0].conf.clone(), origins(rule.origins()))
+    };
+    let (backend, shop) = ("kri_msvc_default___backend_81", "kri_extsvc_default___shop_80");
+    let (r, other) = ("kri_mhttpr_default___r_rule_0", "kri_mhttpr_default___other_rule_0");
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(asked(r, backend), (conf("3s"), named(&["all#0", "in-to#0", "at-top#0"])));
+    assert_eq!(asked(r, shop), (conf("4s"), named(&["all#0", "in-to#0", "at-top#0", "at-top#1"])));
+    assert_eq!(asked(other, shop), (conf("2s"), named(&["all#0", "in-to#1"])));
+    // What is not a request of the route is left alone.
+    assert_eq!(found.for_destination(&kri(shop)).unwrap().merged()[0].conf, json!({"idleTimeout": "9s"}));
+    assert_eq!(found.all().count(), 4, "the mesh, two routes, and one of them to one destination");
 }
 
 #[test]

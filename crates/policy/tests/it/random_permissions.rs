@@ -28,24 +28,26 @@ fn random_permissions_decide_as_a_naive_reading_does() {
         let policies = stored(&written);
         let mut tags = random_tags(&mut rng, 0.6);
         tags["kuma.io/service"] = json!(one(&mut rng, &SERVICES));
+        // A name may look like the port of the other inbound.
+        let name = one(&mut rng, &["http", "8081"]);
         let proxy = dataplane(
             "proxy",
             &[("app", "x")],
             json!({"address": "127.0.0.1", "inbound": [
-                {"port": 8080, "name": "http", "tags": tags}, {"port": 8081, "tags": tags}
+                {"port": 8080, "name": name, "tags": tags}, {"port": 8081, "tags": tags}
             ]}),
         );
-        for (index, section) in [(0, "http"), (1, "8081")] {
+        for (index, own, port) in [(0, name, "8080"), (1, "", "8081")] {
             let permissions =
                 permission::resolve(&policies, &proxy, inbound(&proxy, index), &Selector::default());
-            let server = Server { section, tags: tags.clone() };
+            let server = Server { name: own, port, names: &[name], tags: tags.clone() };
             for _ in 0..5 {
                 let client = random_client(&mut rng);
                 let expect = decide(&written, &server, &client);
                 let decision = permissions.decide(&client);
                 assert_eq!(
                     decision.effect, expect,
-                    "case {case}: {client:?}\n{section} {tags}\n{written:#?}"
+                    "case {case}: {client:?}\n{own}:{port} {tags}\n{written:#?}"
                 );
                 seen[expect as usize] += 1;
             }

@@ -28,7 +28,7 @@ pub fn random_tags(rng: &mut StdRng, likelihood: f64) -> Value {
     tags
 }
 
-fn random_target(rng: &mut StdRng, kinds: &[&str]) -> Value {
+pub fn random_target(rng: &mut StdRng, kinds: &[&str]) -> Value {
     match one(rng, kinds) {
         "MeshSubset" => json!({"kind": "MeshSubset", "tags": random_tags(rng, 0.4)}),
         "MeshService" => json!({"kind": "MeshService", "name": one(rng, &SERVICES)}),
@@ -44,7 +44,7 @@ fn random_target(rng: &mut StdRng, kinds: &[&str]) -> Value {
                 _ => {}
             }
             if rng.random_bool(0.5) {
-                target["sectionName"] = json!(one(rng, &["http", "8081"]));
+                target["sectionName"] = json!(one(rng, &["http", "8080", "8081"]));
             }
             target
         }
@@ -52,7 +52,7 @@ fn random_target(rng: &mut StdRng, kinds: &[&str]) -> Value {
     }
 }
 
-fn random_match(rng: &mut StdRng) -> Value {
+pub fn random_match(rng: &mut StdRng) -> Value {
     let mut client = json!({});
     let identity = rng.random_bool(0.8);
     if identity {
@@ -156,7 +156,11 @@ pub fn random_client(rng: &mut StdRng) -> Client {
 
 /// What the reference knows about the inbound.
 pub struct Server<'a> {
-    pub section: &'a str,
+    /// Empty where it has none.
+    pub name: &'a str,
+    pub port: &'a str,
+    /// The names of all inbounds of the proxy.
+    pub names: &'a [&'a str],
     pub tags: Value,
 }
 
@@ -164,7 +168,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or("")
 }
 
-fn applies(policy: &Policy, server: &Server<'_>) -> bool {
+pub fn applies(policy: &Policy, server: &Server<'_>) -> bool {
     if policy.label("kuma.io/effect") == Some("shadow") {
         return false;
     }
@@ -180,7 +184,11 @@ fn applies(policy: &Policy, server: &Server<'_>) -> bool {
         "Dataplane" => {
             let by_name = ["", "proxy"].contains(&text(top, "name"));
             let by_label = top["labels"].is_null() || top["labels"]["app"] == "x";
-            let by_section = ["", server.section].contains(&text(top, "sectionName"));
+            let by_section = match text(top, "sectionName") {
+                "" => true,
+                name if server.names.contains(&name) => name == server.name,
+                port => port == server.port,
+            };
             by_name && by_label && by_section
         }
         kind => panic!("{kind}"),
@@ -188,7 +196,7 @@ fn applies(policy: &Policy, server: &Server<'_>) -> bool {
 }
 
 /// The greater policy overrides.
-fn compare(a: &Policy, b: &Policy) -> Ordering {
+pub fn compare(a: &Policy, b: &Policy) -> Ordering {
     let kinds = ["Mesh", "Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset"];
     let roles = ["system", "producer", "consumer"];
     let number = |policy: &Policy| {
@@ -212,14 +220,14 @@ fn compare(a: &Policy, b: &Policy) -> Ordering {
     number(a).cmp(&number(b)).then_with(|| b.name.cmp(&a.name))
 }
 
-fn is_client(target: &Value, client: &Client) -> bool {
+pub fn is_client(target: &Value, client: &Client) -> bool {
     let has = |key: &str, value: &str| client.tags.get(key).is_some_and(|values| values.contains(value));
     let service = target["name"].as_str().is_none_or(|name| has("kuma.io/service", name));
     let tags = target["tags"].as_object();
     service && tags.is_none_or(|tags| tags.iter().all(|(key, value)| has(key, value.as_str().unwrap())))
 }
 
-fn is_match(wanted: &Value, client: &Client) -> bool {
+pub fn is_match(wanted: &Value, client: &Client) -> bool {
     let id = &wanted["spiffeID"];
     let value = text(id, "value");
     let identity = match text(id, "type") {

@@ -60,8 +60,12 @@ fn references_choose_inbounds() {
     selects(&[], json!({"kind": "Dataplane", "labels": {"app": "api"}}), &[]);
     selects(&[], json!({"kind": "Dataplane", "labels": {"app": "web"}, "sectionName": "http"}), &[0]);
     selects(&[], json!({"kind": "Dataplane", "sectionName": "9090"}), &[1]);
-    // A port that has a name goes by that name only.
-    selects(&[], json!({"kind": "Dataplane", "sectionName": "8080"}), &[]);
+    // A port that has a name goes by its number, too.
+    selects(&[], json!({"kind": "Dataplane", "sectionName": "8080"}), &[0]);
+    for nothing in ["https", "808", "08080", "+8080", " 8080", "18080"] {
+        selects(&[], json!({"kind": "Dataplane", "sectionName": nothing}), &[]);
+    }
+    selects(&[], json!({"kind": "Dataplane", "sectionName": ""}), &[0, 1]);
     selects(&[], json!({"kind": "MeshSubset"}), &[0, 1]);
     selects(&[], json!({"kind": "MeshSubset", "tags": {"version": "v1"}}), &[0, 1]);
     selects(&[], json!({"kind": "MeshSubset", "tags": {"version": "v1", "kuma.io/service": "web"}}), &[0]);
@@ -72,6 +76,28 @@ fn references_choose_inbounds() {
     selects(&[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "*"}}), &[0]);
     selects(&[], json!({"kind": "MeshServiceSubset", "name": "web", "tags": {"version": "v2"}}), &[]);
     selects(&[], json!({"kind": "MeshGateway", "name": "edge"}), &[]);
+}
+
+#[test]
+fn a_name_of_a_section_wins_over_the_number_of_a_port() {
+    let proxy = |networking: Value| dataplane("web", &[], networking);
+    let inbounds = |networking: Value, section: &str| {
+        let top = json!({"kind": "Dataplane", "sectionName": section});
+        selection(&policy(&[], top), &proxy(networking)).inbounds
+    };
+    let named_like_a_port = json!({"address": "127.0.0.1", "inbound": [
+        {"port": 8080, "name": "9090"}, {"port": 9090}, {"port": 9090, "address": "127.0.0.2", "name": "b"}]});
+    assert_eq!(inbounds(named_like_a_port.clone(), "9090"), [0]);
+    assert_eq!(inbounds(named_like_a_port.clone(), "8080"), [0]);
+    assert_eq!(inbounds(named_like_a_port, "b"), [2]);
+    // One port at two addresses is two inbounds of that number.
+    let twice = json!({"address": "127.0.0.1", "inbound": [
+        {"port": 9090, "name": "a"}, {"port": 9090, "address": "127.0.0.2"}, {"port": 1}]});
+    assert_eq!(inbounds(twice, "9090"), [0, 1]);
+    // Inbounds and listeners of zone proxies share their names.
+    let both = json!({"address": "127.0.0.1", "inbound": [{"port": 9090}],
+        "listeners": [{"type": "ZoneIngress", "port": 10001, "name": "9090"}]});
+    assert_eq!(inbounds(both, "9090"), [0_usize; 0]);
 }
 
 #[test]
@@ -158,6 +184,8 @@ fn delegated_gateways_and_zone_proxy_listeners_are_selected_as_such() {
     for (top, expect) in [
         (Value::Null, vec![0, 1]),
         (json!({"kind": "Dataplane", "sectionName": "10002"}), vec![1]),
+        (json!({"kind": "Dataplane", "sectionName": "in"}), vec![0]),
+        (json!({"kind": "Dataplane", "sectionName": "10001"}), vec![0]),
         (json!({"kind": "MeshSubset"}), vec![]),
     ] {
         let found = selection(&policy(&[], top.clone()), &zone_proxy);

@@ -8,6 +8,11 @@ pub(crate) const MUST_NOT_BE_DEFINED: &str = "must not be defined";
 pub(crate) const MUST_BE_SET: &str = "must be set";
 pub(crate) const MUST_NOT_BE_SET: &str = "must not be set";
 pub(crate) const MUST_NOT_BE_EMPTY: &str = "must not be empty";
+/// About `from` of a policy that has `to` for gateways.
+pub(crate) const FROM_OF_GATEWAYS: &str = "must not be defined when the scope includes a Gateway, select only \
+     proxyType Sidecar or select only gateways and use spec.to";
+pub(crate) const EXTERNAL_FOR_ALL: &str = "kind MeshExternalService is only allowed with targetRef.kind: Mesh as it \
+     is configured on the Zone Egress and shared by all clients in the mesh";
 const MAX_SERVICE_NAME: usize = 63;
 
 /// `"mode" must be one of ["a", "b"]`.

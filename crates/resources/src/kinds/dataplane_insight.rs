@@ -92,6 +92,10 @@ pub struct ResourceRejection {
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kri: Option<Kri>,
+    /// The policies in effect for that part of the proxy, or for all of it: what they say is in the resource.
+    #[schemars(with = "Vec<String>")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Kri>,
     /// What the proxy says is wrong.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,

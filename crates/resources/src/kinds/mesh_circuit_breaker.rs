@@ -18,9 +18,6 @@ mod outliers;
 
 pub use outliers::{ConsecutiveFailures, Detectors, FailurePercentage, OutlierDetection, SuccessRate};
 
-const EXTERNAL_FOR_ALL: &str = "kind MeshExternalService is only allowed with targetRef.kind: Mesh as it is \
-     configured on the Zone Egress and shared by all clients in the mesh";
-
 /// Limits of outgoing (`to`) and incoming (`rules`, `from`) traffic, and detection of outliers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -113,7 +110,7 @@ impl MeshCircuitBreaker {
             let target = path.field("targetRef");
             to.target_ref.validate(Allowed::of(MESH_CIRCUIT_BREAKER.to), &target, found);
             let shared = to.target_ref.kind == K::MeshExternalService;
-            found.require(for_all || !shared, target.field("kind"), EXTERNAL_FOR_ALL);
+            found.require(for_all || !shared, target.field("kind"), checks::EXTERNAL_FOR_ALL);
             to.default.validate(&path.field("default"), found);
         }
         for (i, rule) in self.rules.iter().enumerate() {

@@ -16,8 +16,7 @@ use crate::{
     policy::{MESH_FAULT_INJECTION, Policy},
 };
 
-const FROM_OF_GATEWAYS: &str = "must not be defined when the scope includes a Gateway, select only proxyType Sidecar or \
-     select only gateways and use spec.to";
+const KILO: u32 = 1000;
 
 /// Aborts, delays and slows down HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +33,7 @@ pub struct MeshFaultInjection {
 }
 
 /// The faults, tried in order.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +41,7 @@ pub struct Conf {
 }
 
 /// One fault; its parts are independent of each other.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Fault {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +53,7 @@ pub struct Fault {
 }
 
 /// Answers without asking the service.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["httpStatus", "percentage"]))]
 pub struct Abort {
@@ -64,7 +63,7 @@ pub struct Abort {
 }
 
 /// Holds a request back.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value", "percentage"]))]
 pub struct Delay {
@@ -75,7 +74,7 @@ pub struct Delay {
 }
 
 /// Sends the response slowly; `limit` is like `50Mbps`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["limit", "percentage"]))]
 pub struct ResponseBandwidth {
@@ -109,11 +108,12 @@ impl Fault {
     fn validate(&self, path: &Path, found: &mut Violations) {
         if let Some(Abort { http_status, percentage }) = &self.abort {
             let path = path.field("abort");
-            found.require(
-                (100..600).contains(http_status),
-                path.field("httpStatus"),
-                "must be in inclusive range [100, 599]",
-            );
+            let status = path.field("httpStatus");
+            if !(100..600).contains(http_status) {
+                found.add(status, "must be in inclusive range [100, 599]");
+            } else if *http_status < 200 {
+                found.add(status, "must not be informational: no response ends with such a status");
+            }
             validate_percentage(percentage.as_ref(), &path, found);
         }
         if let Some(Delay { value, percentage }) = &self.delay {
@@ -124,10 +124,13 @@ impl Fault {
         }
         if let Some(ResponseBandwidth { limit, percentage }) = &self.response_bandwidth {
             let path = path.field("responseBandwidth");
-            if limit.is_empty() {
-                found.add(path.field("limit"), checks::MUST_BE_DEFINED);
-            } else if !is_bandwidth(limit) {
-                found.add(path.field("limit"), "must be in kbps/Mbps/Gbps units");
+            match Bandwidth::of(limit) {
+                _ if limit.is_empty() => found.add(path.field("limit"), checks::MUST_BE_DEFINED),
+                Bandwidth::Malformed => found.add(path.field("limit"), "must be in kbps/Mbps/Gbps units"),
+                Bandwidth::OutOfRange => {
+                    found.add(path.field("limit"), format!("must be between 1kbps and {}kbps", u32::MAX));
+                }
+                Bandwidth::Kbps(_) => {}
             }
             validate_percentage(percentage.as_ref(), &path, found);
         }
@@ -142,12 +145,37 @@ fn validate_percentage(percentage: Option<&IntOrString>, parent: &Path, found: &
     }
 }
 
-/// `50Mbps`, `50 Mbps`.
-fn is_bandwidth(text: &str) -> bool {
-    let units = ["Gbps", "Mbps", "kbps"];
-    let Some(number) = units.iter().find_map(|unit| text.strip_suffix(unit)) else { return false };
-    let number = number.strip_suffix(' ').unwrap_or(number);
-    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+/// What a limit like `50Mbps` or `50 Mbps` says.
+enum Bandwidth {
+    Malformed,
+    OutOfRange,
+    Kbps(u32),
+}
+
+impl Bandwidth {
+    fn of(text: &str) -> Bandwidth {
+        let units = [("kbps", 1), ("Mbps", KILO), ("Gbps", KILO * KILO)];
+        let parts = units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+        let Some((number, unit)) = parts else { return Bandwidth::Malformed };
+        let number = number.strip_suffix(' ').unwrap_or(number);
+        if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+            return Bandwidth::Malformed;
+        }
+        match number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit)) {
+            None | Some(0) => Bandwidth::OutOfRange,
+            Some(kbps) => Bandwidth::Kbps(kbps),
+        }
+    }
+}
+
+impl ResponseBandwidth {
+    /// The limit in kbps; `None` where none can be read.
+    pub fn kbps(&self) -> Option<u32> {
+        match Bandwidth::of(&self.limit) {
+            Bandwidth::Kbps(kbps) => Some(kbps),
+            Bandwidth::Malformed | Bandwidth::OutOfRange => None,
+        }
+    }
 }
 
 impl MeshFaultInjection {
@@ -159,7 +187,7 @@ impl MeshFaultInjection {
         let whole_mesh = TargetRef::mesh();
         let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
         if gateways {
-            found.require(self.from.is_empty(), spec.field("from"), FROM_OF_GATEWAYS);
+            found.require(self.from.is_empty(), spec.field("from"), checks::FROM_OF_GATEWAYS);
             validate_list(&self.to, Allowed::of(MESH_FAULT_INJECTION.to), &spec.field("to"), found);
         } else {
             validate_list(&self.from, Allowed::of(MESH_FAULT_INJECTION.from), &spec.field("from"), found);
@@ -243,7 +271,7 @@ mod tests {
     #[test]
     fn from_is_for_sidecars_and_to_is_for_gateways() {
         let entry = json!([{"targetRef": {"kind": "Mesh"}, "default": {}}]);
-        violations(json!({"from": entry}), &[("spec.from", super::FROM_OF_GATEWAYS)]);
+        violations(json!({"from": entry}), &[("spec.from", super::checks::FROM_OF_GATEWAYS)]);
         violations(
             json!({"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}, "to": entry}),
             &[("spec.to", "must not be defined")],
@@ -306,6 +334,21 @@ mod tests {
                 ("spec.rules[0].default.http[1].responseBandwidth.percentage", "must be defined"),
             ],
         );
+    }
+
+    #[test]
+    fn what_no_proxy_can_do_is_refused() {
+        let fault = |fault: Value| json!({"rules": [{"default": {"http": [fault]}}]});
+        let abort = |status: i32| fault(json!({"abort": {"httpStatus": status, "percentage": 1}}));
+        let status = "spec.rules[0].default.http[0].abort.httpStatus";
+        violations(abort(199), &[(status, "must not be informational: no response ends with such a status")]);
+        violations(abort(200), &[]);
+        let limit = |limit: &str| fault(json!({"responseBandwidth": {"limit": limit, "percentage": 1}}));
+        let field = "spec.rules[0].default.http[0].responseBandwidth.limit";
+        for out_of_range in ["0kbps", "0 Gbps", "4295Gbps", "99999999999999999999kbps"] {
+            violations(limit(out_of_range), &[(field, "must be between 1kbps and 4294967295kbps")]);
+        }
+        violations(limit("4294967295kbps"), &[]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
+    naming::legacy,
     policy::{MESH_HTTP_ROUTE, Policy},
 };
 
@@ -67,6 +68,16 @@ pub struct RuleConf {
     pub backend_refs: Option<Vec<BackendRef>>,
 }
 
+impl MeshHTTPRoute {
+    /// Every backend that requests or copies of them may go to.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
+        self.to.iter().flat_map(|to| &to.rules).flat_map(|rule| {
+            let mirrors = rule.default.filters.iter().flatten().filter_map(Filter::mirror);
+            rule.default.backend_refs.iter().flatten().chain(mirrors)
+        })
+    }
+}
+
 impl ToEntry {
     fn validate(&self, gateway: bool, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
         self.target_ref.validate(allowed, &path.field("targetRef"), found);
@@ -79,6 +90,22 @@ impl ToEntry {
 }
 
 impl Rule {
+    /// What routes of this rule are called where they are named by what they match: a hash of the matches in the
+    /// JSON of Kuma, which writes some characters as numbers.
+    pub fn name_by_matches(&self) -> String {
+        let mut json = serde_json::to_string(&self.matches).unwrap_or_default();
+        for (character, number) in [
+            ('&', r"\u0026"),
+            ('<', r"\u003c"),
+            ('>', r"\u003e"),
+            ('\u{2028}', r"\u2028"),
+            ('\u{2029}', r"\u2029"),
+        ] {
+            json = json.replace(character, number);
+        }
+        legacy::route_of_matches(&json)
+    }
+
     fn validate(&self, gateway: bool, path: &Path, found: &mut Violations) {
         let matches = path.field("matches");
         found.require(!self.matches.is_empty(), &matches, checks::MUST_NOT_BE_EMPTY);

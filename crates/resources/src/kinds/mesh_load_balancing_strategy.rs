@@ -56,6 +56,12 @@ impl InEntry for Conf {
 }
 
 impl Conf {
+    /// What is hashed, wherever it stands.
+    pub fn hashed(&self) -> &[HashPolicy] {
+        let nested = || self.load_balancer.as_ref().and_then(LoadBalancer::hash_policies);
+        self.hash_policies.as_deref().or_else(nested).unwrap_or_default()
+    }
+
     fn validate(&self, to: &TargetRef, path: &Path, found: &mut Violations) {
         if to.kind == K::MeshHttpRoute {
             hashing::validate_policies(self.hash_policies.as_deref(), &path.field("hashPolicies"), found);

@@ -69,6 +69,14 @@ pub(super) fn validate_backends(backends: &[BackendRef], path: &Path, found: &mu
     }
 }
 
+impl MeshTCPRoute {
+    /// Every backend that connections may go to.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendRef> {
+        let rules = self.to.iter().flat_map(|to| &to.rules);
+        rules.flat_map(|rule| rule.default.backend_refs.iter().flatten())
+    }
+}
+
 impl ToEntry {
     fn validate(&self, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
         self.target_ref.validate(allowed, &path.field("targetRef"), found);

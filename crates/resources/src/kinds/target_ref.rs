@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     checks,
     open_enum::open_enum,
-    tags::{self, Need},
+    tags::{self, Need, Tags},
 };
 use crate::{Path, PolicyTraits, Subject, Violations, labels, policy::Entries};
 
@@ -283,6 +283,21 @@ impl BackendRef {
             labels: self.labels.clone(),
             section_name: self.section_name.clone(),
         }
+    }
+
+    /// The tags of the inbounds that are meant, where the reference may be to a `kuma.io/service` instead of a
+    /// port of a resource.
+    pub fn service_tags(&self) -> Option<Tags> {
+        let resource = self.port.is_some() || is_given(self.section_name.as_deref());
+        let by_tags = match self.kind {
+            TargetRefKind::MeshServiceSubset => true,
+            TargetRefKind::MeshService => !resource,
+            _ => false,
+        };
+        let service = self.name.clone().filter(|name| by_tags && !name.is_empty())?;
+        let mut tags = self.tags.clone().unwrap_or_default();
+        tags.insert(labels::SERVICE.to_owned(), service);
+        Some(tags)
     }
 
     pub(crate) fn apply_defaults(&mut self) {

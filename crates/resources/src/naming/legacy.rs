@@ -21,6 +21,20 @@ pub const RENAMED: &[(&str, &str)] = &[
     ("mesh_ca:secret:all", system::CA_OF_ALL_MESHES),
 ];
 
+const ACCESS_LOG: &str = "meshaccesslog:opentelemetry:";
+const TRACINGS: [system::Tracing; 3] =
+    [system::Tracing::Zipkin, system::Tracing::Datadog, system::Tracing::OpenTelemetry];
+
+/// The cluster of the agent's metrics, which all pages of a MeshMetric share.
+pub const METRICS: &str = "_kuma:metrics:hijacker";
+
+/// Old beginnings of names that policies make, and what makes the `system_…` name of the rest.
+const OF_POLICIES: &[(&str, fn(&str) -> String)] = &[
+    ("_kuma:dynamicconfig:/", system::dynamic_config),
+    ("_kuma:metrics:prometheus:", system::prometheus),
+    ("_kuma:metrics:opentelemetry:", system::metrics_to_opentelemetry),
+];
+
 /// What an old name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LegacyName {
@@ -38,8 +52,14 @@ pub enum LegacyName {
     Subset { service: String },
     /// A fixed name, with the one that replaces it.
     Renamed(&'static str),
+    /// A name that begins like others of its policy, with the one that replaces it.
+    OfPolicy(String),
     /// `mesh_ca:secret:<mesh>` and `identity_cert:secret:<mesh>`: what mTLS in a mesh needs.
     Secret { mesh: String },
+    /// `meshaccesslog:opentelemetry:<index>`: cluster of a collector of logs.
+    AccessLog { index: u16 },
+    /// `meshtrace:<system>`: cluster of a collector of spans.
+    Tracing(system::Tracing),
     /// `<ip>_<port>`: how statistics call a listener that has no name of its own there.
     Listening { address: String, port: u16 },
 }
@@ -49,9 +69,18 @@ impl LegacyName {
         if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| *old == name) {
             return Some(LegacyName::Renamed(unified));
         }
+        if let Some(unified) = of_policy(name, str::to_owned) {
+            return Some(LegacyName::OfPolicy(unified));
+        }
         let pass = |&(ip, direction): &(IpVersion, Direction)| passthrough(ip, direction) == name;
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
             return Some(LegacyName::Passthrough(ip, direction));
+        }
+        if let Some(index) = name.strip_prefix(ACCESS_LOG) {
+            return Some(LegacyName::AccessLog { index: index.parse().ok()? });
+        }
+        if let Some(system) = TRACINGS.into_iter().find(|system| tracing(*system) == name) {
+            return Some(LegacyName::Tracing(system));
         }
         let secret = ["mesh_ca:secret:", "identity_cert:secret:"];
         if let Some(mesh) = secret.iter().find_map(|prefix| name.strip_prefix(prefix)) {
@@ -83,10 +112,19 @@ impl LegacyName {
         if let Some((_, unified)) = RENAMED.iter().find(|(old, _)| sanitize_stat(old) == name) {
             return Some(LegacyName::Renamed(unified));
         }
+        if let Some(unified) = of_policy(name, sanitize_stat) {
+            return Some(LegacyName::OfPolicy(unified));
+        }
         let pass =
             |&(ip, direction): &(IpVersion, Direction)| sanitize_stat(&passthrough(ip, direction)) == name;
         if let Some((ip, direction)) = PASSTHROUGHS.into_iter().find(pass) {
             return Some(LegacyName::Passthrough(ip, direction));
+        }
+        if let Some(index) = name.strip_prefix(&sanitize_stat(ACCESS_LOG)) {
+            return Some(LegacyName::AccessLog { index: index.parse().ok()? });
+        }
+        if let Some(system) = TRACINGS.into_iter().find(|system| sanitize_stat(&tracing(*system)) == name) {
+            return Some(LegacyName::Tracing(system));
         }
         if let Some(port) = name.strip_prefix("localhost_") {
             return Some(LegacyName::Workload { port: parse_port(port)? });
@@ -118,6 +156,31 @@ pub fn passthrough(ip: IpVersion, direction: Direction) -> String {
     format!("{}:passthrough:{}", direction.as_str(), ip.as_str())
 }
 
+/// The cluster of a collector of logs, by its place among those of the proxy.
+pub fn access_log(index: usize) -> String {
+    format!("{ACCESS_LOG}{index}")
+}
+
+/// The cluster of the collector of spans.
+pub fn tracing(system: system::Tracing) -> String {
+    let system = match system {
+        system::Tracing::Zipkin => "zipkin",
+        system::Tracing::Datadog => "datadog",
+        system::Tracing::OpenTelemetry => "opentelemetry",
+    };
+    format!("meshtrace:{system}")
+}
+
+/// What MeshPassthrough lets through: a chain of filters and a cluster. It is called the same in both schemes.
+/// Hosts that requests ask for share the chain of their port, which has no value.
+pub fn passthrough_match(protocol: &str, value: Option<&str>, port: Option<u16>) -> String {
+    let port = port.map_or("*".to_owned(), |port| port.to_string());
+    match value {
+        Some(value) => format!("meshpassthrough_{protocol}_{value}_{port}"),
+        None => format!("meshpassthrough_{protocol}_{port}"),
+    }
+}
+
 /// The name of a destination's port; the KRI's section is not looked at.
 pub fn destination(kri: &Kri, port: u32) -> String {
     let KriFields { short, mesh, zone, namespace, name, .. } = &**kri;
@@ -142,6 +205,21 @@ pub fn subset_cluster(tags: &BTreeMap<String, String>, identifying: &BTreeMap<St
     format!("{service}-{hex}")
 }
 
+/// The listener of one page of metrics.
+pub fn prometheus(client: &str) -> String {
+    format!("_kuma:metrics:prometheus:{client}")
+}
+
+/// Listener and cluster of what sends metrics to a collector.
+pub fn metrics_to_opentelemetry(backend: &str) -> String {
+    format!("_kuma:metrics:opentelemetry:{backend}")
+}
+
+/// The route that hands a part of its configuration to the agent.
+pub fn dynamic_config(path: &str) -> String {
+    format!("_kuma:dynamicconfig:{path}")
+}
+
 /// A cluster that leads into another mesh.
 pub fn cross_mesh_cluster(cluster: &str, mesh: &str) -> String {
     format!("{cluster}_{mesh}")
@@ -163,6 +241,14 @@ pub fn route_of_matches(matches_json: &str) -> String {
 /// Makes a name fit into a statistic: every character outside `A-Za-z0-9_-` becomes `_`.
 pub fn sanitize_stat(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+}
+
+/// The name that replaces one which a policy makes; `spelled` is how its beginning looks.
+fn of_policy(name: &str, spelled: impl Fn(&str) -> String) -> Option<String> {
+    if name == spelled(METRICS) {
+        return Some(system::prometheus(system::DEFAULT_BACKEND));
+    }
+    OF_POLICIES.iter().find_map(|(begin, unified)| Some(unified(name.strip_prefix(&spelled(begin))?)))
 }
 
 fn bracketed(address: &str) -> String {

@@ -16,6 +16,9 @@ pub const KUBE_API_SERVER_BYPASS: &str = "system_kube_api_server_bypass";
 pub const TRUST_BUNDLE: &str = "system_trust_bundle";
 pub const CA_OF_ALL_MESHES: &str = "system_mtls_ca_all_meshes";
 
+/// What a page of metrics is called that nobody gave a name.
+pub const DEFAULT_BACKEND: &str = "default-backend";
+
 /// Which tracing system a MeshTrace sends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {

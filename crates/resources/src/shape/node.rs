@@ -66,9 +66,12 @@ impl Type {
 pub(super) enum Pattern {
     Hostname,
     HeaderName,
+    AttributeName,
 }
 
 pub(crate) const HOSTNAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The name of an attribute of OpenTelemetry.
+pub(crate) const ATTRIBUTE_NAME: &str = "^[a-z]([a-z0-9]|[._][a-z0-9])*$";
 pub(crate) const HEADER_NAME: &str = r"^[a-z0-9!#$%&'*+\-.^_\x60|~]+$";
 
 impl Pattern {
@@ -76,17 +79,25 @@ impl Pattern {
         match self {
             Pattern::Hostname => HOSTNAME,
             Pattern::HeaderName => HEADER_NAME,
+            Pattern::AttributeName => ATTRIBUTE_NAME,
         }
     }
 
     pub(super) fn by_text(text: &str) -> Option<Pattern> {
-        [Pattern::Hostname, Pattern::HeaderName].into_iter().find(|known| known.text() == text)
+        [Pattern::Hostname, Pattern::HeaderName, Pattern::AttributeName]
+            .into_iter()
+            .find(|known| known.text() == text)
     }
 
     pub(super) fn matches(self, value: &str) -> bool {
         match self {
             Pattern::Hostname => value.split('.').all(dns::has_1123_label_shape),
             Pattern::HeaderName => !value.is_empty() && value.bytes().all(is_header_name_byte),
+            Pattern::AttributeName => {
+                let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+                let word = |word: &str| !word.is_empty() && word.bytes().all(plain);
+                value.starts_with(|c: char| c.is_ascii_lowercase()) && value.split(['.', '_']).all(word)
+            }
         }
     }
 }

@@ -44,6 +44,12 @@ fn patterns_match_what_their_regular_expressions_do() {
         (Pattern::HeaderName, "", false),
         (Pattern::HeaderName, "X", false),
         (Pattern::HeaderName, "a b", false),
+        (Pattern::AttributeName, "a.b_c0", true),
+        (Pattern::AttributeName, "", false),
+        (Pattern::AttributeName, "0a", false),
+        (Pattern::AttributeName, "a._b", false),
+        (Pattern::AttributeName, "a.", false),
+        (Pattern::AttributeName, "a-b", false),
     ] {
         assert_eq!(pattern.matches(value), expect, "{pattern:?} {value:?}");
     }

@@ -269,6 +269,31 @@ fn the_parts_of_a_fault_are_complete() {
 }
 
 #[test]
+fn a_rate_has_a_number_and_an_interval() {
+    let local = "spec.rules[1].default.local";
+    check(
+        Kind::MeshRateLimit,
+        json!({"rules": [{}, {"default": {"local": {"http": {"requestRate": {}, "onRateLimit": {"status": "x",
+            "headers": {"add": [{}], "set": [{"name": "Upper", "value": "1"}]}}},
+            "tcp": {"connectionRate": {"num": "5"}}}}}]}),
+        &[
+            ("spec.rules[0].default", REQUIRED),
+            (&format!("{local}.http.onRateLimit.headers.add[0].name"), REQUIRED),
+            (&format!("{local}.http.onRateLimit.headers.add[0].value"), REQUIRED),
+            (
+                &format!("{local}.http.onRateLimit.headers.set[0].name"),
+                r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'",
+            ),
+            (&format!("{local}.http.onRateLimit.status"), "in body must be of type integer: \"string\""),
+            (&format!("{local}.http.requestRate.interval"), REQUIRED),
+            (&format!("{local}.http.requestRate.num"), REQUIRED),
+            (&format!("{local}.tcp.connectionRate.interval"), REQUIRED),
+            (&format!("{local}.tcp.connectionRate.num"), "in body must be of type integer: \"string\""),
+        ],
+    );
+}
+
+#[test]
 fn a_proxy_patch_has_a_default_and_operations_that_fit() {
     check(Kind::MeshProxyPatch, json!({}), &[("spec.default", REQUIRED)]);
     let resources = "in body should be one of [Add Remove Patch]";
@@ -336,6 +361,40 @@ fn the_headers_and_predicates_of_a_retry_are_complete() {
 }
 
 #[test]
+fn the_headers_of_a_health_check_are_complete() {
+    let headers = |field: &str| format!("spec.to[0].default.http.requestHeadersToAdd.{field}");
+    let many: Vec<Value> = (0..17).map(|i| json!({"name": format!("x-{i}"), "value": ""})).collect();
+    check(
+        Kind::MeshHealthCheck,
+        json!({"to": [{"targetRef": mesh(), "default": {
+            "unhealthyThreshold": "3",
+            "http": {"requestHeadersToAdd": {"add": many, "set": [{"name": "X"}]}}}}]}),
+        &[
+            (&headers("add"), "in body should have at most 16 items"),
+            (&headers("set[0].name"), r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'"),
+            (&headers("set[0].value"), REQUIRED),
+            ("spec.to[0].default.unhealthyThreshold", "in body must be of type integer: \"string\""),
+        ],
+    );
+}
+
+#[test]
+fn what_leaves_the_mesh_is_told_by_known_words() {
+    check(
+        Kind::MeshPassthrough,
+        json!({"default": {"passthroughMode": "Some", "appendMatch": [{"type": "Host", "protocol": "udp"}]}}),
+        &[
+            (
+                "spec.default.appendMatch[0].protocol",
+                "in body should be one of [tcp tls grpc http http2 mysql]",
+            ),
+            ("spec.default.appendMatch[0].type", "in body should be one of [Domain IP CIDR]"),
+            ("spec.default.passthroughMode", "in body should be one of [All Matched None]"),
+        ],
+    );
+}
+
+#[test]
 fn load_balancing_is_within_its_limits() {
     let balancer = |field: &str| format!("spec.to[0].default.loadBalancer.{field}");
     check(
@@ -384,5 +443,35 @@ fn an_external_service_says_where_it_is() {
             ("spec.tls.verification.mode", "in body should be one of [SkipSAN SkipCA Secured SkipAll]"),
             ("spec.tls.verification.subjectAltNames[0].value", REQUIRED),
         ],
+    );
+}
+
+#[test]
+fn logs_and_traces_say_where_they_go() {
+    let telemetry = json!({"endpoint": "", "attributes": [{"key": "A", "value": "x"}, {}], "backendRef": {}});
+    let backend = json!({"type": "Syslog", "tcp": {}, "file": {"path": ""}, "openTelemetry": telemetry});
+    let short = "in body should be at least 1 chars long";
+    check(
+        Kind::MeshAccessLog,
+        json!({"to": [{"targetRef": mesh(), "default": {"backends": [{}, backend]}}]}),
+        &[
+            ("spec.to[0].default.backends[0].type", REQUIRED),
+            ("spec.to[0].default.backends[1].file.path", short),
+            (
+                "spec.to[0].default.backends[1].openTelemetry.attributes[0].key",
+                "in body should match '^[a-z]([a-z0-9]|[._][a-z0-9])*$'",
+            ),
+            ("spec.to[0].default.backends[1].openTelemetry.attributes[1].key", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.attributes[1].value", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.backendRef.kind", REQUIRED),
+            ("spec.to[0].default.backends[1].openTelemetry.endpoint", short),
+            ("spec.to[0].default.backends[1].tcp.address", REQUIRED),
+            ("spec.to[0].default.backends[1].type", "in body should be one of [Tcp File OpenTelemetry]"),
+        ],
+    );
+    check(
+        Kind::MeshTrace,
+        json!({"default": {"backends": [{"type": "Zipkin", "zipkin": {}}], "tags": [{}]}}),
+        &[("spec.default.backends[0].zipkin.url", REQUIRED), ("spec.default.tags[0].name", REQUIRED)],
     );
 }

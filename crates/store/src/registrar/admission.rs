@@ -47,6 +47,13 @@ impl Pending {
         &self.writes
     }
 
+    /// Whether something will be deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.writes
+            .iter()
+            .any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. }))
+    }
+
     /// Every key that will be written, secrets included.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.writes.iter().map(Write::key).chain(self.secrets.iter().map(|secret| &secret.key))
@@ -74,6 +81,7 @@ impl Registrar {
         names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
         labels::validate(&draft, &self.setup, &mut found);
         let mut warnings = draft.spec.warnings();
+        (self.setup.check)(&draft, &mut found, &mut warnings);
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
         warnings.extend(snis::warnings(&resource));
         if let Some(existing) = existing {

@@ -96,6 +96,7 @@ mod tests {
             disable_origin_label_validation: false,
             unsafe_delete: false,
             companions,
+            check: |_, _, _| {},
             now: Timestamp::now,
         };
         Registrar::new(Arc::new(Memory::default()), setup)

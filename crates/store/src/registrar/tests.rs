@@ -33,6 +33,7 @@ fn registrar_with(mode: Mode, change: impl FnOnce(&mut Setup)) -> Registrar {
         unsafe_delete: false,
         health_discovery: true,
         companions,
+        check: |_, _, _| {},
         now: NOW,
     };
     change(&mut setup);

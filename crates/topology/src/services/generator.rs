@@ -138,6 +138,11 @@ impl Generator {
         }
     }
 
+    /// The services whose Dataplanes do not agree about their ports, as of the last round.
+    pub fn conflicts(&self) -> impl Iterator<Item = &PortConflict> {
+        self.conflicts.values()
+    }
+
     fn replace_identity(&mut self, key: &Key, identity: Option<&Arc<Resource>>) {
         if self.identities.replace(key, identity) {
             self.dirty.services.extend(self.services.keys().cloned());

@@ -5,12 +5,15 @@ use std::{collections::BTreeSet, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use policy::Policy;
 use resources::{
-    Key, Kind, Resource,
+    Key, Kind, Labels, Resource,
     kinds::{
         dataplane::{Dataplane, Networking},
+        mesh_http_route::MeshHTTPRoute,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::MeshService,
+        mesh_tcp_route::MeshTCPRoute,
         tags::Tags,
+        target_ref::BackendRef,
     },
     labels,
 };
@@ -25,7 +28,7 @@ use crate::{
     labelled::Labelled,
     matching::{self, Selector},
     selection::Selections,
-    snapshot::looks_same,
+    snapshot::{carries, looks_same},
 };
 
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
@@ -43,7 +46,9 @@ pub struct MeshState {
     services: OrdMap<Key, Arc<Resource>>,
     policies: OrdMap<Key, Arc<Policy>>,
     selections: Selections,
-    /// How many Dataplanes want each set of tags.
+    /// The MeshOpenTelemetryBackends by name.
+    telemetry: OrdMap<Arc<str>, Arc<Resource>>,
+    /// How many Dataplanes and routes want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
@@ -82,6 +87,7 @@ impl MeshState {
             && self.certified.is_empty()
             && self.services.is_empty()
             && self.policies.is_empty()
+            && self.telemetry.is_empty()
             && self.identities.is_empty()
             && self.trusts.is_empty()
     }
@@ -121,6 +127,7 @@ impl MeshState {
             Kind::MeshTrust => round.affected.everyone |= self.trusts.replace(key, value),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
+            Kind::MeshOpenTelemetryBackend => self.take_backend(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
             _ => {}
         }
@@ -162,11 +169,15 @@ impl MeshState {
         if !serves_alike(old, new) {
             round.dirty.extend(self.index.replace(old, new));
         }
-        let (before, after) = (tags_called_by(old), tags_called_by(new));
-        for tags in after.difference(&before) {
+        self.want_instead(&tags_called_by(old), &tags_called_by(new), round);
+    }
+
+    /// Takes notice that somebody who wanted these sets of tags wants those now.
+    fn want_instead(&mut self, before: &BTreeSet<Arc<Tags>>, after: &BTreeSet<Arc<Tags>>, round: &mut Round) {
+        for tags in after.difference(before) {
             self.want(tags, round);
         }
-        for tags in before.difference(&after) {
+        for tags in before.difference(after) {
             self.no_longer_want(tags, round);
         }
     }
@@ -269,8 +280,33 @@ impl MeshState {
             None => self.policies.remove(key),
         };
         self.selections.replace_policy(key, new.as_deref());
+        self.want_instead(&tags_routed_to(old.as_deref()), &tags_routed_to(new.as_deref()), round);
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
+        }
+    }
+
+    /// What telemetry is sent to. A policy that refers to it says something else now, so it counts as changed
+    /// and is another one to those who compare policies by identity.
+    fn take_backend(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
+        let old = self.telemetry.get(&key.name).cloned();
+        if seen_alike(old.as_ref(), value) {
+            return;
+        }
+        match value {
+            Some(backend) => self.telemetry.insert(key.name.clone(), backend.clone()),
+            None => self.telemetry.remove(&key.name),
+        };
+        let versions: Vec<&Labels> = old.iter().chain(value).map(|backend| &backend.labels).collect();
+        let means = |wanted: &Labels| versions.iter().any(|labels| carries(labels, wanted));
+        for key in self.selections.referring_to_backends() {
+            let Some(old) = self.policies.get(key).filter(|policy| policy.view.telemetry.iter().any(means))
+            else {
+                continue;
+            };
+            let (old, new) = (old.clone(), Arc::new(Policy::clone(old)));
+            self.policies.insert(key.clone(), new.clone());
+            round.affected.policies.push(PolicyChange { old: Some(old), new: Some(new) });
         }
     }
 
@@ -425,6 +461,7 @@ impl MeshState {
             labelled: self.labelled.clone(),
             policies: self.policies.clone(),
             selections: self.selections.clone(),
+            telemetry: self.telemetry.clone(),
             globals: self.globals.clone(),
         }
     }
@@ -457,4 +494,12 @@ fn tags_called_by(dataplane: Option<&Resource>) -> BTreeSet<Arc<Tags>> {
         .filter(|outbound| outbound.tags.contains_key(labels::SERVICE))
         .map(|outbound| Arc::new(outbound.tags.clone()))
         .collect()
+}
+
+/// The sets of tags that the backends of a route may mean.
+fn tags_routed_to(policy: Option<&Policy>) -> BTreeSet<Arc<Tags>> {
+    let spec = policy.map(|policy| &policy.resource.spec);
+    let requests = spec.and_then(|spec| spec.get::<MeshHTTPRoute>()).into_iter().flat_map(|r| r.backends());
+    let connections = spec.and_then(|spec| spec.get::<MeshTCPRoute>()).into_iter().flat_map(|r| r.backends());
+    requests.chain(connections).filter_map(BackendRef::service_tags).map(Arc::new).collect()
 }

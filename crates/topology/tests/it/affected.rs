@@ -290,3 +290,30 @@ fn a_change_can_be_tried_on_a_copy_without_touching_the_state() {
     assert!(Arc::ptr_eq(state.mesh("default").unwrap(), &before));
     assert_eq!((before.dataplanes.len(), before.services.len()), (201, 200));
 }
+
+#[test]
+fn a_collector_concerns_the_policies_that_refer_to_it() {
+    let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": { "team": "obs" } });
+    let backend = json!({ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } });
+    let log = |name: &str, backends: serde_json::Value| {
+        let entry = json!({ "targetRef": { "kind": "Mesh" }, "default": { "backends": backends } });
+        resource(Kind::MeshAccessLog, name, &[], json!({ "to": [entry] }))
+    };
+    let mut state = large();
+    state.apply(&[present(log("logs", json!([backend]))), present(log("others", json!([])))]);
+    let otel = |team: &str| resource(Kind::MeshOpenTelemetryBackend, "otel", &[("team", team)], json!({}));
+    let found = |state: &State| {
+        let labels = [("team".to_owned(), "obs".to_owned())].into();
+        state.mesh("default").unwrap().telemetry_backend(&labels).map(|found| found.key.name.to_string())
+    };
+    assert_eq!(effect(&mut state, present(otel("other"))), (Vec::new(), 0));
+    assert_eq!(found(&state), None);
+    let one = |(words, built): (Vec<String>, u64)| {
+        assert!(matches!(&words[..], [only] if only.starts_with("MeshAccessLog logs ")), "{words:?}");
+        assert_eq!(built, 0);
+    };
+    one(effect(&mut state, present(otel("obs"))));
+    assert_eq!(found(&state).as_deref(), Some("otel"));
+    one(effect(&mut state, gone(&otel("obs"))));
+    assert_eq!(found(&state), None);
+}

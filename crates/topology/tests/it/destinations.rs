@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use topology::{ClientTls, Protocol, State};
 
 use crate::fixtures::{
-    calling, dataplane, destination, endpoints, insight, mesh, present, resource, service, serving, snapshot,
-    state, with_status,
+    calling, dataplane, destination, endpoints, gone, insight, mesh, present, resource, service, serving,
+    snapshot, state, with_status,
 };
 
 #[test]
@@ -171,6 +171,48 @@ fn tags_that_an_outbound_calls_are_a_destination() {
     assert_eq!(one.tls, backend_tls("backend{mesh=default,version=1}", &["spiffe://default/backend"]));
     assert_eq!(endpoints(&snapshot, "backend{version=1}"), ["10.0.0.1:80"]);
     assert_eq!(snapshot.destinations.len(), 2, "nobody calls the service other");
+}
+
+#[test]
+fn tags_that_a_route_names_are_a_destination_while_it_does() {
+    let subset =
+        json!({ "kind": "MeshServiceSubset", "name": "backend", "tags": { "version": "1" }, "port": 80 });
+    let mirror = json!({ "type": "RequestMirror", "requestMirror": {
+        "backendRef": { "kind": "MeshService", "name": "copies" } } });
+    let matches = json!([{ "path": { "type": "PathPrefix", "value": "/" } }]);
+    let rule = json!({ "matches": matches, "default": { "filters": [mirror], "backendRefs": [subset] } });
+    let requests =
+        json!({ "to": [{ "targetRef": { "kind": "MeshService", "name": "a" }, "rules": [rule] }] });
+    let requests = resource(Kind::MeshHTTPRoute, "r", &[], requests);
+    // A port or its name makes it a reference to a resource.
+    let backends = json!([
+        { "kind": "MeshService", "name": "backend" }, { "kind": "MeshService", "name": "x", "port": 80 },
+        { "kind": "MeshService", "name": "x", "sectionName": "http" }, { "kind": "MeshExternalService", "name": "x" },
+        { "kind": "MeshService", "labels": { "a": "b" } }
+    ]);
+    let rule = json!({ "default": { "backendRefs": backends } });
+    let connections =
+        json!({ "to": [{ "targetRef": { "kind": "MeshService", "name": "a" }, "rules": [rule] }] });
+    let connections = resource(Kind::MeshTCPRoute, "c", &[], connections);
+    let v1 = json!([{ "port": 80, "tags": { "kuma.io/service": "backend", "version": "1" } }]);
+
+    let mut state = state([mesh(""), dataplane("b", "10.0.0.1", v1), requests.clone(), connections.clone()]);
+    let found = |state: &State| -> Vec<(String, bool)> {
+        let all = state.mesh("default").unwrap().destinations.values().cloned().collect::<Vec<_>>();
+        all.iter()
+            .map(|destination| (crate::fixtures::spelled(&destination.id), destination.exists))
+            .collect()
+    };
+    let named = |id: &str, exists: bool| (id.to_owned(), exists);
+    let all = [named("backend", true), named("backend{version=1}", true), named("copies", false)];
+    assert_eq!(found(&state), all);
+    assert_eq!(endpoints(state.mesh("default").unwrap(), "backend{version=1}"), ["10.0.0.1:80"]);
+    state.apply(&[present(serving("c", "10.0.0.2", "copies"))]);
+    assert_eq!(found(&state)[2], named("copies", true), "it is there as soon as a Dataplane has the tags");
+    state.apply(&[gone(&requests)]);
+    assert_eq!(found(&state), [named("backend", true)]);
+    state.apply(&[gone(&connections)]);
+    assert_eq!(found(&state), []);
 }
 
 #[test]

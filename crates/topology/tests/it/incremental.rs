@@ -28,7 +28,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..14, 0u8..4, content);
+    let write = (0u8..15, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -50,10 +50,18 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
         7..=9 => service(name, content),
         10 => external(name, content),
         11 | 12 => multi_zone(name, content),
-        _ => {
+        13 => {
             let interval = json!({ "idleTimeout": format!("{}s", content[0]) });
             let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": interval }] });
             resource(Kind::MeshTimeout, &format!("p-{name}"), &[], spec)
+        }
+        _ => {
+            let (first, second) = (tags(content[0]), tags(content[1]));
+            let backend = |tags: &Value| json!({ "kind": "MeshServiceSubset", "name": "b", "tags": tags });
+            let rule = json!({ "default": { "backendRefs": [backend(&first), backend(&second)] } });
+            let target = json!({ "kind": "MeshService", "name": "a" });
+            let spec = json!({ "to": [{ "targetRef": target, "rules": [rule] }] });
+            resource(Kind::MeshTCPRoute, &format!("r-{name}"), &[], spec)
         }
     }
 }

@@ -38,6 +38,10 @@ fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
     let external = own_address();
     let _external = Service::start("outside", "http", (external, 9000).into()).unwrap();
     let path = "/meshes/default/meshexternalservices/outside";
+    let target = json!({"kind": "MeshExternalService", "name": "outside"});
+    let slow = json!({"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": {
+        "to": [{"targetRef": target, "default": {"connectionTimeout": "4s"}}]}});
+    world.put("/meshes/default/meshtimeouts/slow", &slow);
     let targets = [
         json!({"backendRef": {"kind": "MeshExternalService", "name": "outside", "port": 9010}}),
         by_reference("late"),
@@ -59,6 +63,7 @@ fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
                 && words.contains("rejected")
                 && words.contains("kri_extsvc_default_default__outside_")
                 && words.contains("Failed to load trusted CA certificates")
+                && words.contains("kri_mt_default_default__slow_")
         };
         eventually("the refusal to be told", || blames(&status(&kumactl, name)))
             .unwrap_or_else(|error| panic!("{error}: {:?}", status(&kumactl, name)));
@@ -68,6 +73,9 @@ fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
             let refused = &last["status"]["rejections"][0];
             refused["type"] == "cds"
                 && refused["kri"] == "kri_extsvc_default_default__outside_9010"
+                && refused["policies"]
+                    .as_array()
+                    .is_some_and(|policies| policies.contains(&json!("kri_mt_default_default__slow_")))
                 && refused["message"].as_str().is_some_and(|words| words.contains("trusted CA"))
         });
 

@@ -60,6 +60,18 @@ fn samples() -> Vec<(&'static str, Value)> {
                 json!({ "targetRef": everybody, "rules": [{ "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "2.5" } }] } }] }),
             ),
         ),
+        (
+            "meshratelimits/a",
+            spec(
+                "MeshRateLimit",
+                json!({ "targetRef": { "kind": "Dataplane", "sectionName": "80" }, "rules": [
+                    { "default": { "local": { "tcp": { "connectionRate": { "num": 5, "interval": "1s" } } } } },
+                    { "matches": [{ "spiffeID": { "type": "Prefix", "value": "spiffe://default/" } }],
+                      "default": { "local": { "http": { "requestRate": { "num": 5, "interval": "1s" },
+                          "onRateLimit": { "status": 429, "headers": { "set": [{ "name": "x", "value": "%" }] } } } } } },
+                ] }),
+            ),
+        ),
     ]
 }
 

@@ -16,7 +16,9 @@ use control_plane::{
         bootstrap::Params,
         hds::Hds,
     },
+    findings::Findings,
     insights,
+    inspect::Proxies,
     push::{Push, Work},
 };
 use fuzz::Mutator;
@@ -81,11 +83,13 @@ impl Target {
         let registrar = Arc::new(Registrar::new(store.clone(), setup()));
         let mesh = format::parse(serde_json::json!({ "type": "Mesh", "name": "default" })).unwrap().draft;
         registrar.put(mesh).await.unwrap();
+        let metrics = runtime::metrics::Metrics::default();
         let context = api::Context {
             registrar: registrar.clone(),
             settings: api::Settings::default(),
-            metrics: api::Metrics::register(&runtime::metrics::Metrics::default()),
-            inspect: None,
+            metrics: api::Metrics::register(&metrics),
+            inspect: Arc::new(Proxies::new(store.clone(), push.clone(), 0)),
+            problems: Findings::new(store.clone(), push.clone(), &metrics),
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));
@@ -108,8 +112,11 @@ impl Target {
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
             work_dir: String::new(),
+            host_ip: None,
             system_ca_path: None,
             kafka_filter: false,
+            metrics_certificate: None,
+            counted: None,
         });
         connected.compute(Work::Everything, None).await;
     }

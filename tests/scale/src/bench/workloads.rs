@@ -1,4 +1,4 @@
-//! The workloads, W0 to W8. W6 is about zones, of which there is one.
+//! The workloads, W0 to W9. W6 is about zones, of which there is one.
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub enum Workload {
     W7,
     /// The control plane is restarted, and nothing has changed. Needs a store that lasts.
     W8,
+    /// As many policies as proxies, each for one of them, and one changes.
+    W9,
     /// A policy for all proxies is changed every second.
     Toggle,
 }
@@ -57,6 +59,7 @@ impl Bench {
             Workload::W5 => self.permissions().await,
             Workload::W7 => self.new_service().await,
             Workload::W8 => self.restart().await,
+            Workload::W9 => self.many_policies().await,
             Workload::Toggle => self.toggle().await,
         }
     }
@@ -231,6 +234,29 @@ impl Bench {
         let all = self.timeouts("bench-all", &json!({"kind": "Mesh"}), count);
         self.changes(("W3", "a policy for all"), &everyone, quiet, all).await?;
         Write::Delete(topology::timeout("bench-all", &json!({"kind": "Mesh"}), 0)).send(&self.rest).await?;
+        self.calm(quiet).await
+    }
+
+    async fn many_policies(&mut self) -> anyhow::Result<()> {
+        self.connect().await?;
+        let quiet = self.quiet();
+        let of = |bench: &Bench, proxy: usize| {
+            let target = json!({"kind": "Dataplane", "name": bench.topology.proxy_name(proxy)});
+            (format!("bench-{proxy}"), target)
+        };
+        for proxy in 0..self.fleet.len() {
+            let (name, target) = of(self, proxy);
+            Write::Put(topology::timeout(&name, &target, 1)).send(&self.rest).await?;
+        }
+        self.calm(quiet).await?;
+        let proxy = self.fleet.len() / 2;
+        let (name, target) = of(self, proxy);
+        let one = self.timeouts(&name, &target, REPEATS);
+        self.changes(("W9", "one policy of as many as proxies"), &[proxy], SMALL, one).await?;
+        for proxy in 0..self.fleet.len() {
+            let (name, target) = of(self, proxy);
+            Write::Delete(topology::timeout(&name, &target, 0)).send(&self.rest).await?;
+        }
         self.calm(quiet).await
     }
 

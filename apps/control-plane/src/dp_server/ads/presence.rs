@@ -61,7 +61,7 @@ impl<P: Protocol> Session<'_, P> {
             return inbounds.iter().map(Inbound::section_name).collect();
         }
         let whole = dataplane.and_then(|dataplane| Kri::of(dataplane, ""));
-        let blamed = self.blame(listeners).into_iter().flatten();
+        let blamed = self.blame(listeners).into_iter().filter_map(|blamed| blamed.kri);
         let of_dataplane = blamed.filter(|kri| Some(kri.without_section()) == whole);
         of_dataplane.map(|kri| kri.section.clone()).collect()
     }

@@ -1,20 +1,18 @@
 //! The bootstrap of one proxy: the settings of the control plane, the agent's request and the Dataplane together.
 
-use std::path::Path;
-
 use envoy::bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Token, Variant};
+use plan::Counting;
 use resources::{
     Draft,
     kinds::dataplane::{Dataplane, GatewayType},
     labels,
+    naming::socket,
 };
 use serde_json::{Map, Value, json};
 
-use super::{Params, Request};
+use super::{COUNTED, Params, Request};
 use crate::dp_server::features;
 
-/// The longest path a Unix socket may have, less the ending.
-const SOCKET_PATH: usize = 98;
 const ADMIN_SOCKET: &str = "kuma-envoy-admin";
 const NULL_DEVICE: &str = "/dev/null";
 
@@ -23,21 +21,27 @@ pub fn bootstrap(
     request: &Request,
     dataplane: &Draft,
     control_plane: ControlPlane,
+    counted: Option<&Counting>,
 ) -> Bootstrap {
     let unified = features::unified_naming(request.features.iter().map(String::as_str));
     let delta = request.features.iter().any(|feature| feature == features::DELTA);
     let admin = AdminInterface::of(params, request, dataplane);
+    let mut metadata = metadata(params, request, admin.as_ref());
+    if let Some(counted) = counted {
+        metadata.insert(COUNTED.to_owned(), counted.to_string().into());
+    }
     Bootstrap {
         node_id: format!("{}.{}", request.mesh, request.name),
         node_cluster: service_of(dataplane),
-        metadata: metadata(params, request, admin.as_ref()),
+        metadata,
         control_plane,
         variant: if delta { Variant::Delta } else { Variant::StateOfTheWorld },
         token: token(params, request),
         admin: admin.map(|admin| admin.configured(params, request)),
-        access_log_socket: socket(&request.workdir, &format!("kuma-al-{}-{}", request.name, request.mesh)),
+        access_log_socket: socket::access_log(&request.workdir, &request.name, &request.mesh),
         names: if unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
         health_discovery: params.health_discovery,
+        counted: counted.cloned(),
         gateway: is_builtin_gateway(dataplane).then_some(Gateway {
             max_connections: params.gateway_connections,
             max_heap_bytes: request.resources.max_heap_size_bytes,
@@ -102,15 +106,7 @@ impl<'a> AdminInterface<'a> {
 }
 
 fn socket_path(request: &Request) -> String {
-    socket(&request.workdir, ADMIN_SOCKET)
-}
-
-/// A socket in the agent's work folder.
-fn socket(workdir: &str, name: &str) -> String {
-    let path = Path::new(workdir).join(name).display().to_string();
-    let whole = |end: &usize| path.is_char_boundary(*end);
-    let end = (0..=path.len().min(SOCKET_PATH)).rev().find(whole).unwrap_or_default();
-    format!("{}.sock", &path[..end])
+    socket::path(&request.workdir, ADMIN_SOCKET)
 }
 
 fn metadata(params: &Params, request: &Request, admin: Option<&AdminInterface<'_>>) -> Map<String, Value> {

@@ -21,15 +21,43 @@ fn sample(kind: Kind) -> Resource {
         json!({ "to": [entry] })
     };
     let spec = match kind {
+        Kind::MeshAccessLog => {
+            let logs = json!({ "backends": [{ "type": "File", "file": { "path": "/tmp/a.log" } }] });
+            let mut spec = to(json!({ "default": logs }));
+            spec["rules"] = json!([{ "default": logs }]);
+            spec
+        }
+        Kind::MeshTrace => json!({ "default": { "backends": [
+            { "type": "Zipkin", "zipkin": { "url": "http://zipkin:9411/api/v2/spans" } },
+        ] } }),
         Kind::MeshCircuitBreaker => {
             let limits = json!({ "connectionLimits": { "maxRetries": 7 } });
             let mut spec = to(json!({ "default": limits }));
             spec["rules"] = json!([{ "default": limits }]);
             spec
         }
+        Kind::MeshFaultInjection => {
+            let fault = json!({ "http": [{ "abort": { "httpStatus": 500, "percentage": "2.5" } }] });
+            json!({ "targetRef": { "kind": "Dataplane" },
+                "from": [{ "targetRef": { "kind": "Mesh" }, "default": fault }] })
+        }
+        Kind::MeshHealthCheck => to(json!({ "default": { "interval": "7s", "tcp": {} } })),
         Kind::MeshHTTPRoute => {
             let matches = json!([{ "path": { "type": "Exact", "value": "/" } }]);
             to(json!({ "rules": [{ "matches": matches, "default": {} }] }))
+        }
+        Kind::MeshLoadBalancingStrategy => to(json!({ "default": { "loadBalancer": { "type": "Random" } } })),
+        Kind::MeshMetric => {
+            json!({ "default": { "backends": [{ "type": "Prometheus", "prometheus": { "port": 5670 } }] } })
+        }
+        Kind::MeshRateLimit => {
+            let rate = json!({ "requestRate": { "num": 7, "interval": "1s" } });
+            json!({ "targetRef": { "kind": "Dataplane" },
+                "rules": [{ "default": { "local": { "http": rate } } }] })
+        }
+        Kind::MeshPassthrough => json!({ "default": { "passthroughMode": "None" } }),
+        Kind::MeshProxyPatch => {
+            json!({ "default": { "appendModifications": [{ "cluster": { "operation": "Remove" } }] } })
         }
         Kind::MeshRetry => to(json!({ "default": { "http": { "numRetries": 7 } } })),
         Kind::MeshTCPRoute => to(json!({ "rules": [{ "default": { "backendRefs": [backend] } }] })),

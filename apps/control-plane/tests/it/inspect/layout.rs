@@ -95,7 +95,7 @@ fn everything() -> Vec<Resource> {
 async fn both(inspected: &Inspected, traits: ProxyTraits) -> (Value, Value) {
     let _connected = inspected.world.push.connect(traits);
     let layout = inspected.proxies.layout(&web()).await.unwrap();
-    let config = inspected.proxies.config(&web()).await.unwrap();
+    let config = inspected.proxies.config(&web(), false).await.unwrap().xds;
     (serde_json::to_value(layout).unwrap(), config)
 }
 

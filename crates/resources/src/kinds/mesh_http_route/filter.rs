@@ -9,7 +9,7 @@ use super::matching::validate_header_name;
 use crate::{
     Path, Violations,
     kinds::{
-        checks,
+        checks, header_value,
         int_or_string::{self, IntOrString},
         open_enum::open_enum,
         tags,
@@ -21,6 +21,7 @@ use crate::{
 const MAX_HEADERS: usize = 16;
 const REDIRECT_CODES: [u32; 5] = [301, 302, 303, 307, 308];
 const DEFAULT_REDIRECT_CODE: u32 = 302;
+const HOST: &str = "host";
 const MIRRORS: &[K] = &[K::MeshService, K::MeshServiceSubset];
 
 /// One step; the field that belongs to the type is given.
@@ -145,6 +146,12 @@ pub struct RequestMirror {
 }
 
 impl Filter {
+    /// Where copies of requests go.
+    pub(super) fn mirror(&self) -> Option<&BackendRef> {
+        let mirror = self.request_mirror.as_ref().filter(|_| self.type_ == FilterType::RequestMirror);
+        mirror.map(|mirror| &mirror.backend_ref)
+    }
+
     pub(super) fn apply_defaults(&mut self) {
         if let Some(redirect) = &mut self.request_redirect {
             redirect.status_code.get_or_insert(DEFAULT_REDIRECT_CODE);
@@ -159,11 +166,15 @@ impl Filter {
         match &self.type_ {
             FilterType::RequestHeaderModifier => {
                 let path = path.field("requestHeaderModifier");
-                given(self.request_header_modifier.as_ref(), &path, found, HeaderModifier::validate);
+                given(self.request_header_modifier.as_ref(), &path, found, |modifier, path, found| {
+                    modifier.validate(Of::Requests, path, found);
+                });
             }
             FilterType::ResponseHeaderModifier => {
                 let path = path.field("responseHeaderModifier");
-                given(self.response_header_modifier.as_ref(), &path, found, HeaderModifier::validate);
+                given(self.response_header_modifier.as_ref(), &path, found, |modifier, path, found| {
+                    modifier.validate(Of::Responses, path, found);
+                });
             }
             FilterType::RequestRedirect => {
                 let path = path.field("requestRedirect");
@@ -208,38 +219,61 @@ impl RequestMirror {
     }
 }
 
+/// Whose headers are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Requests,
+    Responses,
+}
+
 impl HeaderModifier {
-    fn validate(&self, path: &Path, found: &mut Violations) {
+    fn validate(&self, of: Of, path: &Path, found: &mut Violations) {
         if self.set.is_none() && self.add.is_none() && self.remove.is_none() {
             found.add(path, "must have at least one defined: set, add, remove");
             return;
         }
-        let named = |list: &Option<Vec<HeaderKeyValue>>| {
-            list.iter().flatten().map(|header| header.name.clone()).collect::<Vec<_>>()
-        };
-        let removed = self.remove.clone().unwrap_or_default();
         let mut seen = BTreeSet::new();
-        for (field, names) in [("set", named(&self.set)), ("add", named(&self.add)), ("remove", removed)] {
+        for (field, headers) in [("set", &self.set), ("add", &self.add)] {
             let path = path.field(field);
-            found.require(
-                names.len() <= MAX_HEADERS,
-                &path,
-                format!("must have at most {MAX_HEADERS} items"),
-            );
-            for (i, name) in names.into_iter().enumerate() {
-                // Kuma says `name` of headers to remove too, which have none.
-                let path = path.index(i).field("name");
-                if field == "remove" {
-                    // Envoy finds them in any case; with these it refuses its configuration.
-                    let fine = !name.is_empty() && !name.contains(['\0', '\r', '\n']);
-                    found.require(fine, &path, "must be a header name");
+            check_length(headers.iter().flatten().count(), &path, found);
+            for (i, HeaderKeyValue { name, value }) in headers.iter().flatten().enumerate() {
+                let path = path.index(i);
+                validate_header_name(name, &path.field("name"), found);
+                found.require(seen.insert(name.clone()), path.field("name"), "duplicate header name");
+                // The host of a request is not written as a header, but in its place.
+                if name == HOST && of == Of::Requests && field == "set" {
+                    header_value::validate_text(value, &path.field("value"), found);
                 } else {
-                    validate_header_name(&name, &path, found);
+                    check_host(name, of, &path.field("name"), found);
+                    header_value::validate(value, &path.field("value"), found);
                 }
-                found.require(seen.insert(name), path, "duplicate header name");
             }
         }
+        let path = path.field("remove");
+        check_length(self.remove.iter().flatten().count(), &path, found);
+        for (i, name) in self.remove.iter().flatten().enumerate() {
+            // Kuma says `name` of headers to remove too, which have none.
+            let path = path.index(i).field("name");
+            let is_byte = |byte: u8| shape::is_header_name_byte(byte.to_ascii_lowercase());
+            let fine = !name.is_empty() && name.bytes().all(is_byte);
+            found.require(fine, &path, "must be a header name");
+            check_host(name, of, &path, found);
+            found.require(seen.insert(name.clone()), path, "duplicate header name");
+        }
     }
+}
+
+fn check_length(headers: usize, path: &Path, found: &mut Violations) {
+    found.require(headers <= MAX_HEADERS, path, format!("must have at most {MAX_HEADERS} items"));
+}
+
+/// Envoy refuses all of its configuration where a header of this name is added or removed.
+fn check_host(name: &str, of: Of, path: &Path, found: &mut Violations) {
+    let message = match of {
+        Of::Requests => "the host of a request can only be set, in set or by a URLRewrite",
+        Of::Responses => "responses have no host",
+    };
+    found.require(!name.eq_ignore_ascii_case(HOST), path, message);
 }
 
 impl RequestRedirect {
@@ -288,6 +322,12 @@ impl PathRewrite {
                 found.require(self.replace_prefix_match.is_some(), &prefix, checks::MUST_BE_DEFINED);
             }
             PathRewriteType::Other(_) => {}
+        }
+        for (text, path) in [
+            (&self.replace_full_path, path.field("replaceFullPath")),
+            (&self.replace_prefix_match, path.field("replacePrefixMatch")),
+        ] {
+            header_value::validate_text(text.as_deref().unwrap_or_default(), &path, found);
         }
         if self.replace_prefix_match.is_some() {
             found.require(all_prefixes, prefix, "can only appear if all matches match a path prefix");

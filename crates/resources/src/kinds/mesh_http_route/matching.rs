@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Path, Violations,
-    kinds::{checks, open_enum::open_enum},
+    kinds::{checks, open_enum::open_enum, regex},
     shape,
 };
 
 const MAX_HEADER_NAME: usize = 256;
+/// What Envoy takes for the name of a parameter.
+const MAX_PARAMETER_NAME: usize = 1024;
 
 /// Conditions on a request; all of them must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -119,8 +121,13 @@ impl Match {
         for (i, param) in self.query_params.iter().flatten().enumerate() {
             let path = path.field("queryParams").index(i);
             checks::known(&param.type_, &path, "type", found);
+            if param.type_ == QueryParamsMatchType::RegularExpression {
+                regex::validate(&param.value, &path.field("value"), found);
+            }
             let path = path.field("name");
             found.require(!param.name.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+            let short = param.name.len() <= MAX_PARAMETER_NAME;
+            found.require(short, &path, format!("must not be longer than {MAX_PARAMETER_NAME} bytes"));
             let fresh = names.insert(&param.name);
             found.require(fresh, path, format!("multiple entries for name {}", param.name));
         }
@@ -149,7 +156,8 @@ impl PathMatch {
                 found.require(absolute, value, "must be an absolute path");
             }
             PathMatchType::Exact => found.require(absolute, value, "must be an absolute path"),
-            PathMatchType::RegularExpression | PathMatchType::Other(_) => {}
+            PathMatchType::RegularExpression => regex::validate(&self.value, &value, found),
+            PathMatchType::Other(_) => {}
         }
     }
 }
@@ -166,8 +174,13 @@ impl HeaderMatch {
             checks::known(&self.type_, path, "type", found);
         }
         validate_header_name(&self.name, &path.field("name"), found);
-        if matches!(self.type_, HeaderMatchType::Present | HeaderMatchType::Absent) {
-            found.require(self.value.is_empty(), path.field("value"), checks::MUST_NOT_BE_DEFINED);
+        let path = path.field("value");
+        match self.type_ {
+            HeaderMatchType::Present | HeaderMatchType::Absent => {
+                found.require(self.value.is_empty(), path, checks::MUST_NOT_BE_DEFINED);
+            }
+            HeaderMatchType::RegularExpression => regex::validate(&self.value, &path, found),
+            HeaderMatchType::Exact | HeaderMatchType::Prefix | HeaderMatchType::Other(_) => {}
         }
     }
 }

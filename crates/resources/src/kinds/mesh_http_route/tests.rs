@@ -220,6 +220,66 @@ fn every_violation_of_a_header_modifier_is_reported() {
 }
 
 #[test]
+fn headers_that_envoy_would_not_write_are_refused() {
+    let at = |i: usize, rest: &str| format!("spec.to[0].rules[0].default.filters[{i}].{rest}");
+    let modifier = json!({"set": [{"name": "host", "value": "%FOO%"}, {"name": "a", "value": "5%"}],
+                          "add": [{"name": "b", "value": "a\r\nb"}, {"name": "c", "value": "%REQ(x)%"}],
+                          "remove": ["Host", ":path"]});
+    let none = "% begins a command operator of Envoy, such as %REQ(x-name)%, and there is none at \"%\"; write %% for a percent sign";
+    let unknown = "\"%FOO%\" cannot be read by Envoy: there is no such operator; write %% for a percent sign";
+    violations(
+        filters(json!([
+            {"type": "RequestHeaderModifier", "requestHeaderModifier": modifier},
+            {"type": "ResponseHeaderModifier", "responseHeaderModifier": modifier},
+            {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "host", "value": "a"}]}},
+            {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a\nb"}}}
+        ])),
+        &[
+            (&at(0, "requestHeaderModifier.set[1].value"), none),
+            (&at(0, "requestHeaderModifier.add[0].value"), "must not contain control characters"),
+            (
+                &at(0, "requestHeaderModifier.remove[0].name"),
+                "the host of a request can only be set, in set or by a URLRewrite",
+            ),
+            (&at(0, "requestHeaderModifier.remove[1].name"), "must be a header name"),
+            (&at(1, "responseHeaderModifier.set[0].name"), "responses have no host"),
+            (&at(1, "responseHeaderModifier.set[0].value"), unknown),
+            (&at(1, "responseHeaderModifier.set[1].value"), none),
+            (&at(1, "responseHeaderModifier.add[0].value"), "must not contain control characters"),
+            (&at(1, "responseHeaderModifier.remove[0].name"), "responses have no host"),
+            (&at(1, "responseHeaderModifier.remove[1].name"), "must be a header name"),
+            (
+                &at(2, "requestHeaderModifier.add[0].name"),
+                "the host of a request can only be set, in set or by a URLRewrite",
+            ),
+            (&at(3, "urlRewrite.path.replaceFullPath"), "must not contain control characters"),
+        ],
+    );
+}
+
+#[test]
+fn expressions_that_envoy_would_not_read_are_refused() {
+    let at = |rest: &str| format!("spec.to[0].rules[0].matches[0].{rest}");
+    let bad = "must be a regular expression of RE2: missing closing )";
+    violations(
+        rule(
+            json!([{"path": {"type": "RegularExpression", "value": "/(a"},
+                    "queryParams": [{"type": "RegularExpression", "name": "q", "value": "(a"},
+                                    {"type": "Exact", "name": "p".repeat(1025), "value": "(a"}],
+                    "headers": [{"type": "RegularExpression", "name": "x", "value": "(a"},
+                                {"type": "RegularExpression", "name": "y"}, {"name": "z", "value": "(a"}]}]),
+            json!({}),
+        ),
+        &[
+            (&at("path.value"), bad),
+            (&at("queryParams[0].value"), bad),
+            (&at("queryParams[1].name"), "must not be longer than 1024 bytes"),
+            (&at("headers[0].value"), bad),
+        ],
+    );
+}
+
+#[test]
 fn every_violation_of_redirects_and_rewrites_is_reported() {
     let at = |rest: &str| format!("spec.to[0].rules[0].default.filters{rest}");
     let subdomain = dns::rfc1123_subdomain_errors("Not_Valid").remove(0);
@@ -299,4 +359,19 @@ fn deprecated_targets_are_warned_about() {
         old.spec.warnings(),
         ["MeshService value for 'targetRef.kind' is deprecated, use Dataplane with labels instead"]
     );
+}
+
+#[test]
+fn a_rule_is_named_by_what_it_matches() {
+    use crate::{kinds::mesh_http_route::MeshHTTPRoute, naming::legacy};
+
+    let name = |matches: Value| {
+        let route = draft(Kind::MeshHTTPRoute, resource(rule(matches, json!({}))));
+        route.spec.get::<MeshHTTPRoute>().unwrap().to[0].rules[0].name_by_matches()
+    };
+    let everything = json!([{"path": {"type": "PathPrefix", "value": "/"}}]);
+    assert_eq!(name(everything), "9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=");
+    let special = json!([{"headers": [{"name": "a", "value": "<&>"}]}]);
+    let written = r#"[{"headers":[{"type":"Exact","name":"a","value":"\u003c\u0026\u003e"}]}]"#;
+    assert_eq!(name(special), legacy::route_of_matches(written));
 }

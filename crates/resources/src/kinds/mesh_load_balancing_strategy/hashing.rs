@@ -13,7 +13,7 @@ const MAX_RING_SIZE: u32 = 8_000_000;
 const MAX_TABLE_SIZE: u32 = 5_000_011;
 
 /// The algorithm and its settings.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct LoadBalancer {
@@ -43,15 +43,15 @@ open_enum! {
 }
 
 /// Endpoints in turn; has no settings.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RoundRobin {}
 
 /// Any endpoint; has no settings.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Random {}
 
 /// The least busy of a few random endpoints.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeastRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct LeastRequest {
 }
 
 /// Consistent hashing on a ring.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ open_enum! {
 }
 
 /// Consistent hashing by table.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Maglev {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct Maglev {
 }
 
 /// A property of the request that is hashed; a terminal one ends the list when it gave a hash.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct HashPolicy {
@@ -127,7 +127,7 @@ open_enum! {
 }
 
 /// A header of the request.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Header {
@@ -136,7 +136,7 @@ pub struct Header {
 }
 
 /// A cookie; with a time to live it is made when the client has none.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
@@ -149,7 +149,7 @@ pub struct Cookie {
 }
 
 /// A property of the connection.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Connection {
     #[serde(rename = "sourceIP", skip_serializing_if = "Option::is_none")]
@@ -157,7 +157,7 @@ pub struct Connection {
 }
 
 /// A parameter of the URL.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct QueryParameter {
@@ -166,7 +166,7 @@ pub struct QueryParameter {
 }
 
 /// A value other filters left on the request.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["key"]))]
 pub struct FilterState {
@@ -175,6 +175,28 @@ pub struct FilterState {
 }
 
 impl LoadBalancer {
+    /// The hash policies of the algorithm in use, where they stood before they moved up.
+    pub(super) fn hash_policies(&self) -> Option<&[HashPolicy]> {
+        match self.type_ {
+            LoadBalancerType::RingHash => self.ring_hash.as_ref()?.hash_policies.as_deref(),
+            LoadBalancerType::Maglev => self.maglev.as_ref()?.hash_policies.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The algorithm alone.
+    #[must_use]
+    pub fn without_hashing(&self) -> LoadBalancer {
+        let mut alone = self.clone();
+        if let Some(ring) = &mut alone.ring_hash {
+            ring.hash_policies = None;
+        }
+        if let Some(maglev) = &mut alone.maglev {
+            maglev.hash_policies = None;
+        }
+        alone
+    }
+
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
         checks::known(&self.type_, path, "type", found);
         if let Some(least) = &self.least_request {
@@ -185,9 +207,22 @@ impl LoadBalancer {
         }
         if let Some(maglev) = &self.maglev {
             let path = path.field("maglev");
-            validate_size(maglev.table_size, MAX_TABLE_SIZE, &path.field("tableSize"), found);
+            let size = path.field("tableSize");
+            validate_size(maglev.table_size, MAX_TABLE_SIZE, &size, found);
+            // Envoy refuses its configuration with another one.
+            let in_range = maglev.table_size.is_some_and(|size| (1..=MAX_TABLE_SIZE).contains(&size));
+            let prime = maglev.prime_table_size().is_some();
+            found.require(!in_range || prime, size, "must be a prime number");
             validate_policies(maglev.hash_policies.as_deref(), &path.field("hashPolicies"), found);
         }
+    }
+}
+
+impl Maglev {
+    /// The size of the table, if it is one that a table can have.
+    pub fn prime_table_size(&self) -> Option<u32> {
+        let is_prime = |size: &u32| *size > 1 && (2..).take_while(|n| n * n <= *size).all(|n| size % n != 0);
+        self.table_size.filter(|size| *size <= MAX_TABLE_SIZE).filter(is_prime)
     }
 }
 
@@ -252,6 +287,11 @@ impl HashPolicy {
         for (field, name, value) in names {
             let empty = value.is_some_and(String::is_empty);
             found.require(!empty, path.field(field).field(name), checks::MUST_NOT_BE_EMPTY);
+        }
+        for (field, name, value) in names {
+            // Envoy refuses its configuration with them.
+            let fine = value.is_none_or(|value| !value.contains(['\0', '\r', '\n']));
+            found.require(fine, path.field(field).field(name), "must not contain control characters");
         }
         let cookie_path = self.cookie.as_ref().and_then(|cookie| cookie.path.as_deref());
         found.require(

@@ -39,6 +39,11 @@ impl Change<FilterMatch> {
 }
 
 impl<M> Change<M> {
+    /// The fields of the value, if it has one; the error says why they cannot be read.
+    pub fn fields(&self) -> Option<Result<Map<String, Value>, String>> {
+        self.value.as_deref().map(mapping)
+    }
+
     /// `forbidden` is what the match says although a resource that is being added cannot match anything.
     pub(super) fn validate_resource(
         &self,

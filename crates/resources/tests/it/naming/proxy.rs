@@ -196,7 +196,19 @@ fn a_name_is_recognised_by_its_scheme() {
         Class::Legacy(LegacyName::Passthrough(IpVersion::V6, Direction::Outbound)),
     );
     check("kuma:envoy:admin", Class::Legacy(LegacyName::Renamed(system::ENVOY_ADMIN)));
+    check("meshaccesslog:opentelemetry:1", Class::Legacy(LegacyName::AccessLog { index: 1 }));
+    check("meshaccesslog:opentelemetry:x", Class::Other);
+    check("meshtrace:opentelemetry", Class::Legacy(LegacyName::Tracing(system::Tracing::OpenTelemetry)));
     check("mesh_ca:secret:all", Class::Legacy(LegacyName::Renamed(system::CA_OF_ALL_MESHES)));
+    for (older, unified) in [
+        ("_kuma:metrics:prometheus:default-backend", "system_meshmetric_prometheus_default-backend"),
+        ("_kuma:metrics:prometheus:a.b", "system_meshmetric_prometheus_a-b"),
+        ("_kuma:metrics:hijacker", "system_meshmetric_prometheus_default-backend"),
+        ("_kuma:metrics:opentelemetry:otel.svc-4317", "system_meshmetric_otel_otel-svc-4317"),
+        ("_kuma:dynamicconfig:/meshmetric", "system_dynamicconfig_meshmetric"),
+    ] {
+        check(older, Class::Legacy(LegacyName::OfPolicy(unified.to_owned())));
+    }
     for name in ["mesh_ca:secret:shop", "identity_cert:secret:shop"] {
         check(name, Class::Legacy(LegacyName::Secret { mesh: "shop".to_owned() }));
     }
@@ -236,7 +248,11 @@ fn statistics_spell_older_names_their_own_way() {
     };
     check("localhost_8080", LegacyName::Workload { port: 8080 });
     check("kuma_envoy_admin", LegacyName::Renamed(system::ENVOY_ADMIN));
+    check("meshaccesslog_opentelemetry_0", LegacyName::AccessLog { index: 0 });
+    check("meshtrace_zipkin", LegacyName::Tracing(system::Tracing::Zipkin));
     check("ads_cluster", LegacyName::Renamed(system::ADS));
+    let page = system::prometheus("main");
+    check("_kuma_metrics_prometheus_main", LegacyName::OfPolicy(page));
     check("inbound_passthrough_ipv6", LegacyName::Passthrough(IpVersion::V6, Direction::Inbound));
     let address = str::to_owned;
     check("inbound_10_0_0_1_80", LegacyName::Inbound { address: address("10.0.0.1"), port: 80 });

@@ -1,0 +1,178 @@
+//! `analyze`: what may be wrong with a mesh, or with files before they are applied.
+
+use std::collections::BTreeSet;
+
+use clap::{Args, ValueEnum};
+use findings::{Finding, Severity};
+use jiff::Timestamp;
+use resources::{Draft, Key, Kind, Resource, Spec};
+use serde_json::{Value, json};
+
+use crate::{
+    apply::input::Input,
+    cell::{self, Column, text},
+    cli::Global,
+    client::{Client, segment},
+    config::Settings,
+    failure::{Failure, Outcome, Result},
+    output::{self, TableFormat},
+    terminal,
+    types::DEFAULT_MESH,
+};
+
+const MEANING: &str = "\
+Exit codes:
+  0  nothing is as bad as --fail-on says
+  3  something is";
+
+/// How many findings one request asks for.
+const PAGE: usize = 1000;
+
+/// Show what may be wrong with a mesh, the worst first
+///
+/// Asks the control plane; with -f, looks at the input alone, without a control plane. Every finding has a code, which
+/// docs/reference/findings.md explains.
+#[derive(Debug, Args)]
+#[command(after_help = MEANING)]
+pub struct Analyze {
+    #[command(flatten)]
+    input: Input,
+    /// Mesh to look at
+    #[arg(short, long, default_value = DEFAULT_MESH, conflicts_with = "files")]
+    mesh: String,
+    /// Exit with code 3 if something is at least this bad
+    #[arg(long, value_name = "SEVERITY")]
+    fail_on: Option<AtLeast>,
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
+    format: TableFormat,
+}
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AtLeast {
+    Info,
+    #[value(alias = "warning")]
+    Warn,
+    Error,
+}
+
+impl From<AtLeast> for Severity {
+    fn from(severity: AtLeast) -> Severity {
+        match severity {
+            AtLeast::Info => Severity::Info,
+            AtLeast::Warn => Severity::Warning,
+            AtLeast::Error => Severity::Error,
+        }
+    }
+}
+
+impl Analyze {
+    pub fn run(&self, global: &Global) -> Result<Outcome> {
+        let found = match self.input.is_given() {
+            true => of_files(self.input.read(global)?.into_iter().map(|planned| planned.draft).collect()),
+            false => of_mesh(&Settings::load(global)?.client()?, &self.mesh)?,
+        };
+        let answer = json!({ "total": found.len(), "items": found });
+        terminal::data(&self.format.render(&answer, || table(&found)))?;
+        let bad = |limit: AtLeast| {
+            let limit = Severity::from(limit);
+            found.iter().filter_map(|item| Severity::by_name(&text(&item["severity"]))).any(|s| s >= limit)
+        };
+        Ok(if self.fail_on.is_some_and(bad) { Outcome::No } else { Outcome::Done })
+    }
+}
+
+fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
+    let attempted = format!("could not tell what is wrong with mesh {mesh}");
+    let mut found: Vec<Value> = Vec::new();
+    loop {
+        let path = format!("/meshes/{}/_problems?size={PAGE}&offset={}", segment(mesh), found.len());
+        let mut page = client.get(&path)?.json(&attempted)?;
+        let Value::Array(items) = page["items"].take() else {
+            return Err(Failure::failed(format!("{attempted}: the answer has no items")));
+        };
+        let last = items.len() < PAGE;
+        found.extend(items);
+        if last {
+            return Ok(found);
+        }
+    }
+}
+
+fn of_files(drafts: Vec<Draft>) -> Vec<Value> {
+    let mut resources: Vec<Resource> = drafts.into_iter().map(stored).collect();
+    resources.extend(assumed_meshes(&resources));
+    let mut found = findings::of_resources(resources);
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
+    found.iter().map(shown).collect()
+}
+
+/// A resource as a control plane would store it.
+fn stored(draft: Draft) -> Resource {
+    Resource {
+        key: draft.key,
+        labels: draft.labels,
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        spec: draft.spec,
+        status: None,
+    }
+}
+
+/// The meshes that resources of the input belong to and that are not in it, as they are when they are new.
+fn assumed_meshes(resources: &[Resource]) -> Vec<Resource> {
+    let mut missing: BTreeSet<&str> =
+        resources.iter().map(Resource::mesh).filter(|mesh| !mesh.is_empty()).collect();
+    for mesh in resources.iter().filter(|resource| resource.kind() == Kind::Mesh) {
+        missing.remove(mesh.name());
+    }
+    let new = |name: &str| {
+        terminal::warn(&format!(
+            "mesh {name} is not in the input: it is taken for a new one, with MeshServices and without mutual TLS"
+        ));
+        let spec = json!({ "meshServices": { "mode": "Exclusive" } });
+        let spec = Spec::from_json(Kind::Mesh, spec, &mut Vec::new()).ok()?;
+        let key = Key::global(Kind::Mesh, name);
+        Some(stored(Draft { key, labels: resources::Labels::new(), spec }))
+    };
+    missing.into_iter().filter_map(new).collect()
+}
+
+/// As the REST API shows it.
+fn shown(finding: &Finding) -> Value {
+    let Finding { code, about, text } = finding;
+    json!({
+        "code": code.name(),
+        "severity": code.severity().name(),
+        "kri": about.as_ref().map(ToString::to_string).unwrap_or_default(),
+        "message": text,
+        "explanation": code.meaning(),
+        "fix": code.fix(),
+        "reference": format!("docs/reference/findings.md#{code}"),
+    })
+}
+
+const COLUMNS: [Column; 4] = [
+    ("SEVERITY", |item| text(&item["severity"])),
+    ("CODE", |item| text(&item["code"])),
+    ("RESOURCE", |item| text(&item["kri"])),
+    ("MESSAGE", |item| text(&item["message"])),
+];
+
+fn table(found: &[Value]) -> String {
+    if found.is_empty() {
+        return "Nothing is wrong.\n".to_owned();
+    }
+    let (titles, rows) = cell::grid(&COLUMNS, found.iter());
+    let mut fixes: Vec<String> = Vec::new();
+    for item in found {
+        let fix = format!("  {}: {}\n", text(&item["code"]), text(&item["fix"]));
+        if !fixes.contains(&fix) {
+            fixes.push(fix);
+        }
+    }
+    format!("{}\nWhat to do:\n{}", output::table(&titles, rows), fixes.concat())
+}

@@ -1,0 +1,52 @@
+//! What to read resources from, the same for every command that does.
+
+use clap::Args;
+
+use super::{
+    count,
+    plan::{self, Plan, Planned},
+    sources,
+};
+use crate::{
+    cli::Global,
+    control_planes::pair,
+    failure::{Failure, Result},
+    terminal,
+};
+
+#[derive(Debug, Args)]
+pub struct Input {
+    /// File, directory, URL, or - for stdin; repeatable
+    #[arg(short, long = "file", value_name = "SOURCE")]
+    files: Vec<String>,
+    /// Read directories below the given ones, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Value to put where the input has {{ KEY }}; repeatable
+    #[arg(short = 'v', long = "var", value_name = "KEY=VALUE", value_parser = pair)]
+    vars: Vec<(String, String)>,
+    /// Leave out resources of unknown types and those that control planes write themselves, and list them
+    #[arg(long)]
+    skip_unknown: bool,
+}
+
+impl Input {
+    /// Whether a source is named.
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Reads and checks everything.
+    pub fn read(&self, global: &Global) -> Result<Vec<Planned>> {
+        let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
+        let vars = self.vars.iter().cloned().collect();
+        let Plan { planned, skipped } = plan::make(texts, &vars, self.skip_unknown)?;
+        if !skipped.is_empty() {
+            terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
+        }
+        if planned.is_empty() && skipped.is_empty() {
+            return Err(Failure::invalid("the input holds no resources"));
+        }
+        Ok(planned)
+    }
+}

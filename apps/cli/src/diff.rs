@@ -1,0 +1,79 @@
+//! `diff`: what applying the input would change, and for whom.
+
+use clap::Args;
+
+use crate::{
+    apply::input::Input,
+    cli::Global,
+    client::Client,
+    config::Settings,
+    failure::{Failure, Outcome, Result},
+    output::TableFormat,
+    terminal,
+    types::{DEFAULT_MESH, Type},
+    what_if::{self, Question},
+};
+
+const MEANING: &str = "\
+Exit codes:
+  0  nothing would change
+  1  something would
+  2  that could not be found out: the input is not valid, or the control plane refuses it or does not answer";
+
+/// Show what applying resources would change, without changing it
+///
+/// The control plane works out which proxies would get another configuration and what would be different in it, who
+/// could call whom, and which policies would have no effect. Reads what apply reads.
+#[derive(Debug, Args)]
+#[command(after_help = MEANING)]
+pub struct Diff {
+    #[command(flatten)]
+    input: Input,
+    /// What would be deleted besides; repeatable
+    #[arg(long, value_name = "TYPE/NAME", value_parser = named)]
+    delete: Vec<(String, String)>,
+    /// Mesh of what would be deleted
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    /// Show the configuration of this proxy as a difference; * for several; repeatable
+    #[arg(long, value_name = "NAME")]
+    proxy: Vec<String>,
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
+    format: TableFormat,
+}
+
+impl Diff {
+    /// As for other programs of this name, 1 is an answer, and whatever goes wrong is more than that.
+    pub fn run(&self, global: &Global) -> Result<Outcome> {
+        self.tell(global).map_err(|failure| match failure {
+            Failure::Failed(error) | Failure::Invalid(error) => Failure::Invalid(error),
+        })
+    }
+
+    fn tell(&self, global: &Global) -> Result<Outcome> {
+        let planned = match self.input.is_given() || self.delete.is_empty() {
+            true => self.input.read(global)?,
+            false => Vec::new(),
+        };
+        let client = Settings::load(global)?.client()?;
+        let deletions = self.deletions(&client)?;
+        let (mesh, proxies) = (self.mesh.as_str(), self.proxy.as_slice());
+        let answer = Question { planned: &planned, deletions: &deletions, mesh, proxies }.ask(&client)?;
+        what_if::warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
+        terminal::data(&self.format.render(&answer, || what_if::table(&answer)))?;
+        Ok(if what_if::differs(&answer) { Outcome::Differs } else { Outcome::Done })
+    }
+
+    fn deletions(&self, client: &Client) -> Result<Vec<(Type, String)>> {
+        let resolved = |(kind, name): &(String, String)| Ok((Type::resolve(kind, client)?, name.clone()));
+        self.delete.iter().map(resolved).collect()
+    }
+}
+
+/// `meshtimeout/slow`, as `get -o name` prints it.
+fn named(text: &str) -> std::result::Result<(String, String), String> {
+    let parts = text.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
+    let (kind, name) = parts.ok_or_else(|| "expected TYPE/NAME, such as meshtimeout/slow".to_owned())?;
+    Ok((kind.to_owned(), name.to_owned()))
+}

@@ -1,0 +1,149 @@
+//! `migrate policies`: what Kuma's policies from before `targetRef` become.
+
+mod legacy;
+mod permission;
+mod resilience;
+mod route;
+mod selector;
+mod services;
+
+use clap::{Args, Subcommand};
+use resources::{
+    format::{self, kubernetes},
+    superseded,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    apply,
+    cli::Global,
+    failure::{Failure, Outcome, Result},
+    output, terminal,
+};
+use legacy::{Legacy, Translation};
+
+#[derive(Debug, Subcommand)]
+pub enum Migrate {
+    Policies(Policies),
+}
+
+const MEANING: &str = "\
+Exit codes:
+  0  everything that needs a successor has one
+  4  something has no equivalent, or only a similar one; stderr says what and why";
+
+/// Translate policies from before targetRef into those that replace them
+///
+/// Reads YAML or JSON in Universal or Kubernetes form and writes YAML in the same form to stdout. Warnings on stderr
+/// name what has no equivalent, and where the translation means something else. Other resources of the input are
+/// left out. No control plane is asked.
+#[derive(Debug, Args)]
+#[command(after_help = MEANING)]
+pub struct Policies {
+    /// File, directory, URL, or - for stdin; repeatable
+    #[arg(short, long = "file", value_name = "SOURCE")]
+    files: Vec<String>,
+    /// Read directories below the given ones, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+impl Migrate {
+    pub fn run(&self, global: &Global) -> Result<Outcome> {
+        let Migrate::Policies(policies) = self;
+        policies.run(global)
+    }
+}
+
+impl Policies {
+    fn run(&self, global: &Global) -> Result<Outcome> {
+        let documents = apply::documents(&self.files, self.recursive, global.api_timeout)?;
+        let (mut written, mut outcome, mut found) = (Vec::new(), Outcome::Done, false);
+        for (place, value) in documents {
+            let Some(legacy) = Legacy::of(&value) else { continue };
+            found = true;
+            let Translation { policies, notes } = translate(&legacy);
+            let (policies, wrong) = checked(&legacy, policies);
+            for note in notes.iter().chain(&wrong) {
+                terminal::warn(&format!("{place}: {} {:?}: {note}", legacy.kind, legacy.name));
+                outcome = Outcome::Partly;
+            }
+            written.extend(policies.iter().map(output::yaml));
+        }
+        if !found {
+            return Err(Failure::invalid("the input holds no policies from before targetRef"));
+        }
+        terminal::data(&written.join("---\n"))?;
+        Ok(outcome)
+    }
+}
+
+/// What a policy becomes, as specs with their types.
+fn translate(legacy: &Legacy<'_>) -> Translation {
+    match legacy.kind {
+        "TrafficPermission" => permission::translate(legacy),
+        "FaultInjection" => permission::fault_injection(legacy),
+        "RateLimit" => permission::rate_limit(legacy),
+        "TrafficRoute" => route::translate(legacy),
+        "Timeout" => resilience::timeout(legacy),
+        "Retry" => resilience::retry(legacy),
+        "CircuitBreaker" => resilience::circuit_breaker(legacy),
+        "HealthCheck" => resilience::health_check(legacy),
+        "ExternalService" => services::external(legacy),
+        "ProxyTemplate" => services::proxy_template(legacy),
+        other => {
+            let why = superseded::by_name(other).map(superseded::Superseded::refusal).unwrap_or_default();
+            let backends = match other {
+                "TrafficLog" | "TrafficTrace" => {
+                    "; its backend is part of the Mesh, and the new policy holds it itself"
+                }
+                _ => "",
+            };
+            Translation::nothing(format!("{why}{backends}"))
+        }
+    }
+}
+
+/// The resources made of specs that this client can read back and finds nothing wrong with, and what is wrong with
+/// the others. Of a kind that is not known here yet nothing can be said.
+fn checked(legacy: &Legacy<'_>, policies: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<String>) {
+    let (mut good, mut wrong) = (Vec::new(), Vec::new());
+    let several = |kind: &str| policies.iter().filter(|(other, _)| *other == kind).count() > 1;
+    let mut count = 0;
+    for (kind, spec) in &policies {
+        count += 1;
+        let name = if several(kind) { format!("{}-{count}", legacy.name) } else { legacy.name.to_owned() };
+        let resource = resource(legacy, kind, &name, spec.clone());
+        match format::parse(resource.clone()) {
+            Ok(parsed) => {
+                let violations: Vec<_> = parsed.draft.validate().into_vec();
+                if violations.is_empty() {
+                    good.push(resource);
+                } else {
+                    let texts: Vec<String> = violations.iter().map(ToString::to_string).collect();
+                    wrong.push(format!("{kind} would not be valid: {}", texts.join("; ")));
+                }
+            }
+            Err(format::Error::UnknownKind { .. }) => good.push(resource),
+            Err(error) => wrong.push(format!("{kind} would not be valid: {error}")),
+        }
+    }
+    (good, wrong)
+}
+
+/// A resource in the form of the one it replaces.
+fn resource(legacy: &Legacy<'_>, kind: &str, name: &str, spec: Value) -> Value {
+    if legacy.kubernetes {
+        return json!({
+            "apiVersion": kubernetes::API_VERSION,
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "namespace": kubernetes::SYSTEM_NAMESPACE,
+                "labels": { resources::labels::MESH: legacy.mesh },
+            },
+            "spec": spec,
+        });
+    }
+    json!({ "type": kind, "mesh": legacy.mesh, "name": name, "spec": spec })
+}

@@ -1,0 +1,189 @@
+//! What may be wrong with the meshes: kept up to date, listed for the REST API, and counted.
+//!
+//! ```text
+//!   push loop ─▶ Mailbox ─▶ findings::MeshFindings    the mesh and its policies
+//!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
+//!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
+//!   generator of services ─▶ port conflicts
+//! ```
+
+mod metrics;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use api::{InspectError, Problems};
+use findings::{Finding, MeshFindings, ProxyFindings};
+use jiff::Timestamp;
+use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
+use runtime::{Shutdown, metrics::Metrics};
+use store::{Dirty, Snapshot, Store};
+
+use crate::{
+    following::{Follow, Meshes},
+    push::{Mailbox, Push},
+};
+
+/// Everything that is found.
+#[derive(Debug)]
+pub struct Findings {
+    store: Arc<dyn Store>,
+    push: Arc<Push>,
+    mailbox: Arc<Mailbox>,
+    meshes: Mutex<BTreeMap<Arc<str>, MeshFindings>>,
+    proxies: Mutex<Meshes<Proxies>>,
+    conflicts: Arc<ServiceConflicts>,
+}
+
+/// The services of each mesh whose Dataplanes do not agree about their ports.
+#[derive(Debug, Default)]
+pub struct ServiceConflicts(Mutex<BTreeMap<Arc<str>, Vec<Finding>>>);
+
+impl ServiceConflicts {
+    /// Replaces those of a mesh.
+    pub fn replace(&self, mesh: &Arc<str>, conflicts: Vec<Finding>) {
+        match conflicts.is_empty() {
+            true => lock(&self.0).remove(mesh),
+            false => lock(&self.0).insert(mesh.clone(), conflicts),
+        };
+    }
+}
+
+impl Findings {
+    /// Before the push loop starts, so that nothing is missed.
+    pub fn new(store: Arc<dyn Store>, push: Arc<Push>, metrics: &Metrics) -> Arc<Findings> {
+        let findings = Arc::new(Findings {
+            mailbox: push.open_mailbox(),
+            store,
+            push,
+            meshes: Mutex::default(),
+            proxies: Mutex::default(),
+            conflicts: Arc::default(),
+        });
+        metrics::register(&findings, metrics);
+        findings
+    }
+
+    /// Starts following changes.
+    pub fn start(self: &Arc<Self>, shutdown: &Shutdown) {
+        let (findings, ending) = (self.clone(), shutdown.clone());
+        shutdown.spawn(async move {
+            let mut changes = findings.store.changes();
+            findings.follow(Dirty::Everything);
+            loop {
+                tokio::select! {
+                    () = findings.mailbox.arrived() => findings.catch_up(),
+                    dirty = changes.next() => match dirty {
+                        Some(dirty) => findings.follow(dirty),
+                        None => return,
+                    },
+                    () = ending.begun() => return,
+                }
+            }
+        });
+    }
+
+    /// Where to say which services have conflicts.
+    pub fn conflicts(&self) -> Arc<ServiceConflicts> {
+        self.conflicts.clone()
+    }
+
+    /// Everything that is wrong with a mesh at this time, the worst first.
+    pub fn list(&self, mesh: &str, now: Timestamp) -> Vec<Finding> {
+        self.catch_up();
+        let mut found: BTreeSet<Finding> =
+            lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::iter).cloned().collect();
+        // What is known of a policy need not be repeated by each proxy that it selects.
+        let whose = |finding: &Finding| (finding.code, finding.about.as_ref().map(Kri::without_section));
+        let known: BTreeSet<_> = found.iter().map(whose).collect();
+        // Proxies of one class share the problems of what they call.
+        found.extend(self.push.problems(mesh).into_iter().filter(|problem| !known.contains(&whose(problem))));
+        found.extend(lock(&self.conflicts.0).get(mesh).into_iter().flatten().cloned());
+        found.extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.0.list(now)));
+        let mut found: Vec<Finding> = found.into_iter().collect();
+        found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
+        found
+    }
+
+    /// The meshes that something may be wrong with.
+    fn names(&self) -> BTreeSet<Arc<str>> {
+        lock(&self.meshes).keys().cloned().collect()
+    }
+
+    fn catch_up(&self) {
+        let mut meshes = lock(&self.meshes);
+        let mail = self.mailbox.take();
+        if mail.anew {
+            meshes.clear();
+        }
+        for (mesh, news) in mail.meshes {
+            match (news.snapshot, meshes.get_mut(&mesh)) {
+                (None, _) => drop(meshes.remove(&mesh)),
+                (Some(snapshot), Some(known)) => known.update(snapshot, &news.affected),
+                (Some(snapshot), None) => drop(meshes.insert(mesh, MeshFindings::of(snapshot))),
+            }
+        }
+        // What is kept for a mesh goes with it.
+        lock(&self.conflicts.0).retain(|mesh, _| meshes.contains_key(mesh));
+    }
+
+    fn follow(&self, dirty: Dirty) {
+        lock(&self.proxies).fold(self.store.as_ref(), dirty, Proxies::read);
+    }
+}
+
+#[async_trait::async_trait]
+impl Problems for Findings {
+    async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError> {
+        self.push.caught_up().await;
+        Ok(self.list(mesh, Timestamp::now()))
+    }
+}
+
+/// What the proxies of a mesh report.
+#[derive(Debug, Default)]
+struct Proxies(ProxyFindings, BTreeMap<Arc<str>, Reported>);
+
+/// What is stored about a proxy.
+#[derive(Debug, Default)]
+struct Reported {
+    dataplane: Option<Arc<Resource>>,
+    insight: Option<Arc<Resource>>,
+}
+
+impl Proxies {
+    fn read(snapshot: &Snapshot, mesh: &Arc<str>, _before: Option<Proxies>) -> Proxies {
+        let mut proxies = Proxies::default();
+        for kind in [Kind::Dataplane, Kind::DataplaneInsight] {
+            for resource in snapshot.in_mesh(kind, mesh) {
+                proxies.apply(&resource.key, Some(resource));
+            }
+        }
+        proxies
+    }
+}
+
+impl Follow for Proxies {
+    fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
+        let reported = match key.kind {
+            Kind::Dataplane | Kind::DataplaneInsight => self.1.entry(key.name.clone()).or_default(),
+            _ => return false,
+        };
+        match key.kind {
+            Kind::Dataplane => reported.dataplane = resource.cloned(),
+            _ => reported.insight = resource.cloned(),
+        }
+        let insight = reported.insight.as_ref().and_then(|insight| insight.spec.get::<DataplaneInsight>());
+        self.0.apply(&key.name, reported.dataplane.as_deref().zip(insight));
+        if reported.dataplane.is_none() && reported.insight.is_none() {
+            self.1.remove(&key.name);
+        }
+        true
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

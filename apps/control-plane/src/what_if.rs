@@ -1,0 +1,184 @@
+//! What changes would do, told before they are made.
+//!
+//! ```text
+//!   admitted changes ─▶ a copy of the topology ─▶ whom it concerns ─▶ both plans, encoded ─▶ the difference
+//!                                              └▶ permissions, before and after ─▶ who may call whom
+//! ```
+//!
+//! Everything is worked out by the functions that configure proxies, on a copy of the state they are configured from;
+//! nothing is written and no proxy is woken. What it costs follows what the changes concern, and is limited: by the
+//! number of resources that are planned, of proxies that are compared, of permissions that are asked.
+
+mod edges;
+mod policies;
+mod targets;
+
+use std::collections::{BTreeMap, HashMap};
+
+use api::inspect::what_if::{
+    Class, Consequences, Diff, Diffs, Hypothesis, Problem, Proxies, ResourceAction, ResourceChange,
+};
+use serde_json::{Map, Value};
+use xds::Type;
+
+use crate::{
+    inspect::redact,
+    push::{Hypothetical, Push, Watcher},
+};
+pub use targets::{Compared, Difference, Targets};
+
+/// How many resources are planned for one answer, before and after together.
+const BUDGET: usize = 400_000;
+/// How many proxies are compared.
+const MAX_COMPARED: usize = 5000;
+/// How many proxies and resources are named in a class, and how many classes there are.
+const MAX_NAMES: usize = 20;
+const MAX_RESOURCES: usize = 100;
+const MAX_CLASSES: usize = 200;
+/// How many problems are told.
+const MAX_PROBLEMS: usize = 50;
+/// How many proxies are shown with their diff.
+const MAX_DIFFS: usize = 20;
+
+/// Works out what the changes would do.
+pub fn answer(push: &Push, hypothesis: &Hypothesis) -> Result<Consequences, String> {
+    let would = push.what_if(&hypothesis.changes);
+    let (proxies, problems) = proxies(push, &would, &hypothesis.diffs)?;
+    Ok(Consequences { proxies, problems, edges: edges::between(&would), policies: policies::idle(&would) })
+}
+
+/// Compares what the proxies have with what they would get.
+fn proxies(push: &Push, would: &Hypothetical, diffs: &Diffs) -> Result<(Proxies, Vec<Problem>), String> {
+    let mut told =
+        Proxies { connected: push.connected(), affected: would.proxies.len(), ..Proxies::default() };
+    let mut targets = Targets::new(push, would);
+    let (mut groups, mut problems) = (Groups::default(), Vec::new());
+    for watcher in would.proxies.iter().take(MAX_COMPARED) {
+        if targets.planned() > BUDGET {
+            break;
+        }
+        told.compared += 1;
+        let compared = targets.compare(watcher);
+        note(&compared, watcher, &mut problems);
+        if compared.is_empty() {
+            continue;
+        }
+        told.changed += 1;
+        let (mesh, name) = (&*watcher.traits.mesh, &*watcher.traits.name);
+        if told.diffs.len() < MAX_DIFFS && diffs.wants(mesh, name) {
+            let patch = patch(&compared)?;
+            told.diffs.push(Diff { mesh: mesh.to_owned(), name: name.to_owned(), patch });
+        }
+        groups.add(mesh, name, &compared);
+    }
+    told.classes = groups.classes;
+    Ok((told, problems))
+}
+
+/// Adds what would be wrong with a proxy. Many proxies have one problem.
+fn note(compared: &Compared, watcher: &Watcher, problems: &mut Vec<Problem>) {
+    let (mesh, name) = (&*watcher.traits.mesh, &*watcher.traits.name);
+    for found in &compared.problems {
+        let about = found.about.as_ref().map(ToString::to_string);
+        let same = |known: &&mut Problem| {
+            (known.code, &known.about, &known.text) == (found.code.name(), &about, &found.text)
+                && known.mesh == mesh
+        };
+        if let Some(known) = problems.iter_mut().find(same) {
+            known.count += 1;
+        } else if problems.len() < MAX_PROBLEMS {
+            let (code, text) = (found.code.name(), found.text.clone());
+            let (mesh, proxy) = (mesh.to_owned(), name.to_owned());
+            problems.push(Problem { code, about, text, mesh, proxy, count: 1 });
+        }
+    }
+}
+
+/// Proxies of which the same would change: the same shared resources, and as many of their own of each sort.
+#[derive(Default)]
+struct Groups {
+    classes: Vec<Class>,
+    by_key: HashMap<Key, usize>,
+}
+
+/// What members of a class have in common: the mesh, the shared difference, and how many of their own resources of each
+/// type change in which way.
+type Key = (String, u64, Vec<((Type, ResourceAction), usize)>);
+
+impl Groups {
+    fn add(&mut self, mesh: &str, name: &str, compared: &Compared) {
+        let mut own: BTreeMap<(Type, ResourceAction), usize> = BTreeMap::new();
+        for difference in &compared.own {
+            *own.entry((difference.kind, difference.action())).or_default() += 1;
+        }
+        let key = (mesh.to_owned(), compared.shared_id(), own.into_iter().collect());
+        let known = self.by_key.get(&key).copied();
+        if let Some(class) = known.and_then(|at| self.classes.get_mut(at)) {
+            class.count += 1;
+            if class.proxies.len() < MAX_NAMES {
+                class.proxies.push(name.to_owned());
+            }
+        } else if self.classes.len() < MAX_CLASSES {
+            self.by_key.insert(key, self.classes.len());
+            self.classes.push(class(mesh, name, compared));
+        }
+    }
+}
+
+fn class(mesh: &str, name: &str, compared: &Compared) -> Class {
+    let mut class =
+        Class { mesh: mesh.to_owned(), proxies: vec![name.to_owned()], count: 1, ..Class::default() };
+    for difference in compared.iter() {
+        match difference.action() {
+            ResourceAction::Added => class.added += 1,
+            ResourceAction::Changed => class.changed += 1,
+            ResourceAction::Removed => class.removed += 1,
+        }
+        let (before, after) = difference.sizes();
+        class.bytes_before += before;
+        class.bytes_after += after;
+        if class.resources.len() < MAX_RESOURCES {
+            class.resources.push(ResourceChange {
+                r#type: word(difference.kind),
+                name: difference.name.to_string(),
+                action: difference.action(),
+                before,
+                after,
+            });
+        } else {
+            class.truncated = true;
+        }
+    }
+    class
+}
+
+fn word(kind: Type) -> &'static str {
+    match kind {
+        Type::Cluster => "cluster",
+        Type::Endpoint => "endpoint",
+        Type::Secret => "secret",
+        Type::Listener => "listener",
+        Type::Route => "route",
+    }
+}
+
+/// The difference of two configurations as `_config` shows them, without secrets.
+fn patch(compared: &Compared) -> Result<Vec<Value>, String> {
+    let shown = |of: fn(&Difference) -> Option<&xds::Encoded>| -> Result<Value, String> {
+        let mut types = Map::new();
+        for difference in compared.iter() {
+            let url = difference.kind.url();
+            let named = types.entry(url).or_insert_with(|| Value::Object(Map::new()));
+            if let Some(resource) = of(difference) {
+                named[&*difference.name] =
+                    envoy::json::to_json(url, &resource.body()).map_err(|error| error.to_string())?;
+            }
+        }
+        let mut types = Value::Object(types);
+        redact::redact(&mut types);
+        Ok(types)
+    };
+    let before = shown(|difference| difference.before.as_deref())?;
+    let after = shown(|difference| difference.after.as_deref())?;
+    Ok(api::patch::between(&before, &after))
+}

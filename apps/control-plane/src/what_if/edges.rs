@@ -1,0 +1,289 @@
+//! Who could call whom that cannot now, and the other way round.
+//!
+//! Both sides of a change are asked the question that `access` answers, of the same permissions: for every service of
+//! which a server's permissions may change, with every client of the mesh; and for every client that comes or goes,
+//! with every service. Clients with one certificate are one client, and a service is all inbounds of one name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::inspect::{
+    reach::{Check, Verdict},
+    what_if::{Edge, Edges},
+};
+use policy::{Client, Selector};
+use resources::{
+    Kind, Resource,
+    kinds::{
+        dataplane::{Inbound, InboundState},
+        tags::Tags,
+    },
+    labels,
+};
+use topology::{DestinationId, MeshSnapshot, MeshUpdate, matching};
+
+use crate::{
+    inspect::reach::{Asks, Called, Certificate, Group, Server, certificate, check, grouped},
+    push::Hypothetical,
+};
+
+/// How many edges are told of each sort, and how many questions are asked for them.
+const MAX_EDGES: usize = 500;
+const MAX_CHECKS: usize = 100_000;
+/// For how many inbounds it is worked out who may call them, before and after together.
+const MAX_SERVERS: usize = 4000;
+
+/// A service as a client sees it: its name and the inbound.
+type Service = (String, String);
+
+/// The edges that would be opened and closed.
+pub fn between(would: &Hypothetical) -> Edges {
+    let mut edges = Edges::default();
+    for update in &would.updates {
+        let before = would.before.mesh(&update.mesh).map(|mesh| &**mesh);
+        let after = update.snapshot.as_deref();
+        let touched = Touched::by(update, before, after);
+        if !touched.is_empty() {
+            in_mesh(&update.mesh, before, after, &touched, &mut edges);
+        }
+    }
+    edges
+}
+
+/// Whose permissions, and whose certificates, may be others.
+#[derive(Default)]
+struct Touched {
+    everyone: bool,
+    servers: BTreeSet<Arc<str>>,
+    clients: BTreeSet<Arc<str>>,
+}
+
+impl Touched {
+    fn by(update: &MeshUpdate, before: Option<&MeshSnapshot>, after: Option<&MeshSnapshot>) -> Touched {
+        let affected = &update.affected;
+        let mut touched = Touched { everyone: affected.everyone, ..Touched::default() };
+        touched.servers.extend(affected.proxies.iter().cloned());
+        touched.clients.extend(affected.proxies.iter().cloned());
+        for change in &affected.policies {
+            for (mesh, policy) in [(before, &change.old), (after, &change.new)] {
+                let (Some(mesh), Some(policy)) = (mesh, policy) else { continue };
+                match policy.resource.kind() {
+                    Kind::MeshTrafficPermission => {
+                        let selected = plan::effective::selected(mesh, &policy.resource);
+                        touched.servers.extend(selected.into_iter().map(|d| d.key.name.clone()));
+                    }
+                    // A permission may be for "whom this route selects", which is old and rare.
+                    Kind::MeshHTTPRoute => touched.everyone |= by_route(mesh),
+                    _ => {}
+                }
+            }
+        }
+        touched
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.everyone && self.servers.is_empty() && self.clients.is_empty()
+    }
+}
+
+fn by_route(mesh: &MeshSnapshot) -> bool {
+    let permission = |key: &&resources::Key| key.kind == Kind::MeshTrafficPermission;
+    mesh.selections.referring_to_routes().any(|key| permission(&key))
+}
+
+/// The clients of one name, each certificate once.
+type Clients<'a> = Vec<Group<Certificate, &'a Arc<Resource>>>;
+
+/// The clients and servers of a mesh on one side of a change.
+#[derive(Default)]
+struct Side<'a> {
+    clients: BTreeMap<String, Clients<'a>>,
+    servers: BTreeMap<Service, Vec<Server<'a>>>,
+}
+
+impl<'a> Side<'a> {
+    fn of(mesh: Option<&'a MeshSnapshot>) -> Side<'a> {
+        let Some(mesh) = mesh else { return Side::default() };
+        let mut side = Side::default();
+        let certified = mesh.dataplanes.values().map(|dataplane| (certificate(mesh, dataplane), dataplane));
+        for client in grouped(certified) {
+            side.clients.entry(client_name(&client)).or_default().push(client);
+        }
+        for dataplane in mesh.dataplanes.values() {
+            for inbound in matching::inbounds(dataplane) {
+                if inbound.state == InboundState::Ignored {
+                    continue;
+                }
+                let service = (server_name(dataplane, inbound), inbound.section_name());
+                let called = match inbound.tags.get(labels::SERVICE) {
+                    Some(name) => {
+                        let tags = Tags::from([(labels::SERVICE.to_owned(), name.clone())]);
+                        Called::at(mesh, &DestinationId::Tags(Arc::new(tags)))
+                    }
+                    None => Called::default(),
+                };
+                side.servers.entry(service).or_default().push(Server { dataplane, inbound, called });
+            }
+        }
+        side
+    }
+
+    /// What the certificates of a client say.
+    fn certificates(&self, name: &str) -> BTreeSet<&Certificate> {
+        self.clients.get(name).into_iter().flatten().map(|client| &client.key).collect()
+    }
+
+    /// The services that some of these Dataplanes belong to.
+    fn services_of(&self, names: &BTreeSet<Arc<str>>) -> BTreeSet<Service> {
+        let of = |servers: &[Server<'_>]| servers.iter().any(|s| names.contains(&s.dataplane.key.name));
+        self.servers.iter().filter(|(_, servers)| of(servers)).map(|(service, _)| service.clone()).collect()
+    }
+}
+
+fn client_name(client: &Group<Certificate, &Arc<Resource>>) -> String {
+    let (tags, _) = &client.key;
+    let services = tags.get(labels::SERVICE).into_iter().flatten();
+    let names: Vec<&str> = services.map(String::as_str).collect();
+    if names.is_empty() { client.first.name().to_owned() } else { names.join(",") }
+}
+
+fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
+    inbound.tags.get(labels::SERVICE).cloned().unwrap_or_else(|| dataplane.name().to_owned())
+}
+
+/// What servers of a service ask of clients, each answer once.
+struct Asked<'a> {
+    groups: BTreeMap<Service, Vec<Group<Asks, Server<'a>>>>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(mesh: Option<&MeshSnapshot>, side: &mut Side<'a>, services: &BTreeSet<Service>) -> Asked<'a> {
+        let mut groups = BTreeMap::new();
+        let Some(mesh) = mesh else { return Asked { groups } };
+        let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
+        let selector = Selector { routes: &routes, ..Selector::default() };
+        for service in services {
+            let Some(servers) = side.servers.remove(service) else { continue };
+            let asked = servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server));
+            groups.insert(service.clone(), grouped(asked));
+        }
+        Asked { groups }
+    }
+
+    /// May the client call the service? `None` where there is no such service.
+    fn verdict(
+        &self,
+        clients: Option<&Clients<'_>>,
+        service: &Service,
+        checks: &mut usize,
+    ) -> Option<(Verdict, Check)> {
+        let (clients, servers) = (clients?, self.groups.get(service)?);
+        let pairs = clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
+        let made: Vec<Check> = pairs.map(|(client, server)| check(client, server)).collect();
+        *checks += made.len();
+        let allowed = made.iter().filter(|check| check.allowed).count();
+        let verdict = match allowed {
+            0 => Verdict::Denied,
+            all if all == made.len() => Verdict::Allowed,
+            _ => Verdict::Mixed,
+        };
+        // A denial explains what is mixed.
+        let worst = made.into_iter().min_by_key(|check| check.allowed)?;
+        Some((verdict, worst))
+    }
+}
+
+fn in_mesh(
+    name: &str,
+    before: Option<&MeshSnapshot>,
+    after: Option<&MeshSnapshot>,
+    touched: &Touched,
+    edges: &mut Edges,
+) {
+    let (mut old, mut new) = (Side::of(before), Side::of(after));
+    let mut asking = old.services_of(&touched.servers);
+    asking.extend(new.services_of(&touched.servers));
+    // Clients with other certificates than before. Another instance of one that stays is nothing new.
+    let names: BTreeSet<&String> = old.clients.keys().chain(new.clients.keys()).collect();
+    let others = |name: &&&String| old.certificates(name) != new.certificates(name);
+    let calling: BTreeSet<String> = names.iter().filter(others).map(|name| (*name).clone()).collect();
+    let names: BTreeSet<String> = names.into_iter().cloned().collect();
+    let mut services = asking.clone();
+    if touched.everyone || !calling.is_empty() {
+        services.extend(old.servers.keys().chain(new.servers.keys()).cloned());
+    }
+    // A service that is not looked at is left out on both sides.
+    let size = |side: &Side<'_>, service: &Service| side.servers.get(service).map_or(0, Vec::len);
+    let mut room = MAX_SERVERS;
+    services.retain(|service| {
+        let servers = size(&old, service) + size(&new, service);
+        let fits = servers <= room;
+        room -= if fits { servers } else { 0 };
+        edges.truncated |= !fits;
+        fits
+    });
+    let asked_before = Asked::of(before, &mut old, &services);
+    let asked_after = Asked::of(after, &mut new, &services);
+    let mut checks = 0;
+    for service in &services {
+        let wanted = |client: &&String| {
+            touched.everyone || asking.contains(service) || calling.contains(client.as_str())
+        };
+        for client in names.iter().filter(wanted) {
+            if checks > MAX_CHECKS {
+                edges.truncated = true;
+                return;
+            }
+            let was = asked_before.verdict(old.clients.get(client), service, &mut checks);
+            let is = asked_after.verdict(new.clients.get(client), service, &mut checks);
+            add(name, client, service, was, is, edges);
+        }
+    }
+}
+
+/// How much a verdict lets through.
+fn rank(verdict: Option<Verdict>) -> u8 {
+    match verdict {
+        None | Some(Verdict::Denied) => 0,
+        Some(Verdict::Mixed) => 1,
+        Some(Verdict::Allowed) => 2,
+    }
+}
+
+fn add(
+    mesh: &str,
+    client: &str,
+    (service, inbound): &Service,
+    was: Option<(Verdict, Check)>,
+    is: Option<(Verdict, Check)>,
+    edges: &mut Edges,
+) {
+    let verdict = |of: &Option<(Verdict, Check)>| of.as_ref().map(|(verdict, _)| *verdict);
+    let (before, after) = (verdict(&was), verdict(&is));
+    let list = match rank(after).cmp(&rank(before)) {
+        std::cmp::Ordering::Equal => return,
+        std::cmp::Ordering::Greater => &mut edges.opened,
+        std::cmp::Ordering::Less => &mut edges.closed,
+    };
+    if list.len() >= MAX_EDGES {
+        edges.truncated = true;
+        return;
+    }
+    let (rule, reason) = match is {
+        Some((_, check)) => (check.rule, check.reason),
+        None => (None, "there would be no such client, or no such service".to_owned()),
+    };
+    let (mesh, from) = (mesh.to_owned(), client.to_owned());
+    list.push(Edge {
+        mesh,
+        from,
+        to: service.clone(),
+        inbound: inbound.clone(),
+        before,
+        after,
+        rule,
+        reason,
+    });
+}

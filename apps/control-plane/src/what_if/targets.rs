@@ -1,0 +1,228 @@
+//! What proxies have, and what they would have.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use api::inspect::what_if::ResourceAction;
+use plan::{Calls, Class, problem::Problem};
+use topology::{MeshSnapshot, State};
+use xds::{Encoded, Layer, Target, Type};
+
+use crate::push::{Hypothetical, Push, Watcher, planned};
+
+/// A resource that would be another one.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub kind: Type,
+    pub name: Arc<str>,
+    pub before: Option<Arc<Encoded>>,
+    pub after: Option<Arc<Encoded>>,
+}
+
+impl Difference {
+    pub fn action(&self) -> ResourceAction {
+        match (&self.before, &self.after) {
+            (None, _) => ResourceAction::Added,
+            (_, None) => ResourceAction::Removed,
+            _ => ResourceAction::Changed,
+        }
+    }
+
+    /// How many bytes a response carries for it, before and after.
+    pub fn sizes(&self) -> (usize, usize) {
+        let size = |resource: &Option<Arc<Encoded>>| resource.as_ref().map_or(0, |resource| resource.size());
+        (size(&self.before), size(&self.after))
+    }
+}
+
+/// What would change for one proxy.
+#[derive(Debug, Clone, Default)]
+pub struct Compared {
+    pub own: Vec<Difference>,
+    /// What it would ask for and could not have, and does not ask for now.
+    pub problems: Vec<Problem>,
+    /// Of what it has in common with others.
+    shared: Arc<Shared>,
+    /// Names that are the proxy's own, whatever others have by that name.
+    hidden: BTreeSet<(Type, Arc<str>)>,
+}
+
+/// What would change for all proxies of a class.
+#[derive(Debug, Default)]
+struct Shared {
+    differences: Vec<Difference>,
+    /// A hash of them.
+    id: u64,
+}
+
+impl Shared {
+    fn between(before: &Layer, after: &Layer) -> Shared {
+        let all = Type::ALL.into_iter().flat_map(|kind| differences(before, after, kind));
+        let differences: Vec<Difference> = all.collect();
+        let mut hasher = DefaultHasher::new();
+        for Difference { kind, name, before, after } in &differences {
+            let version = |of: &Option<Arc<Encoded>>| of.as_ref().map(|resource| resource.version);
+            (kind, name, version(before), version(after)).hash(&mut hasher);
+        }
+        Shared { differences, id: hasher.finish() }
+    }
+}
+
+impl Compared {
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Difference> {
+        let seen =
+            |difference: &&Difference| !self.hidden.contains(&(difference.kind, difference.name.clone()));
+        self.own.iter().chain(self.shared.differences.iter().filter(seen))
+    }
+
+    /// The same for proxies of whose shared resources the same change.
+    pub fn shared_id(&self) -> u64 {
+        self.shared.id
+    }
+}
+
+/// Computes configurations on both sides of a change.
+pub struct Targets<'a> {
+    push: &'a Push,
+    before: Side<'a>,
+    after: Side<'a>,
+    /// What a proxy has that nothing is planned for.
+    nothing: Has,
+    /// By the layers of both sides, which are kept, so that an address stays theirs.
+    shared: HashMap<(usize, usize), Arc<Shared>>,
+    /// One of its own: looking must not change what is counted and remembered for proxies.
+    encoder: envoy::Encoder,
+}
+
+/// One side of a change.
+struct Side<'a> {
+    state: &'a State,
+    classes: HashMap<Class, Offered>,
+    planned: usize,
+}
+
+/// What a proxy has on one side of a change.
+#[derive(Clone, Default)]
+struct Has {
+    target: Target,
+    problems: BTreeSet<Problem>,
+}
+
+/// What a class of proxies offers.
+#[derive(Clone)]
+struct Offered {
+    layer: Arc<Layer>,
+    problems: Arc<[Problem]>,
+    addresses: Arc<BTreeSet<(IpAddr, u16)>>,
+}
+
+impl<'a> Targets<'a> {
+    pub fn new(push: &'a Push, would: &'a Hypothetical) -> Targets<'a> {
+        let side = |state| Side { state, classes: HashMap::new(), planned: 0 };
+        Targets {
+            push,
+            before: side(&would.before),
+            after: side(&would.after),
+            nothing: Has::default(),
+            shared: HashMap::new(),
+            encoder: envoy::Encoder::default(),
+        }
+    }
+
+    /// How many resources were planned so far.
+    pub fn planned(&self) -> usize {
+        self.before.planned + self.after.planned
+    }
+
+    /// What would change for a proxy. One without a mesh or a Dataplane has nothing; it keeps what it has when these
+    /// go, so nothing changes for it then.
+    pub fn compare(&mut self, watcher: &Watcher) -> Compared {
+        let after = self.after.target(self.push, &self.encoder, watcher);
+        let Some(Has { target: after, problems }) = after else { return Compared::default() };
+        let before = self.before.target(self.push, &self.encoder, watcher);
+        let before = before.unwrap_or_else(|| self.nothing.clone());
+        let problems = problems.difference(&before.problems).cloned().collect();
+        let (before, mut compared) = (before.target, Compared { problems, ..Compared::default() });
+        for kind in Type::ALL {
+            let own = before.own.iter(kind).chain(after.own.iter(kind));
+            let names: BTreeSet<Arc<str>> = own.map(|resource| resource.name.clone()).collect();
+            for name in names {
+                let (old, new) = (before.of(kind).get(&name).cloned(), after.of(kind).get(&name).cloned());
+                compared.hidden.insert((kind, name.clone()));
+                if old != new {
+                    compared.own.push(Difference { kind, name, before: old, after: new });
+                }
+            }
+        }
+        let layers = (address(&before.shared), address(&after.shared));
+        let shared = self.shared.entry(layers);
+        let shared = shared.or_insert_with(|| Arc::new(Shared::between(&before.shared, &after.shared)));
+        compared.shared = shared.clone();
+        compared
+    }
+}
+
+impl Side<'_> {
+    /// As [`crate::push::Connected::compute`], on this side of the change.
+    fn target(&mut self, push: &Push, encoder: &envoy::Encoder, watcher: &Watcher) -> Option<Has> {
+        let mesh = self.state.mesh(&watcher.traits.mesh)?.clone();
+        let (own, mut class, _) = planned(&mesh, &watcher.traits, Calls::of).ok()?;
+        let own = push.with_admin_tls(watcher, own);
+        let answers_at: Vec<(IpAddr, u16)> =
+            own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
+        loop {
+            let offered = self.offered(&mesh, &class, encoder);
+            let clash = answers_at.iter().filter(|address| offered.addresses.contains(address));
+            let clash: Vec<_> = clash.copied().collect();
+            if clash.is_empty() {
+                let target = Target { own: encoder.lower_own(&own), shared: offered.layer };
+                let problems = own.problems.iter().chain(&*offered.problems).cloned().collect();
+                return Some(Has { target, problems });
+            }
+            class.taken.extend(clash);
+        }
+    }
+
+    fn offered(&mut self, mesh: &MeshSnapshot, class: &Class, encoder: &envoy::Encoder) -> Offered {
+        if let Some(offered) = self.classes.get(class) {
+            return offered.clone();
+        }
+        let plan = plan::outgoing(mesh, class);
+        let layer = encoder.lower_outgoing(&plan);
+        self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
+        let addresses = Arc::new(plan.addresses().collect());
+        let offered = Offered { layer: Arc::new(layer), addresses, problems: plan.problems.into() };
+        self.classes.insert(class.clone(), offered.clone());
+        offered
+    }
+}
+
+fn address(layer: &Arc<Layer>) -> usize {
+    Arc::as_ptr(layer).addr()
+}
+
+/// What of a type is in only one of two layers, or in both with other content, by name.
+fn differences(before: &Layer, after: &Layer, kind: Type) -> Vec<Difference> {
+    let difference = |name: &Arc<str>, before: Option<&Arc<Encoded>>, after: Option<&Arc<Encoded>>| {
+        Difference { kind, name: name.clone(), before: before.cloned(), after: after.cloned() }
+    };
+    let mut found = Vec::new();
+    for old in before.of(kind) {
+        let new = after.get(kind, &old.name);
+        if new != Some(old) {
+            found.push(difference(&old.name, Some(old), new));
+        }
+    }
+    let fresh = after.of(kind).filter(|new| before.get(kind, &new.name).is_none());
+    found.extend(fresh.map(|new| difference(&new.name, None, Some(new))));
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}

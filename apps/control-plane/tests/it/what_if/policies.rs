@@ -1,0 +1,58 @@
+//! Policies that would do nothing.
+
+use api::inspect::what_if::{Idle, IdleReason};
+use resources::Kind;
+use serde_json::json;
+
+use super::{ask, ask_without, small, timeout};
+use crate::world::resource;
+
+fn told(idle: &[Idle]) -> Vec<(&str, IdleReason)> {
+    idle.iter().map(|policy| (policy.name.as_str(), policy.reason)).collect()
+}
+
+#[tokio::test]
+async fn a_policy_that_selects_no_proxy_is_listed() {
+    let (world, _proxies) = small().await;
+    let nobody = || timeout("nobody", json!({ "kind": "Dataplane", "name": "nobody" }), 7);
+    let found = ask(&world, [nobody()]).await.policies;
+    assert_eq!(told(&found), [("nobody", IdleReason::MatchesNothing)]);
+    assert_eq!((found[0].kri.as_deref(), found[0].r#type), (Some("kri_mt_default___nobody_"), "MeshTimeout"));
+    // One that is idle already is no consequence of something else.
+    world.put([nobody(), timeout("one", json!({ "kind": "Dataplane", "name": "web-1" }), 7)]).await;
+    assert_eq!(ask(&world, [timeout("all", json!({ "kind": "Mesh" }), 5)]).await.policies, []);
+    // Its last Dataplane goes.
+    let found = ask_without(&world, Kind::Dataplane, "web-1").await.policies;
+    assert_eq!(told(&found), [("one", IdleReason::MatchesNothing)]);
+    // Another one is left.
+    world.put([timeout("some", json!({ "kind": "MeshService", "name": "web" }), 7)]).await;
+    let found = ask_without(&world, Kind::Dataplane, "web-2").await.policies;
+    assert_eq!(told(&found), []);
+}
+
+#[tokio::test]
+async fn a_policy_that_others_override_is_told_and_so_is_one_that_would_be_overridden() {
+    let (world, _proxies) = small().await;
+    world.put([timeout("wide", json!({ "kind": "MeshService", "name": "web" }), 9)]).await;
+    // More specific about the same: the wide one has no proxy left that listens to it.
+    let narrow = |i: u32| {
+        timeout(&format!("n-{i}"), json!({ "kind": "MeshServiceSubset", "name": "web", "tags": {} }), 7)
+    };
+    let found = ask(&world, [narrow(1)]).await.policies;
+    assert_eq!(told(&found), [("wide", IdleReason::Shadowed)]);
+    world.put([narrow(1)]).await;
+    let found = ask(&world, [timeout("wider", json!({ "kind": "Mesh" }), 5)]).await.policies;
+    assert_eq!(told(&found), [("wider", IdleReason::Shadowed)], "the server calls nothing it could be about");
+    let wide = timeout("wide", json!({ "kind": "MeshService", "name": "web" }), 11);
+    assert_eq!(told(&ask(&world, [wide]).await.policies), [("wide", IdleReason::Shadowed)]);
+    // What goes makes way.
+    assert_eq!(told(&ask_without(&world, Kind::MeshTimeout, "n-1").await.policies), []);
+}
+
+#[tokio::test]
+async fn a_policy_in_shadow_does_what_it_should() {
+    let (world, _proxies) = small().await;
+    let real = timeout("nobody", json!({ "kind": "Dataplane", "name": "nobody" }), 7);
+    let shadow = resource(real.key.clone(), &[("kuma.io/effect", "shadow")], real.spec.to_json());
+    assert_eq!(ask(&world, [shadow]).await.policies, []);
+}

@@ -1,0 +1,53 @@
+//! What is wrong with a mesh: which of it is asked for, and how it is shown.
+
+use api::{InspectError, Problems, Settings};
+use resources::finding::{Code, Finding};
+use serde_json::{Value, json};
+
+use crate::world::{World, zone};
+
+/// Two findings, whatever the mesh.
+#[derive(Debug)]
+pub struct FakeProblems;
+
+#[async_trait::async_trait]
+impl Problems for FakeProblems {
+    async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError> {
+        let kri = |text: &str| text.parse().unwrap();
+        Ok(vec![
+            Finding::about(Code::PortConflict, kri("kri_dp_default___web_"), format!("taken in {mesh}")),
+            Finding::about(Code::Shadowed, kri("kri_mt_default___b_"), "overridden"),
+        ])
+    }
+}
+
+#[tokio::test]
+async fn problems_are_filtered_cut_and_explained() {
+    let world = World::with(zone(), Settings::default()).await;
+    let check = async |query: &str, total: u64, codes: &[&str]| {
+        let answer = world.get(&format!("/meshes/default/_problems{query}")).await.expect(200).json();
+        let shown: Vec<Value> = codes.iter().map(|code| json!(code)).collect();
+        let items = answer["items"].as_array().unwrap();
+        let found: Vec<Value> = items.iter().map(|item| item["code"].clone()).collect();
+        assert_eq!((&answer["total"], found), (&json!(total), shown), "{query}");
+        items.first().cloned().unwrap_or_default()
+    };
+    let first = check("", 2, &["port-conflict", "shadowed"]).await;
+    assert_eq!(first["severity"], "error");
+    assert_eq!(first["kri"], "kri_dp_default___web_");
+    assert_eq!(first["message"], "taken in default");
+    assert_eq!(first["reference"], "docs/reference/findings.md#port-conflict");
+    assert_eq!(first["fix"], Code::PortConflict.fix());
+    check("?severity=error", 1, &["port-conflict"]).await;
+    check("?code=shadowed", 1, &["shadowed"]).await;
+    check("?kri=kri_mt_default___b_", 1, &["shadowed"]).await;
+    check("?size=1&offset=1", 2, &["shadowed"]).await;
+    for (query, reason) in [
+        ("?severity=bad", "severity \"bad\" is not known: it is `info`, `warning` or `error`"),
+        ("?code=bad", "code \"bad\" is not known: docs/reference/findings.md lists all of them"),
+    ] {
+        let refused = world.get(&format!("/meshes/default/_problems{query}")).await.expect(400).json();
+        assert_eq!(refused["detail"], reason);
+    }
+    world.get("/meshes/other/_problems").await.expect(404);
+}

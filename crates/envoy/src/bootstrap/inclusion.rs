@@ -1,0 +1,55 @@
+//! Which statistics Envoy keeps.
+//!
+//! A MeshMetric speaks of families of Prometheus, and Envoy of names before they become families: a family is the
+//! name without what became labels, with `_` for every other character. So a list of names that is certain to
+//! have every wanted family in it has some more; it never lacks one.
+
+use plan::Counting;
+use serde_json::{Value, json};
+
+/// What Envoy counts once, not once for each object, and who looks after a proxy needs.
+const GLOBAL: [&str; 8] = [
+    "server.",
+    "control_plane.",
+    "cluster_manager.",
+    "listener_manager.",
+    "http.admin.",
+    "listener.admin.",
+    "main_thread.",
+    "workers.",
+];
+
+/// What is kept of every object: its name is found by one of the first four, and the last says whether
+/// a proxy that ends may end now.
+const OF_OBJECTS: [&str; 5] = [
+    "membership_total",
+    "no_filter_chain_match",
+    "downstream_cx_destroy",
+    "downstream_cx_no_route",
+    "downstream_cx_active",
+];
+
+/// The beginning of every family of Envoy, which its own names do not have.
+const FAMILIES: &str = "envoy_";
+
+pub(super) fn matcher(counted: &Counting) -> Value {
+    let prefixes = GLOBAL.iter().map(|prefix| json!({ "prefix": prefix }));
+    let suffixes = OF_OBJECTS.iter().map(|name| json!({"suffix": format!(".{name}")}));
+    let expression = expression(counted).map(|regex| json!({"safeRegex": {"regex": regex}}));
+    let patterns: Vec<Value> = prefixes.chain(suffixes).chain(expression).collect();
+    json!({"inclusionList": {"patterns": patterns}})
+}
+
+/// One expression for all names: Envoy compares each new name with every pattern.
+fn expression(counted: &Counting) -> Option<String> {
+    // Parts that stand in one piece of a name: no label was taken out of them.
+    let parts = counted.parts().into_iter().map(|part| part.replace('_', "[._]"));
+    // A label may have stood at every `_` of a longer name.
+    let whole = counted.whole().into_iter().filter_map(|name| {
+        let words = name.strip_prefix(FAMILIES).unwrap_or(name).split('_');
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        (!words.is_empty()).then(|| words.join(".*"))
+    });
+    let alternatives: Vec<String> = parts.chain(whole).collect();
+    (!alternatives.is_empty()).then(|| format!(".*(?:{}).*", alternatives.join("|")))
+}

@@ -1,0 +1,326 @@
+//! What MeshPassthrough lets out of the mesh.
+//!
+//! Nothing is redirected here. Where a connection was to go is told in front of it (PROXY protocol), by a listener
+//! filter that a patch puts where the one stands that asks the kernel.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use envoy::{Encoder, bootstrap::ClusterNames};
+use plan::{ProxyPlan, ProxyTraits};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
+use serde_json::{Value, json};
+use xds::{Target, Type};
+
+use crate::{
+    enforcement::free_port,
+    live::Live,
+    support::{PLAIN, plan, traits, unified, web},
+    view::{check, shown},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const V4: &str = "outbound:passthrough:ipv4";
+const V6: &str = "outbound:passthrough:ipv6";
+
+fn policy(default: &Value) -> String {
+    format!("type: MeshPassthrough\nmesh: default\nname: out\nspec: {{ default: {default} }}")
+}
+
+fn planned(default: &Value, mesh: &str) -> ProxyPlan {
+    plan(&[mesh, &web("transparentProxying: {}"), &policy(default)], &traits("web"))
+}
+
+fn matched(matches: &Value) -> Target {
+    let plan = planned(&json!({ "passthroughMode": "Matched", "appendMatch": matches }), PLAIN);
+    assert_eq!(plan.problems, []);
+    Encoder::default().lower(&plan)
+}
+
+fn chains(target: &Target, listener: &str) -> Vec<String> {
+    let listener = shown(target, Type::Listener, listener);
+    let chains = listener["filterChains"].as_array().unwrap();
+    chains.iter().map(|chain| chain["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_mode_of_the_policy_counts_before_that_of_the_mesh() {
+    let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
+    for mesh in [PLAIN, &closed] {
+        for (mode, open) in
+            [(json!("All"), true), (json!("None"), false), (json!("Matched"), false), (json!(null), false)]
+        {
+            let default = match &mode {
+                Value::Null => json!({}),
+                mode => json!({ "passthroughMode": mode }),
+            };
+            let target = Encoder::default().lower(&planned(&default, mesh));
+            for name in [V4, V6] {
+                assert_eq!(target.of(Type::Cluster).contains_key(name), open, "{mode}");
+                assert_eq!(chains(&target, name).len(), 1, "it ends there otherwise");
+            }
+            assert!(target.of(Type::Cluster).contains_key("inbound:passthrough:ipv4"));
+        }
+    }
+}
+
+#[test]
+fn addresses_are_let_through_at_the_listener_of_their_version_and_domains_at_both() {
+    let target = matched(&json!([
+        { "type": "Domain", "value": "api.example.com", "port": 80, "protocol": "http" },
+        { "type": "IP", "value": "192.168.0.0", "port": 80 },
+        { "type": "IP", "value": "2001:db8::1", "port": 80 },
+    ]));
+    let v4 = shown(&target, Type::Listener, V4);
+    assert_eq!(chains(&target, V4), ["meshpassthrough_tcp_192.168.0.0_80", "meshpassthrough_http_80"]);
+    assert_eq!(chains(&target, V6), ["meshpassthrough_tcp_2001:db8::1_80", "meshpassthrough_http_80"]);
+    check(
+        &v4,
+        &[
+            (
+                "/filterChains/0/filterChainMatch",
+                json!({
+                    "destinationPort": 80, "transportProtocol": "raw_buffer",
+                    "prefixRanges": [{ "addressPrefix": "192.168.0.0", "prefixLen": 32 }],
+                }),
+            ),
+            ("/filterChains/0/filters/0/typedConfig/statPrefix", json!("meshpassthrough_tcp_192_168_0_0_80")),
+            ("/filterChains/0/filters/0/typedConfig/cluster", json!("meshpassthrough_tcp_192.168.0.0_80")),
+            (
+                "/filterChains/1/filterChainMatch",
+                json!({
+                    "destinationPort": 80, "transportProtocol": "raw_buffer", "applicationProtocols": ["http/1.1", "h2c"],
+                }),
+            ),
+            (
+                "/filterChains/1/filters/0/typedConfig/routeConfig/virtualHosts/0/domains",
+                json!(["api.example.com", "api.example.com:80"]),
+            ),
+            ("/filterChains/1/filters/0/typedConfig/routeConfig/virtualHosts/1/name", json!("no_match")),
+            ("/listenerFilters/0/name", json!("envoy.filters.listener.original_dst")),
+            ("/listenerFilters/1/name", json!("envoy.filters.listener.tls_inspector")),
+            ("/listenerFilters/2/name", json!("envoy.filters.listener.http_inspector")),
+            ("/listenerFilters/1/filterDisabled", json!(null)),
+        ],
+    );
+    check(
+        &shown(&target, Type::Cluster, "meshpassthrough_http_api.example.com_80"),
+        &[
+            ("/type", json!("ORIGINAL_DST")),
+            ("/lbPolicy", json!("CLUSTER_PROVIDED")),
+            ("/connectTimeout", json!("5s")),
+            ("/altStatName", json!("meshpassthrough_http_api_example_com_80")),
+            ("/typedExtensionProtocolOptions", json!(null)),
+        ],
+    );
+    assert!(!target.of(Type::Cluster).contains_key(V4));
+}
+
+#[test]
+fn what_is_let_through_at_every_port_is_let_through_at_ports_that_are_named() {
+    let target = matched(&json!([
+        { "type": "Domain", "value": "*.example.com", "protocol": "tls" },
+        { "type": "Domain", "value": "example.com", "protocol": "tls" },
+        { "type": "Domain", "value": "*", "port": 443, "protocol": "tls" },
+        { "type": "CIDR", "value": "10.0.0.0/8", "protocol": "http2" },
+        { "type": "CIDR", "value": "10.1.0.0/16", "protocol": "http2" },
+        { "type": "IP", "value": "10.0.0.7", "port": 3306, "protocol": "mysql" },
+    ]));
+    assert_eq!(
+        chains(&target, V4),
+        [
+            "meshpassthrough_tls_example.com_3306",
+            "meshpassthrough_tls_example.com_443",
+            "meshpassthrough_tls_example.com_*",
+            "meshpassthrough_tls_*.example.com_3306",
+            "meshpassthrough_tls_*.example.com_443",
+            "meshpassthrough_tls_*_443",
+            "meshpassthrough_tls_*.example.com_*",
+            "meshpassthrough_tcp_10.0.0.7_3306",
+            "meshpassthrough_http2_10.1.0.0/16_3306",
+            "meshpassthrough_http2_10.0.0.0/8_3306",
+            "meshpassthrough_http2_10.1.0.0/16_443",
+            "meshpassthrough_http2_10.0.0.0/8_443",
+            "meshpassthrough_http2_10.1.0.0/16_*",
+            "meshpassthrough_http2_10.0.0.0/8_*",
+        ]
+    );
+    check(
+        &shown(&target, Type::Listener, V4),
+        &[
+            (
+                "/filterChains/2/filterChainMatch",
+                json!({ "serverNames": ["example.com"], "transportProtocol": "tls" }),
+            ),
+            (
+                "/filterChains/5/filterChainMatch",
+                json!({ "destinationPort": 443, "transportProtocol": "tls" }),
+            ),
+            (
+                "/listenerFilters/2/filterDisabled",
+                json!({ "destinationPortRange": { "start": 3306, "end": 3307 } }),
+            ),
+        ],
+    );
+    let http2 = shown(&target, Type::Cluster, "meshpassthrough_http2_10.0.0.0/8_*");
+    assert!(http2["typedExtensionProtocolOptions"].is_object(), "{http2}");
+}
+
+#[test]
+fn matches_that_cannot_be_told_apart_are_told_and_the_first_counts() {
+    let plan = planned(
+        &json!({ "appendMatch": [
+            { "type": "Domain", "value": "a.com", "protocol": "http" },
+            { "type": "Domain", "value": "b.com", "port": 80, "protocol": "grpc" },
+            { "type": "IP", "value": "10.0.0.1", "port": 81 },
+            { "type": "CIDR", "value": "10.0.0.1/32", "port": 81 },
+        ] }),
+        PLAIN,
+    );
+    let told: Vec<String> =
+        plan.problems.iter().map(|problem| format!("{} {problem}", problem.code)).collect();
+    assert_eq!(
+        told,
+        [
+            "passthrough-conflict http a.com at port 80 cannot be told from grpc, which is let through there already: it is ignored"
+        ]
+    );
+    let target = Encoder::default().lower(&plan);
+    assert_eq!(
+        chains(&target, V4),
+        [
+            "meshpassthrough_tcp_10.0.0.1_81",
+            "meshpassthrough_http_81",
+            "meshpassthrough_http_*",
+            "meshpassthrough_grpc_80"
+        ]
+    );
+}
+
+#[test]
+fn a_proxy_without_redirected_traffic_is_told_that_it_has_no_effect() {
+    let plan = plan(&[PLAIN, &web(""), &policy(&json!({ "passthroughMode": "None" }))], &traits("web"));
+    let told: Vec<(&str, String)> = plan.problems.iter().map(|p| (p.code.name(), p.to_string())).collect();
+    assert_eq!(
+        told,
+        [(
+            "not-redirected",
+            "MeshPassthrough has no effect: no traffic is redirected to this proxy".to_owned()
+        )]
+    );
+}
+
+/// A server outside of the mesh, which answers whatever it is told.
+fn server(ip: &str) -> SocketAddr {
+    let socket = TcpListener::bind((ip, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut client in socket.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut asked = [0; 4096];
+                let _ = client.read(&mut asked);
+                let _ = client
+                    .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 7\r\n\r\noutside");
+            });
+        }
+    });
+    address
+}
+
+/// An Envoy that is told where connections were to go.
+struct World {
+    _envoy: Live,
+    port: u16,
+}
+
+impl World {
+    fn with(traits: &ProxyTraits, matches: &Value) -> World {
+        let port = free_port();
+        let told = json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+        } });
+        let patch = json!([{ "listener": { "operation": "Patch", "match": { "origin": "transparent" }, "jsonPatches": [
+            { "op": "replace", "path": "/listenerFilters/0", "value": told },
+        ] } }]);
+        let patch = format!(
+            "type: MeshProxyPatch\nmesh: default\nname: told\nspec: {{ targetRef: {{ kind: Dataplane, name: web }}, \
+             default: {{ appendModifications: {patch} }} }}"
+        );
+        let redirected = format!(
+            "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: IPv4 }}",
+            free_port()
+        );
+        let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
+        let traits = ProxyTraits { admin_port: 0, ..traits.clone() };
+        let plan = plan(&[PLAIN, &web(&redirected), &policy, &patch], &traits);
+        assert_eq!(plan.problems, []);
+        let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
+        World { _envoy: Live::start(&plan, names), port }
+    }
+
+    /// What the server at an address answers; nothing where the connection ends.
+    fn say(&self, to: SocketAddr, words: &[u8]) -> String {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!("PROXY TCP4 127.0.0.1 {} 4321 {}\r\n", to.ip(), to.port());
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // A connection that no way takes ends while it is written to.
+        if let Err(error) = socket.write_all(words).and_then(|()| socket.read_to_end(&mut answer)) {
+            assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn get(&self, to: SocketAddr, host: &str) -> String {
+        self.say(to, format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes())
+    }
+
+    fn hello(&self, to: SocketAddr, server_name: &str) -> String {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let name = ServerName::try_from(server_name.to_owned()).unwrap();
+        let mut hello = Vec::new();
+        ClientConnection::new(Arc::new(config), name).unwrap().write_tls(&mut hello).unwrap();
+        self.say(to, &hello)
+    }
+}
+
+#[test]
+fn a_real_envoy_lets_out_what_matches_and_nothing_else() {
+    let (web, database, secure, elsewhere) =
+        (server("127.0.0.1"), server("127.51.0.9"), server("127.0.0.1"), server("127.52.0.9"));
+    let matches = json!([
+        { "type": "Domain", "value": "api.example.com", "port": web.port(), "protocol": "http" },
+        { "type": "Domain", "value": "*.shop.example.com", "port": web.port(), "protocol": "http" },
+        { "type": "Domain", "value": "secure.example.com", "port": secure.port(), "protocol": "tls" },
+        { "type": "Domain", "value": "*.secure.example.com", "protocol": "tls" },
+        { "type": "CIDR", "value": "127.51.0.0/16" },
+    ]);
+    for traits in [traits("web"), unified("web")] {
+        let world = World::with(&traits, &matches);
+        let ok = |answer: String| answer.starts_with("HTTP/1.1 200") && answer.ends_with("outside");
+        assert!(ok(world.get(web, "api.example.com")));
+        assert!(ok(world.get(web, &format!("api.example.com:{}", web.port()))));
+        assert!(ok(world.get(web, "a.shop.example.com")));
+        let refused = world.get(web, "other.example.com");
+        assert!(
+            refused.starts_with("HTTP/1.1 503") && refused.contains("No routes matched this domain"),
+            "{refused}"
+        );
+        assert!(ok(world.hello(secure, "secure.example.com")));
+        assert!(ok(world.hello(secure, "a.secure.example.com")));
+        assert!(ok(world.hello(elsewhere, "a.secure.example.com")), "at every port");
+        assert_eq!(world.hello(secure, "other.example.com"), "");
+        assert!(ok(world.say(database, b"hello\n")));
+        assert_eq!(world.say(elsewhere, b"hello\n"), "");
+        assert_eq!(world.get(elsewhere, "api.example.com"), "", "not at other ports");
+        assert!(matches!(database.ip(), IpAddr::V4(_)));
+    }
+}

@@ -1,0 +1,55 @@
+//! The findings of resources that no control plane has yet: files, for example.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use plan::ProxyTraits;
+use resources::{Kind, Resource, finding::Finding};
+use topology::{
+    Change, State,
+    services::{Generator, ServiceChange},
+};
+
+use crate::MeshFindings;
+
+/// What would be wrong with the meshes of these resources if there were nothing else. MeshServices are there as the
+/// control plane would make them from Dataplanes. Each Dataplane is planned as a proxy with either set of names,
+/// because which one it has is not written anywhere.
+pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Finding> {
+    let changes: Vec<Change> = resources.into_iter().map(|r| (r.key.clone(), Some(Arc::new(r)))).collect();
+    let mut state = State::default();
+    state.apply(&changes);
+    let meshes: Vec<_> = changes.iter().map(|(key, _)| key).filter(|key| key.kind == Kind::Mesh).collect();
+    let mut found = BTreeSet::new();
+    for mesh in meshes {
+        state.apply(&generated(&changes, &mesh.name));
+        let Some(mesh) = state.mesh(&mesh.name) else { continue };
+        found.extend(MeshFindings::of(mesh.clone()).iter().cloned());
+        for dataplane in mesh.dataplanes.values() {
+            for unified_naming in [false, true] {
+                let assumed = ProxyTraits::assumed(&mesh.name, &dataplane.key.name);
+                let planned = plan::for_proxy(mesh, &ProxyTraits { unified_naming, ..assumed });
+                let problems = planned.map(|plan| plan.problems).into_iter().flatten();
+                found.extend(problems.map(|problem| problem.or_about(dataplane.kri(""))));
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The services that the control plane would make from the Dataplanes of a mesh.
+fn generated(changes: &[Change], mesh: &str) -> Vec<Change> {
+    let mut generator = Generator::new("", Duration::ZERO);
+    for (key, resource) in changes {
+        let of = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
+        if &**of == mesh {
+            generator.apply(key, resource.clone());
+        }
+    }
+    let made = generator.desired(Timestamp::UNIX_EPOCH).changes.into_iter();
+    let made = made.filter_map(|change| match change {
+        ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => Some(resource),
+        ServiceChange::Delete { .. } => None,
+    });
+    made.map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect()
+}

@@ -1,0 +1,24 @@
+//! What may be wrong with a mesh.
+//!
+//! ```text
+//!   snapshot + what a change affects ─▶ MeshFindings   of the mesh and of its policies
+//!   insights of proxies              ─▶ ProxyFindings  what they reject, certificates that near their end
+//!   plan::Problem                    ─▶ as it is       what a proxy asks for and cannot have
+//! ```
+//!
+//! Every finding has a code of [`resources::finding`] and names the resource it is about. Both collections
+//! follow changes: a change looks at the policies it concerns, and at no others.
+//!
+//! Invariant: pure. Time is an argument.
+
+mod files;
+mod mesh;
+mod policies;
+mod proxies;
+mod references;
+mod slots;
+
+pub use files::of_resources;
+pub use mesh::MeshFindings;
+pub use proxies::ProxyFindings;
+pub use resources::finding::{Code, Finding, Severity};

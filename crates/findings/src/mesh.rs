@@ -1,0 +1,151 @@
+//! The findings of a mesh and its policies, kept up to date.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use policy::Policy;
+use resources::{
+    Key, Kind,
+    finding::{Code, Finding},
+    kinds::target_ref::TargetRefKind,
+};
+use topology::{Affected, MeshSnapshot, MtlsMode};
+
+use crate::{policies, references::References, slots::Slots};
+
+/// What may be wrong with a mesh and its policies.
+#[derive(Debug, Clone)]
+pub struct MeshFindings {
+    snapshot: Arc<MeshSnapshot>,
+    of_mesh: Vec<Finding>,
+    /// Only those that have any.
+    of_policies: BTreeMap<Key, Vec<Finding>>,
+    slots: Slots,
+    references: References,
+    examined: u64,
+}
+
+impl MeshFindings {
+    pub fn of(snapshot: Arc<MeshSnapshot>) -> MeshFindings {
+        let mut slots = Slots::default();
+        let mut references = References::default();
+        for policy in snapshot.policies.values() {
+            slots.add(policy);
+            references.add(policy);
+        }
+        let (of_mesh, of_policies) = (examine_mesh(&snapshot), BTreeMap::new());
+        let mut made = MeshFindings { snapshot, of_mesh, of_policies, slots, references, examined: 0 };
+        made.examine_all();
+        made
+    }
+
+    /// Takes in the mesh after changes that affect this much of it.
+    pub fn update(&mut self, snapshot: Arc<MeshSnapshot>, affected: &Affected) {
+        let before = std::mem::replace(&mut self.snapshot, snapshot.clone());
+        let mut concerned: BTreeSet<Key> = BTreeSet::new();
+        for change in &affected.policies {
+            if let Some(old) = &change.old {
+                concerned.extend(self.slots.neighbours(old));
+                self.slots.remove(old);
+                self.references.remove(old);
+            }
+            if let Some(new) = &change.new {
+                self.slots.add(new);
+                self.references.add(new);
+                concerned.extend(self.slots.neighbours(new));
+            }
+            let versions: Vec<&Arc<Policy>> = change.versions().collect();
+            concerned.extend(versions.iter().map(|policy| policy.resource.key.clone()));
+            if versions.iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {
+                concerned.extend(snapshot.selections.referring_to_routes().cloned());
+            }
+        }
+        for name in &affected.proxies {
+            let versions = [before.dataplanes.get(name), snapshot.dataplanes.get(name)];
+            for (mesh, dataplane) in [&before, &snapshot].into_iter().zip(versions) {
+                let Some(dataplane) = dataplane else { continue };
+                concerned
+                    .extend(mesh.candidates(dataplane).filter(|policy| is_selective(policy)).map(key_of));
+                concerned.extend(self.references.to_tags_of(dataplane).cloned());
+            }
+        }
+        for (service, labels) in &affected.services {
+            let labels = labels.iter().map(|labels| &**labels);
+            concerned.extend(self.references.to_service(service, labels).cloned());
+        }
+        let permissions = affected.policies.iter().flat_map(|change| change.versions());
+        let permissions =
+            permissions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshTrafficPermission);
+        if affected.everyone || permissions {
+            self.of_mesh = examine_mesh(&self.snapshot);
+        }
+        match affected.everyone {
+            true => self.examine_all(),
+            false => concerned.iter().for_each(|key| self.examine(key)),
+        }
+    }
+
+    fn examine_all(&mut self) {
+        self.of_policies.clear();
+        let keys: Vec<Key> = self.snapshot.policies.keys().cloned().collect();
+        keys.iter().for_each(|key| self.examine(key));
+    }
+
+    fn examine(&mut self, key: &Key) {
+        let Some(policy) = self.snapshot.policies.get(key) else {
+            self.of_policies.remove(key);
+            return;
+        };
+        self.examined += 1;
+        match policies::examine(&self.snapshot, &self.slots, policy) {
+            found if found.is_empty() => self.of_policies.remove(key),
+            found => self.of_policies.insert(key.clone(), found),
+        };
+    }
+
+    /// The mesh they are about.
+    pub fn snapshot(&self) -> &Arc<MeshSnapshot> {
+        &self.snapshot
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        self.of_mesh.iter().chain(self.of_policies.values().flatten())
+    }
+
+    /// How many policies were examined since the beginning, for proving that cost follows change.
+    pub fn examined(&self) -> u64 {
+        self.examined
+    }
+}
+
+impl PartialEq for MeshFindings {
+    fn eq(&self, other: &MeshFindings) -> bool {
+        self.of_mesh == other.of_mesh && self.of_policies == other.of_policies
+    }
+}
+
+/// Whether a changed Dataplane can change what is wrong with a policy that may select it: one that is for the whole
+/// mesh has the same findings whatever there is.
+fn is_selective(policy: &Policy) -> bool {
+    policy.view.top.kind != TargetRefKind::Mesh
+}
+
+fn key_of(policy: &Arc<Policy>) -> Key {
+    policy.resource.key.clone()
+}
+
+fn examine_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
+    let (Some(kri), Some(mtls)) = (mesh.mesh.kri(""), &mesh.mtls) else { return Vec::new() };
+    let mut found = Vec::new();
+    if mesh.viewed(Kind::MeshTrafficPermission).next().is_none() {
+        let text = format!("mesh {} has mutual TLS and no MeshTrafficPermission", mesh.name);
+        found.push(Finding::about(Code::NoPermissions, kri.clone(), text));
+    }
+    if mtls.mode == MtlsMode::Permissive {
+        let text = format!("backend {} of mesh {} is PERMISSIVE", mtls.enabled_backend, mesh.name);
+        found.push(Finding::about(Code::PermissiveMtls, kri, text));
+    }
+    found
+}

@@ -1,0 +1,7 @@
+//! Findings as seen from outside: what is said about a mesh written as users write it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod following;
+mod policies;
+mod proxies;
+mod support;

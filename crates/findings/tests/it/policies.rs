@@ -1,0 +1,150 @@
+//! What is said about one policy.
+
+use findings::of_resources;
+
+use crate::support::{BACKEND, PLAIN, SECURED, WEB, line, lines, resources, timeout};
+
+const TIMEOUT: &str = "kri_mt_default__";
+
+#[track_caller]
+fn check(documents: &[&str], expected: &[String]) {
+    assert_eq!(lines(documents), expected);
+}
+
+#[test]
+fn a_mesh_in_order_has_no_findings() {
+    let all = timeout("all", "{ to: [{ targetRef: { kind: Mesh }, default: { connectionTimeout: 2s } }] }");
+    let of_web = timeout(
+        "of-web",
+        "{ targetRef: { kind: Dataplane, labels: { app: web } }, to: [{ targetRef: { kind: MeshService, name: backend, \
+         sectionName: http }, default: { connectionTimeout: 3s } }] }",
+    );
+    check(&[SECURED, WEB, BACKEND, &all, &of_web], &[]);
+}
+
+#[test]
+fn a_policy_that_selects_no_dataplane_is_found_unless_it_is_for_the_whole_mesh() {
+    let spec = |top: &str| {
+        format!(
+            "{{ targetRef: {{ {top} }}, to: [{{ targetRef: {{ kind: Mesh }}, default: {{ connectionTimeout: 2s }} }}] }}"
+        )
+    };
+    let lost = timeout("lost", &spec("kind: Dataplane, labels: { app: wbe }"));
+    let section = timeout("section", &spec("kind: Dataplane, labels: { app: web }, sectionName: htpp"));
+    let gateways = timeout("gateways", &spec("kind: Mesh, proxyTypes: [Gateway]"));
+    let found = [
+        format!("matches-nothing {TIMEOUT}_lost_: targetRef Dataplane app=wbe selects no Dataplane"),
+        format!(
+            "matches-nothing {TIMEOUT}_section_: targetRef Dataplane app=web section htpp selects no Dataplane"
+        ),
+    ];
+    check(&[PLAIN, WEB, &lost, &section, &gateways], &found);
+}
+
+#[test]
+fn what_a_policy_is_about_must_exist() {
+    let about =
+        |to: &str| format!("{{ to: [{{ targetRef: {{ {to} }}, default: {{ connectionTimeout: 2s }} }}] }}");
+    let port = timeout("port", &about("kind: MeshService, name: backend, sectionName: grpc"));
+    let service = timeout("service", &about("kind: MeshService, name: bakcend"));
+    let labels = timeout("labels", &about("kind: MeshExternalService, labels: { team: shop }"));
+    let route = timeout("route", &about("kind: MeshHTTPRoute, name: canary"));
+    let found = [
+        format!(
+            "unknown-target {TIMEOUT}_labels_: to[0].targetRef MeshExternalService team=shop does not exist"
+        ),
+        format!(
+            "unknown-target {TIMEOUT}_port_: to[0].targetRef MeshService backend section grpc does not exist"
+        ),
+        format!("unknown-target {TIMEOUT}_route_: to[0].targetRef MeshHTTPRoute canary does not exist"),
+        format!("unknown-target {TIMEOUT}_service_: to[0].targetRef MeshService bakcend does not exist"),
+    ];
+    check(&[PLAIN, WEB, BACKEND, &port, &service, &labels, &route], &found);
+    // Without MeshServices a service is what proxies carry as a tag.
+    let older = "type: Mesh\nname: default";
+    let tagged = timeout("tagged", &about("kind: MeshService, name: web"));
+    check(&[older, WEB, &tagged], &[]);
+}
+
+#[test]
+fn a_policy_that_others_override_whole_is_found() {
+    let to = |conf: &str| format!("{{ to: [{{ targetRef: {{ kind: Mesh }}, default: {{ {conf} }} }}] }}");
+    let first = timeout("a", &to("connectionTimeout: 2s, idleTimeout: 3s"));
+    let masked = timeout("b", &to("connectionTimeout: 9s"));
+    let heard = timeout("c", &to("connectionTimeout: 9s, http: { requestTimeout: 4s }"));
+    let elsewhere = timeout(
+        "d",
+        "{ to: [{ targetRef: { kind: MeshService, name: backend }, default: { connectionTimeout: 9s } }] }",
+    );
+    let found = [format!("shadowed {TIMEOUT}_b_: overridden by {TIMEOUT}_a_")];
+    check(&[PLAIN, WEB, BACKEND, &first, &masked, &heard, &elsewhere], &found);
+    // One that only pretends to be there overrides nothing, and nothing is said about it.
+    let pretended = first.replace("name: a", "name: a\nlabels: { kuma.io/effect: shadow }");
+    check(&[PLAIN, WEB, BACKEND, &pretended, &masked], &[]);
+}
+
+#[test]
+fn permissions_that_contradict_each_other_are_found() {
+    let permission = |name: &str, action: &str, service: &str| {
+        format!(
+            "type: MeshTrafficPermission\nmesh: default\nname: {name}\nspec:\n  from: [{{ targetRef: {{ kind: \
+             MeshService, name: {service} }}, default: {{ action: {action} }} }}]"
+        )
+    };
+    let [allow, deny] = [permission("allow", "Allow", "web"), permission("deny", "Deny", "web")];
+    let other = permission("other", "Deny", "batch");
+    let client = r#"{"kind":"MeshService","name":"web"}"#;
+    let found = [
+        format!(
+            "contradiction kri_mtp_default___allow_: kri_mtp_default___deny_ says the opposite about {client}"
+        ),
+        format!(
+            "contradiction kri_mtp_default___deny_: kri_mtp_default___allow_ says the opposite about {client}"
+        ),
+    ];
+    check(&[SECURED, WEB, &allow, &deny, &other], &found);
+}
+
+#[test]
+fn what_needs_certificates_needs_mutual_tls() {
+    let rules = timeout(
+        "some",
+        "{ rules: [{ matches: [{ spiffeID: { type: Exact, value: \"spiffe://default/web\" } }], default: { http: { \
+         requestTimeout: 1s } } }] }",
+    );
+    let permission = SECURED.split("---").nth(1).unwrap();
+    let found = [
+        format!(
+            "needs-mtls {TIMEOUT}_some_: rules[0] is for certain clients, and mesh default has no mutual TLS"
+        ),
+        "needs-mtls kri_mtp_default___all_: mesh default has no mutual TLS, so every call is allowed"
+            .to_owned(),
+    ];
+    check(&[PLAIN, WEB, permission, &rules], &found);
+}
+
+#[test]
+fn a_mesh_without_permissions_and_one_that_stays_permissive_are_found() {
+    let mesh = SECURED.split("---").next().unwrap();
+    let permissive = mesh.replace("type: builtin }", "type: builtin, mode: PERMISSIVE }");
+    let found = [
+        "no-permissions kri_m____default_: mesh default has mutual TLS and no MeshTrafficPermission"
+            .to_owned(),
+        "permissive-mtls kri_m____default_: backend ca of mesh default is PERMISSIVE".to_owned(),
+    ];
+    check(&[mesh, WEB], &found[..1]);
+    check(&[&permissive, WEB], &found);
+}
+
+#[test]
+fn files_are_planned_too() {
+    let clash = WEB.replace("inbound: [", "inbound: [{ port: 8080 }, ");
+    let found: Vec<String> = of_resources(resources(&[PLAIN, &clash])).iter().map(line).collect();
+    assert_eq!(
+        found,
+        [
+            "port-conflict kri_dp_default___web_: inbound http: another inbound already listens at 127.0.0.2:8080; the \
+          first one is used"
+        ]
+    );
+}

@@ -1,0 +1,81 @@
+//! What policies say about an inbound, and what of it cannot be.
+
+use std::collections::BTreeSet;
+
+use policy::{ClientMatch, FromRule, InboundRule};
+use resources::{Kind, kinds::dataplane, naming::Kri};
+
+use crate::{Code, Effective, Problem, ServerTls};
+
+/// What of a rule holds for all clients of an inbound or for none.
+const OF_ALL_CLIENTS: [&str; 6] = [
+    "/connectionTimeout",
+    "/idleTimeout",
+    "/http/maxStreamDuration",
+    "/http/maxConnectionDuration",
+    "/http/requestHeadersTimeout",
+    "/local/tcp",
+];
+
+/// The rules of the policies that apply to an inbound, by kind.
+pub(super) struct Said {
+    pub timeouts: Vec<InboundRule>,
+    pub breakers: Vec<InboundRule>,
+    pub faults: Vec<InboundRule>,
+    pub faults_from: Vec<FromRule>,
+    pub limits: Vec<InboundRule>,
+    pub logs: Vec<InboundRule>,
+}
+
+impl Said {
+    pub fn of(effective: &Effective<'_>, inbound: &dataplane::Inbound) -> Said {
+        let rules = |kind| effective.inbound_rules(kind, inbound);
+        Said {
+            timeouts: rules(Kind::MeshTimeout),
+            breakers: rules(Kind::MeshCircuitBreaker),
+            faults: rules(Kind::MeshFaultInjection),
+            faults_from: effective.inbound_from(Kind::MeshFaultInjection, inbound),
+            limits: rules(Kind::MeshRateLimit),
+            logs: rules(Kind::MeshAccessLog),
+        }
+    }
+
+    /// Adds what cannot be, once for each policy.
+    pub fn report(&self, whose: &str, tls: ServerTls, problems: &mut Vec<Problem>) {
+        let rules = || self.timeouts.iter().chain(&self.faults).chain(&self.limits);
+        if tls == ServerTls::Off {
+            let told_apart = |client: &Option<ClientMatch>| *client != Some(ClientMatch::Anyone);
+            let from = self.faults_from.iter().filter(|rule| told_apart(&rule.client));
+            let conditions = rules().filter(|rule| rule.client.is_some()).map(|rule| &rule.conf);
+            for policy in policies(conditions.chain(from.map(|rule| &rule.conf)).map(|conf| &conf.origin)) {
+                let text = format!(
+                    "{whose}: {policy} tells clients apart, which a mesh without mTLS cannot do; only what it \
+                     says about all clients holds"
+                );
+                problems.push(Problem::about(Code::NeedsMtls, policy, text));
+            }
+            return;
+        }
+        let unknown = self.faults_from.iter().filter(|rule| rule.client.is_none());
+        for policy in policies(unknown.map(|rule| &rule.conf.origin)) {
+            let text = format!("{whose}: clients cannot be told apart by the labels in 'from' of {policy}");
+            problems.push(Problem::about(Code::IndistinctClients, policy, text));
+        }
+        let says =
+            |rule: &InboundRule| OF_ALL_CLIENTS.iter().find(|at| rule.conf.value.pointer(at).is_some());
+        for rule in rules().filter(|rule| rule.client.is_some()) {
+            let Some(part) = says(rule) else { continue };
+            let (policy, field) = (rule.conf.origin.without_section(), part[1..].replace('/', "."));
+            let text = format!("{whose}: {field} in a rule for certain clients of {policy} has no effect");
+            let problem = Problem::about(Code::UnsupportedCondition, policy, text);
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+}
+
+/// The policies of entries, each once.
+fn policies<'a>(entries: impl Iterator<Item = &'a Kri>) -> BTreeSet<Kri> {
+    entries.map(Kri::without_section).collect()
+}

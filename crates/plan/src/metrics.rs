@@ -1,0 +1,297 @@
+//! What a MeshMetric makes of a proxy: pages of metrics at its address, ways to collectors, and what the
+//! agent beside it is sent, which gathers the metrics.
+
+mod agent;
+mod counting;
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use policy::Merged;
+use resources::{
+    Kind, Resource,
+    kinds::{
+        mesh_metric::{self, BackendType, Conf, TlsMode},
+        mesh_open_telemetry_backend::{BackendRef, MeshOpenTelemetryBackend},
+    },
+    naming::{socket, system},
+};
+use topology::MeshSnapshot;
+
+use crate::{Applying, Code, Effective, Inbound, OwnContext, Problem, SystemNames, ip_of, port_of};
+
+pub use agent::{AgentConfiguration, AgentPart};
+pub use counting::Counting;
+
+/// For collectors without an address.
+const THIS_MACHINE: &str = "127.0.0.1";
+/// The default of `refreshInterval`.
+const INTERVAL: &str = "1m0s";
+
+/// Everything that metrics of a proxy need.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Metrics {
+    pub pages: Vec<MetricsPage>,
+    pub collectors: Vec<MetricsCollector>,
+    /// What the agent reads from its Envoy.
+    pub agent: AgentConfiguration,
+}
+
+/// Offer a page of metrics, which the agent writes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MetricsPage {
+    pub names: SystemNames,
+    pub address: IpAddr,
+    pub port: u16,
+    pub path: String,
+    /// Where the agent answers.
+    pub socket: String,
+    /// The certificate and the key of the page; without them it is offered in plain text.
+    pub tls: Option<CertificateFiles>,
+    pub reuse_port: bool,
+    pub ipv6: bool,
+}
+
+/// Files on the proxy's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Take metrics from the agent and send them to a collector.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MetricsCollector {
+    pub names: SystemNames,
+    /// What the agent is told it is called.
+    pub backend: String,
+    /// Where the agent sends.
+    pub socket: String,
+    pub host: String,
+    pub port: u16,
+    /// How often, in Go's spelling.
+    pub interval: String,
+    pub ipv6: bool,
+}
+
+/// The conf of the MeshMetrics that select a Dataplane, which need not be stored.
+pub fn conf(snapshot: &MeshSnapshot, dataplane: &Resource) -> Option<Arc<Conf>> {
+    let applying = Applying::of(snapshot, dataplane);
+    Effective::for_proxy(snapshot, dataplane, applying).proxy(Kind::MeshMetric)?.typed().ok()
+}
+
+/// `inbounds` are those of the same proxy, whose ports are taken.
+pub(crate) fn plan(
+    context: &OwnContext<'_>,
+    inbounds: &[Inbound],
+    problems: &mut Vec<Problem>,
+) -> Option<Metrics> {
+    let merged: Arc<Merged> = context.effective.proxy(Kind::MeshMetric)?;
+    let conf: Arc<Conf> = match merged.typed() {
+        Ok(conf) => conf,
+        Err(error) => {
+            problems.push(Problem::new(Code::UnreadablePolicy, format!("MeshMetric: {error}")));
+            return None;
+        }
+    };
+    if conf.backends().is_empty() {
+        return None;
+    }
+    let work_dir = context.traits.work_dir.as_str();
+    let problem = |code, text: String| match merged.origins.last() {
+        Some(policy) => Problem::about(code, policy.clone(), text),
+        None => Problem::new(code, text),
+    };
+    if work_dir.is_empty() {
+        let text = "MeshMetric: the proxy does not say where its agent's work directory is, so that its agent cannot \
+                    be asked for metrics";
+        problems.push(problem(Code::NoWorkDirectory, text.to_owned()));
+        return None;
+    }
+    if let Some(missing) = Counting::missing(&conf, context.traits.counted.as_deref()) {
+        let started = context.traits.counted.as_deref().unwrap_or_default();
+        let text = format!(
+            "MeshMetric: this proxy was started for the metrics {started:?} and keeps no others; missing are {missing}"
+        );
+        problems.push(problem(Code::StatisticsNotKept, text));
+    }
+    let mut making = Making {
+        context,
+        work_dir,
+        problem: &problem,
+        taken: taken(context, inbounds),
+        names: BTreeSet::new(),
+    };
+    let mut pages = Vec::new();
+    let mut collectors = Vec::new();
+    for backend in conf.backends() {
+        match (&backend.kind, &backend.prometheus, &backend.open_telemetry) {
+            (BackendType::Prometheus, Some(page), _) => pages.extend(making.page(page, problems)),
+            (BackendType::OpenTelemetry, _, Some(to)) => collectors.extend(making.collector(to, problems)),
+            // Validation does not let them in.
+            _ => {}
+        }
+    }
+    let agent = AgentConfiguration::of(context, &conf, work_dir, !pages.is_empty(), &collectors);
+    Some(Metrics { pages, collectors, agent })
+}
+
+/// The addresses at which the proxy listens already.
+fn taken(context: &OwnContext<'_>, inbounds: &[Inbound]) -> BTreeSet<(IpAddr, u16)> {
+    let admin = context.networking.address.parse().ok().map(|ip| (ip, context.traits.admin_port));
+    inbounds.iter().map(|inbound| (inbound.address, inbound.port)).chain(admin).collect()
+}
+
+struct Making<'a> {
+    context: &'a OwnContext<'a>,
+    work_dir: &'a str,
+    /// Makes a problem of the policies.
+    problem: &'a dyn Fn(Code, String) -> Problem,
+    taken: BTreeSet<(IpAddr, u16)>,
+    /// Of listeners that are made already.
+    names: BTreeSet<String>,
+}
+
+impl Making<'_> {
+    fn page(&mut self, page: &mesh_metric::Prometheus, problems: &mut Vec<Problem>) -> Option<MetricsPage> {
+        let traits = self.context.traits;
+        let id = page.client_id.as_deref().unwrap_or(system::DEFAULT_BACKEND);
+        let whose = format!("MeshMetric: the Prometheus backend {id:?}");
+        let address = ip_of(&self.context.networking.address, &whose, problems)?;
+        let port = port_of(page.port(), &whose, problems)?;
+        let names = self.context.names.metrics_page(id);
+        self.is_new(&names, &whose, problems)?;
+        if !self.taken.insert((address, port)) {
+            let at = SocketAddr::new(address, port);
+            problems.push((self.problem)(
+                Code::PortConflict,
+                format!(
+                    "{whose} cannot listen at {at}: something else of this proxy does; choose another port"
+                ),
+            ));
+            return None;
+        }
+        Some(MetricsPage {
+            names,
+            address,
+            port,
+            path: format!("/{}", page.path().trim_start_matches('/')),
+            socket: socket::metrics(self.work_dir, &traits.name, &traits.mesh),
+            tls: self.tls(page, &whose, problems),
+            reuse_port: traits.reuse_port,
+            ipv6: traits.ipv6,
+        })
+    }
+
+    fn tls(
+        &self,
+        page: &mesh_metric::Prometheus,
+        whose: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<CertificateFiles> {
+        match page.tls.as_ref()?.mode {
+            TlsMode::ProvidedTls => {
+                let files = self.context.traits.metrics_certificate.as_deref();
+                if files.is_none() {
+                    problems.push((self.problem)(Code::MetricsWithoutTls, format!(
+                        "{whose} has tls.mode ProvidedTLS, but the proxy has no certificate for it, so its page is \
+                         offered without TLS; start kuma-dp with --metrics-cert-path and --metrics-key-path"
+                    )));
+                }
+                files.cloned()
+            }
+            TlsMode::ActiveMtlsBackend => {
+                problems.push((self.problem)(Code::MetricsWithoutTls, format!(
+                    "{whose} has tls.mode ActiveMTLSBackend, which has no effect: its page is offered without TLS; \
+                     use ProvidedTLS"
+                )));
+                None
+            }
+            TlsMode::Disabled | TlsMode::Other(_) => None,
+        }
+    }
+
+    fn collector(
+        &mut self,
+        to: &mesh_metric::OpenTelemetry,
+        problems: &mut Vec<Problem>,
+    ) -> Option<MetricsCollector> {
+        let Endpoint { backend, host, port } = match (&to.endpoint, &to.backend_ref) {
+            (Some(endpoint), _) => Endpoint::of_text(endpoint)?,
+            (None, Some(reference)) => self.referred(reference, problems)?,
+            // Validation does not let it in.
+            (None, None) => return None,
+        };
+        let names = self.context.names.metrics_collector(&backend);
+        let whose = format!("MeshMetric: the OpenTelemetry backend {backend:?}");
+        self.is_new(&names, &whose, problems)?;
+        Some(MetricsCollector {
+            names,
+            socket: socket::collector(self.work_dir, &backend),
+            backend,
+            host,
+            port,
+            interval: to.refresh_interval.map_or_else(|| INTERVAL.to_owned(), |every| every.to_string()),
+            ipv6: self.context.traits.ipv6,
+        })
+    }
+
+    /// Where the MeshOpenTelemetryBackend is that a policy refers to.
+    fn referred(&self, reference: &BackendRef, problems: &mut Vec<Problem>) -> Option<Endpoint> {
+        let found = self.context.snapshot.telemetry_backend(&reference.labels);
+        let Some(backend) = found.and_then(|found| found.spec.get::<MeshOpenTelemetryBackend>()) else {
+            let labels: Vec<String> =
+                reference.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let text = format!(
+                "MeshMetric: there is no MeshOpenTelemetryBackend with the labels {}; nothing is sent there",
+                labels.join(", ")
+            );
+            problems.push((self.problem)(Code::UnknownBackend, text));
+            return None;
+        };
+        let name = found.map(|found| found.key.name.to_string()).unwrap_or_default();
+        if backend.speaks_http() {
+            let text = format!(
+                "MeshMetric: metrics are sent over gRPC, and MeshOpenTelemetryBackend {name:?} has the protocol http; \
+                 nothing is sent there"
+            );
+            problems.push((self.problem)(Code::NoUsableBackend, text));
+            return None;
+        }
+        let host = backend.address().unwrap_or(THIS_MACHINE).to_owned();
+        Some(Endpoint { backend: name, host, port: backend.port() })
+    }
+
+    fn is_new(&mut self, names: &SystemNames, whose: &str, problems: &mut Vec<Problem>) -> Option<()> {
+        if self.names.insert(names.listener.clone()) {
+            return Some(());
+        }
+        problems.push((self.problem)(
+            Code::NameConflict,
+            format!(
+                "{whose} is called {} in Envoy, as another backend is already; the first one is used",
+                names.listener
+            ),
+        ));
+        None
+    }
+}
+
+/// Where a collector is, and what it is called.
+struct Endpoint {
+    backend: String,
+    host: String,
+    port: u16,
+}
+
+impl Endpoint {
+    fn of_text(endpoint: &str) -> Option<Endpoint> {
+        let (host, port) = mesh_metric::split_endpoint(endpoint)?;
+        // The name is part of a socket's.
+        let backend = endpoint.replace('/', "").replace(':', "-");
+        Some(Endpoint { backend, host: host.to_owned(), port })
+    }
+}

@@ -1,0 +1,171 @@
+//! Which of its statistics a proxy keeps at all.
+//!
+//! A proxy cannot change that while it runs: it is decided when the proxy starts, from the MeshMetric that
+//! selects it then. What the proxy was started with, it tells as a text when it connects; the text is
+//! `Basic` or `None`, then `-` and `+` with parts of names that are less or more.
+
+use std::{collections::BTreeSet, fmt};
+
+use resources::kinds::mesh_metric::{
+    Conf, ProfileName, Profiles, SelectorType,
+    profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
+};
+
+/// Families of metrics, by parts of their names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counting {
+    basic: bool,
+    /// Parts of the profile Basic that are not wanted.
+    without: BTreeSet<&'static str>,
+    /// Names of which some part must be this.
+    with: BTreeSet<String>,
+}
+
+impl Counting {
+    /// `None` where everything may be wanted: without a backend nobody decided, and what an expression
+    /// matches cannot be told from names of statistics.
+    pub fn of(conf: &Conf) -> Option<Counting> {
+        if conf.backends().is_empty() {
+            return None;
+        }
+        let default = Profiles::default();
+        let profiles = conf.profiles().unwrap_or(&default);
+        let basic = match profiles.effective() {
+            ProfileName::All | ProfileName::Other(_) => return None,
+            ProfileName::Basic => true,
+            ProfileName::None => false,
+        };
+        if profiles.included().iter().any(|selector| selector.kind == SelectorType::Regex) {
+            return None;
+        }
+        let with = profiles.included().iter().map(|selector| selector.text.clone());
+        let excluded: Vec<&str> = profiles
+            .excluded()
+            .iter()
+            .filter(|selector| selector.kind == SelectorType::Contains)
+            .map(|selector| selector.text.as_str())
+            .collect();
+        let unwanted = |part: &&str| excluded.iter().any(|text| part.contains(text));
+        Some(Counting {
+            basic,
+            without: BASIC_PARTS.into_iter().filter(unwanted).filter(|_| basic).collect(),
+            with: with.filter(|text| can_be_a_name(text)).collect(),
+        })
+    }
+
+    /// Reads what a proxy was started with; `None` for everything.
+    fn parse(text: &str) -> Option<Counting> {
+        let mut words = text.split(' ');
+        let basic = match words.next()? {
+            "Basic" => true,
+            "None" => false,
+            _ => return None,
+        };
+        let (mut without, mut with) = (BTreeSet::new(), BTreeSet::new());
+        for word in words {
+            if let Some(part) = word.strip_prefix('-') {
+                without.extend(BASIC_PARTS.into_iter().find(|known| *known == part));
+            } else if let Some(part) = word.strip_prefix('+') {
+                with.insert(part.to_owned());
+            }
+        }
+        Some(Counting { basic, without, with })
+    }
+
+    /// What a conf wants and a proxy that was started with `started` does not count.
+    pub fn missing(conf: &Conf, started: Option<&str>) -> Option<String> {
+        let started = Counting::parse(started?)?;
+        match Counting::of(conf) {
+            Some(wanted) => wanted.missing_in(&started),
+            None => Some("all but those".to_owned()),
+        }
+    }
+
+    fn missing_in(&self, started: &Counting) -> Option<String> {
+        let counted: Vec<&str> = started.parts().into_iter().chain(started.whole()).collect();
+        let has = |wanted: &&str| counted.iter().any(|counted| wanted.contains(counted));
+        let wanted = self.parts().into_iter().chain(self.whole());
+        let missing: Vec<&str> = wanted.filter(|wanted| !has(wanted)).collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
+
+    /// Texts that stand in the name of every family that is counted; one of them is enough.
+    pub fn parts(&self) -> Vec<&str> {
+        let basic = BASIC_PARTS.iter().copied().filter(|part| self.basic && !self.without.contains(part));
+        basic.collect()
+    }
+
+    /// Names of families, or beginnings or parts of them, that are counted too.
+    pub fn whole(&self) -> Vec<&str> {
+        let basic = BASIC_NAMES.iter().chain(&BASIC_BEGINNINGS).copied().filter(|_| self.basic);
+        basic.chain(self.with.iter().map(String::as_str)).collect()
+    }
+}
+
+impl fmt::Display for Counting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.basic { "Basic" } else { "None" })?;
+        self.without.iter().try_for_each(|part| write!(f, " -{part}"))?;
+        self.with.iter().try_for_each(|part| write!(f, " +{part}"))
+    }
+}
+
+/// A text with another character stands in no name.
+fn can_be_a_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn conf(profiles: Value) -> Conf {
+        let page = json!({"type": "Prometheus", "prometheus": {}});
+        serde_json::from_value(json!({"sidecar": {"profiles": profiles}, "backends": [page]})).unwrap()
+    }
+
+    fn counting(profiles: Value) -> Option<Counting> {
+        Counting::of(&conf(profiles))
+    }
+
+    fn names(names: &[&str]) -> Value {
+        names.iter().map(|name| json!({ "name": name })).collect()
+    }
+
+    #[test]
+    fn what_everybody_may_want_is_not_limited() {
+        assert_eq!(Counting::of(&Conf::default()), None);
+        assert_eq!(counting(json!({"appendProfiles": names(&["Basic", "All"])})), None);
+        assert_eq!(counting(json!({"include": [{"type": "Regex", "match": ".*"}]})), None);
+    }
+
+    #[test]
+    fn a_text_says_what_a_proxy_was_started_with() {
+        let basic = counting(json!({})).unwrap();
+        assert_eq!(basic.to_string(), "Basic");
+        let own = counting(json!({
+            "exclude": [{"type": "Contains", "match": "overflow"}, {"type": "Prefix", "match": "envoy_http"}],
+            "include": [{"type": "Prefix", "match": "envoy_cluster_lb"}, {"type": "Exact", "match": "not a name"}],
+        }))
+        .unwrap();
+        assert_eq!(own.to_string(), "Basic -overflow +envoy_cluster_lb");
+        assert_eq!(Counting::parse(&own.to_string()), Some(own));
+        let none = counting(json!({"appendProfiles": names(&["None"])})).unwrap();
+        assert_eq!((none.to_string().as_str(), none.parts(), none.whole()), ("None", vec![], vec![]));
+    }
+
+    #[test]
+    fn what_is_wanted_later_is_missing_until_the_proxy_starts_again() {
+        let missing = |profiles: Value, started| Counting::missing(&conf(profiles), started);
+        assert_eq!(missing(json!({}), None), None);
+        assert_eq!(missing(json!({}), Some("Basic")), None);
+        assert_eq!(missing(json!({}), Some("Basic -overflow")).as_deref(), Some("overflow"));
+        assert!(missing(json!({}), Some("None")).unwrap().contains("rq_time"));
+        let more = json!({"include": [{"type": "Exact", "match": "envoy_cluster_lb_recalculate"}]});
+        assert_eq!(missing(more.clone(), Some("Basic")).as_deref(), Some("envoy_cluster_lb_recalculate"));
+        assert_eq!(missing(more, Some("Basic +envoy_cluster_lb")), None);
+        assert!(missing(json!({"appendProfiles": names(&["All"])}), Some("Basic")).is_some());
+    }
+}

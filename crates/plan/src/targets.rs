@@ -1,0 +1,65 @@
+//! What policies are for and the mesh does not have.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use policy::Place;
+use resources::{
+    Kind,
+    kinds::target_ref::{TargetRef, TargetRefKind as K},
+    labels,
+    naming::Kri,
+};
+use topology::DestinationId;
+
+use crate::{Code, Context, Dependency, Problem, effective::KINDS};
+
+/// Entries of policies in effect that are about nothing. What they wait for is noted, so that the plan is made
+/// again when it appears.
+pub(crate) fn unknown(context: &Context<'_>) -> Vec<Problem> {
+    let entries = KINDS.iter().flat_map(|&kind| &context.effective.outbound(kind).unresolved);
+    entries.filter_map(|(origin, target)| problem(context, origin, target)).collect()
+}
+
+fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Problem> {
+    let kind = match target.kind {
+        K::MeshService => Some(Kind::MeshService),
+        K::MeshExternalService => Some(Kind::MeshExternalService),
+        K::MeshMultiZoneService => Some(Kind::MeshMultiZoneService),
+        K::MeshHttpRoute => None,
+        _ => return None,
+    };
+    let name = target.name.as_deref().unwrap_or_default();
+    let section = target.section_name.as_deref().filter(|section| !section.is_empty());
+    let labels = target.labels.as_ref().filter(|labels| !labels.is_empty());
+    if kind == Some(Kind::MeshService) && section.is_none() && labels.is_none() {
+        // The name may also be that of a service known by its tag, which has one port only.
+        let tagged = tagged(name);
+        let known = context.snapshot.destinations.contains_key(&tagged);
+        context.reads.note(Dependency::Destination(tagged));
+        if known {
+            return None;
+        }
+    }
+    // Which routes there are is noted for the plan as a whole.
+    match (kind, labels) {
+        (Some(kind), Some(labels)) => context.reads.note(Dependency::Labelled(kind, labels.clone())),
+        (Some(kind), None) => {
+            let awaited = Place::of(origin).kri_of(kind, target).map(Dependency::Resource);
+            awaited.into_iter().for_each(|awaited| context.reads.note(awaited));
+        }
+        (None, _) => {}
+    }
+    let (who, place) = match labels {
+        Some(labels) => (format!("with labels {labels:?}"), "mesh"),
+        None => (format!("{name:?}"), "zone and namespace of the policy"),
+    };
+    let port = section.map(|section| format!(" with a port {section:?}")).unwrap_or_default();
+    let policy = origin.without_section();
+    let text = format!("{origin}: there is no {} {who}{port} in the {place}", target.kind);
+    Some(Problem::about(Code::UnknownTarget, policy, text))
+}
+
+/// The destination of a service that is known by its tag only.
+fn tagged(service: &str) -> DestinationId {
+    DestinationId::Tags(Arc::new(BTreeMap::from([(labels::SERVICE.to_owned(), service.to_owned())])))
+}

@@ -1,0 +1,170 @@
+//! Which way traffic goes to and from what is known by its tags only.
+
+use std::sync::Arc;
+
+use plan::{
+    Action, Applying, Calls, Change, Class, Dependency, ProxyPlan, ProxyTraits, Routing, meanings,
+    problem::Code,
+};
+use topology::DestinationId;
+
+use crate::support::{BACKEND, PLAIN, mesh, plan, traits, unified, web};
+
+/// The part of the service `backend` with the tag `version: v1`, as the naming document hashes it.
+const V1: &str = "backend-154693772bc47249";
+
+const SHOP: &str = r#"
+type: Dataplane
+mesh: default
+name: shop
+networking:
+  address: 127.0.0.4
+  inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http, version: v2 } }]
+"#;
+
+const CALLS: &str = "outbound:\n\
+    - { port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }\n\
+    - { port: 10002, tags: { kuma.io/service: shop } }";
+
+fn route(kind: &str, target: &str, rule: &str) -> String {
+    format!(
+        "type: {kind}\nmesh: default\nname: r\nlabels: {{ kuma.io/zone: east }}\n\
+         spec: {{ to: [{{ targetRef: {{ kind: MeshService, name: {target} }}, rules: [{rule}] }}] }}"
+    )
+}
+
+const V2: &str = "matches: [{ path: { type: PathPrefix, value: /v2 } }]";
+
+fn planned(policies: &[&str], traits: &ProxyTraits) -> ProxyPlan {
+    let web = web(CALLS);
+    let documents: Vec<&str> =
+        [PLAIN, BACKEND, SHOP].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
+    plan(&documents, traits)
+}
+
+/// `name: cluster*weight …` of the first route of an outbound, or of its connections.
+fn shares(plan: &ProxyPlan, outbound: usize) -> String {
+    let (name, shares) = match &plan.outbounds[outbound].routing {
+        Routing::Connections(shares) => ("connections", shares),
+        Routing::Requests(routes) => match &routes[0].action {
+            Action::Forward(shares) => (routes[0].name.as_str(), shares),
+            Action::Redirect(_) => return "redirect".to_owned(),
+        },
+    };
+    let shares: Vec<String> = shares.iter().map(|s| format!("{}*{}", s.cluster, s.weight)).collect();
+    format!("{name}: {}", shares.join(" "))
+}
+
+#[test]
+fn backends_and_mirrors_may_be_parts_of_a_service_in_both_schemes_of_names() {
+    let subset = "kind: MeshServiceSubset, name: backend, tags: { version: v1 }";
+    // A service with several ports and none named is the one that tags tell.
+    let policy = route(
+        "MeshHTTPRoute",
+        "backend, sectionName: http",
+        &format!(
+            "{{ {V2}, default: {{ backendRefs: [{{ {subset}, weight: 9 }}, {{ kind: MeshService, name: backend }}], \
+             filters: [{{ type: RequestMirror, requestMirror: {{ backendRef: {{ {subset} }} }} }}] }} }}"
+        ),
+    );
+    for (traits, name) in [
+        (traits("web"), "kri_mhttpr_default_east__r_"),
+        (unified("web"), "kri_mhttpr_default_east__r_rule_0"),
+    ] {
+        let plan = planned(&[&policy], &traits);
+        assert_eq!(plan.problems, []);
+        assert_eq!(shares(&plan, 0), format!("{name}: {V1}*9 backend*1"));
+        let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("{plan:?}") };
+        assert!(matches!(&routes[0].changes[..], [Change::Mirror { cluster, .. }] if cluster == V1));
+        let part = plan.backends.iter().find(|backend| backend.cluster == V1).unwrap();
+        let endpoints: Vec<u32> = part.endpoints.0.iter().map(|endpoint| endpoint.port).collect();
+        assert_eq!(endpoints, [8080], "only one of the inbounds has the tag");
+    }
+}
+
+#[test]
+fn a_service_that_is_a_resource_with_one_port_is_meant_before_its_tags() {
+    let next = "type: MeshService\nmesh: default\nname: shop\nlabels: { kuma.io/zone: east }\nspec:\n\
+        \x20 selector: { dataplaneTags: { kuma.io/service: shop } }\n  ports: [{ port: 80, targetPort: 8080 }]";
+    let rule = format!("{{ {V2}, default: {{ backendRefs: [{{ kind: MeshService, name: shop }}] }} }}");
+    let policy = route("MeshHTTPRoute", "backend, sectionName: http", &rule);
+    let rule = "kri_mhttpr_default_east__r_rule_0";
+    assert_eq!(shares(&planned(&[&policy], &unified("web")), 0), format!("{rule}: shop*1"));
+    assert_eq!(
+        shares(&planned(&[&policy, next], &unified("web")), 0),
+        format!("{rule}: kri_msvc_default_east__shop_80*1")
+    );
+}
+
+#[test]
+fn routes_are_about_destinations_by_tags_too_and_named_by_what_they_match() {
+    let rule = format!(
+        "{{ {V2}, default: {{ backendRefs: [{{ kind: MeshServiceSubset, name: shop, tags: {{ version: v2 }} }}] }} }}"
+    );
+    let policy = route("MeshHTTPRoute", "shop", &rule);
+    let timeout = "type: MeshTimeout\nmesh: default\nname: t\nspec: { to: [{ targetRef: { kind: MeshService, name: shop }, \
+                   default: { http: { requestTimeout: 3s } } }] }";
+    for traits in [traits("web"), unified("web")] {
+        let plan = planned(&[&policy, timeout], &traits);
+        assert_eq!(plan.problems, []);
+        let Routing::Requests(routes) = &plan.outbounds[1].routing else { panic!("{plan:?}") };
+        let name = "KldmwZ+/l5tQEgy/2vn75jYPWeovQEMf2DhYYk/FCMI=";
+        assert_eq!(shares(&plan, 1), format!("{name}: shop-cddfc82e02626fc6*1"));
+        assert_eq!(routes[0].timeouts.request.as_secs(), 3);
+        assert_eq!(routes[0].origin.as_ref().unwrap().to_string(), "kri_mhttpr_default_east__r_rule_0");
+        assert_eq!((routes.len(), &routes[1].origin), (2, &None), "the rest goes to the service");
+        let known = meanings(&plan, &"kri_dp_default_east__web_".parse().unwrap());
+        let policy = known[name].kri.as_ref().unwrap().to_string();
+        assert_eq!(policy, "kri_mhttpr_default_east__r_", "the name leads back to the policy");
+    }
+    let section = route("MeshHTTPRoute", "shop, sectionName: http", &rule);
+    assert!(shares(&planned(&[&section], &traits("web")), 1).ends_with(": shop*1"), "tags have no ports");
+}
+
+#[test]
+fn connections_to_destinations_by_tags_are_spread() {
+    let rule = "{ default: { backendRefs: [{ kind: MeshService, name: shop, weight: 3 }, \
+                { kind: MeshServiceSubset, name: backend, tags: { version: v1 } }] } }";
+    let plan = planned(&[&route("MeshTCPRoute", "shop", rule)], &traits("web"));
+    assert_eq!(shares(&plan, 1), format!("connections: shop*3 {V1}*1"));
+}
+
+#[test]
+fn a_backend_that_no_dataplane_is_yet_is_a_problem_and_waited_for() {
+    let rule = format!(
+        "{{ {V2}, default: {{ backendRefs: [{{ kind: MeshService, name: later }}, \
+         {{ kind: MeshServiceSubset, name: backend, tags: {{ version: v9 }} }}, \
+         {{ kind: MeshServiceSubset, name: backend, tags: {{ version: v1 }} }}] }} }}"
+    );
+    let policy = route("MeshHTTPRoute", "backend, sectionName: http", &rule);
+    let plan = planned(&[&policy], &traits("web"));
+    assert_eq!(shares(&plan, 0), format!("kri_mhttpr_default_east__r_: {V1}*1"), "the others get all of it");
+    let origin = "kri_mhttpr_default_east__r_rule_0";
+    let found: Vec<_> = plan.problems.iter().map(|problem| (problem.code, problem.text.clone())).collect();
+    assert_eq!(
+        found,
+        [
+            (
+                Code::UnknownBackend,
+                format!(
+                    "{origin}: there is no MeshService with name \"later\" and exactly one port (name one with port) \
+                     in the mesh, and no Dataplane with an inbound with tags {{\"kuma.io/service\": \"later\"}}"
+                )
+            ),
+            (
+                Code::UnknownBackend,
+                format!(
+                    "{origin}: there is no Dataplane with an inbound with tags \
+                     {{\"kuma.io/service\": \"backend\", \"version\": \"v9\"}} in the mesh"
+                )
+            ),
+        ]
+    );
+    let web = web(CALLS);
+    let mesh = mesh(&[PLAIN, BACKEND, SHOP, &policy, &web]);
+    let dataplane = plan::dataplane(&mesh, &traits("web")).unwrap();
+    let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
+    let tags = [("kuma.io/service".to_owned(), "later".to_owned())].into();
+    let later = Dependency::Destination(DestinationId::Tags(Arc::new(tags)));
+    assert!(plan::outgoing(&mesh, &class).reads.contains("default", &later));
+}
