@@ -13,7 +13,7 @@ use api::inspect::{
     reach::{Check, Verdict},
     what_if::{Edge, Edges},
 };
-use policy::{Client, Selector};
+use policy::Selector;
 use resources::{
     Kind, Resource,
     kinds::{
