@@ -11,6 +11,7 @@ mod metrics;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -27,7 +28,6 @@ use crate::{
 };
 
 /// Everything that is found.
-#[derive(Debug)]
 pub struct Findings {
     store: Arc<dyn Store>,
     push: Arc<Push>,
@@ -35,6 +35,12 @@ pub struct Findings {
     meshes: Mutex<BTreeMap<Arc<str>, MeshFindings>>,
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
+}
+
+impl fmt::Debug for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Findings").finish_non_exhaustive()
+    }
 }
 
 /// The services of each mesh whose Dataplanes do not agree about their ports.

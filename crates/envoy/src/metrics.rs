@@ -175,6 +175,8 @@ fn handled(stats: &str, routes: route::RouteConfiguration, grpc: bool, ipv6: boo
         ipv6,
         request_headers: Duration::ZERO,
         direction: Side::Admin,
+        logs: Vec::new(),
+        tracing: None,
     };
     listener::FilterChain { filters: vec![handled.build()], ..Default::default() }
 }

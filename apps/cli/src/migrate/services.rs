@@ -1,7 +1,7 @@
 //! ExternalService and ProxyTemplate.
 
 use resources::labels;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::legacy::{Legacy, Translation, renamed, says_something};
 

@@ -183,8 +183,10 @@ impl Side<'_> {
             let clash = answers_at.iter().filter(|address| offered.addresses.contains(address));
             let clash: Vec<_> = clash.copied().collect();
             if clash.is_empty() {
-                let target = Target { own: encoder.lower_own(&own), shared: offered.layer };
-                let problems = own.problems.iter().chain(&*offered.problems).cloned().collect();
+                let (resources, unpatched) = encoder.lower_own(&own);
+                let target = Target { own: resources, shared: offered.layer };
+                let problems =
+                    own.problems.iter().chain(&unpatched).chain(&*offered.problems).cloned().collect();
                 return Some(Has { target, problems });
             }
             class.taken.extend(clash);
@@ -196,10 +198,11 @@ impl Side<'_> {
             return offered.clone();
         }
         let plan = plan::outgoing(mesh, class);
-        let layer = encoder.lower_outgoing(&plan);
+        let (layer, unpatched) = encoder.lower_outgoing(&plan);
         self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
         let addresses = Arc::new(plan.addresses().collect());
-        let offered = Offered { layer: Arc::new(layer), addresses, problems: plan.problems.into() };
+        let problems = plan.problems.into_iter().chain(unpatched).collect();
+        let offered = Offered { layer: Arc::new(layer), addresses, problems };
         self.classes.insert(class.clone(), offered.clone());
         offered
     }
