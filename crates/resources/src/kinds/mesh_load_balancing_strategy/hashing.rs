@@ -221,7 +221,8 @@ impl LoadBalancer {
 impl Maglev {
     /// The size of the table, if it is one that a table can have.
     pub fn prime_table_size(&self) -> Option<u32> {
-        let is_prime = |size: &u32| *size > 1 && (2..).take_while(|n| n * n <= *size).all(|n| size % n != 0);
+        let is_prime =
+            |size: &u32| *size > 1 && (2..).take_while(|n| n * n <= *size).all(|n| !size.is_multiple_of(n));
         self.table_size.filter(|size| *size <= MAX_TABLE_SIZE).filter(is_prime)
     }
 }
