@@ -28,8 +28,11 @@ const TRACINGS: [system::Tracing; 3] =
 /// The cluster of the agent's metrics, which all pages of a MeshMetric share.
 pub const METRICS: &str = "_kuma:metrics:hijacker";
 
+/// Makes the `system_…` name of what follows an old beginning.
+type Renaming = fn(&str) -> String;
+
 /// Old beginnings of names that policies make, and what makes the `system_…` name of the rest.
-const OF_POLICIES: &[(&str, fn(&str) -> String)] = &[
+const OF_POLICIES: &[(&str, Renaming)] = &[
     ("_kuma:dynamicconfig:/", system::dynamic_config),
     ("_kuma:metrics:prometheus:", system::prometheus),
     ("_kuma:metrics:opentelemetry:", system::metrics_to_opentelemetry),
