@@ -102,21 +102,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
-    // A global control plane is in no zone: it sees what belongs to any.
-    let zone = proxies.as_ref().map_or("", |_| &config.multizone.zone.name);
-    let push = Arc::new(Push::new(store.clone(), zone));
-    let findings = Findings::new(store.clone(), push.clone(), &metrics);
-    let inspect = match &proxies {
-        Some(_) => {
-            push::metrics::register(&push, &metrics);
-            let admin_port = config.bootstrap_server.params.admin_port;
-            inspect::Proxies::new(store.clone(), push.clone(), admin_port)
-        }
-        None => inspect::Proxies::on_global(store.clone(), push.clone()),
-    };
-    // Proxies or not: what the mesh looks like to them is asked for anywhere.
-    push.start(&shutdown);
-    findings.start(&shutdown);
+    let (push, inspect, findings) = follow_meshes(&config, &store, proxies.is_some(), &metrics, &shutdown);
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
@@ -170,6 +156,31 @@ impl Running {
             tracing::warn!("some requests were still open after {DRAIN:?} and were cut off");
         }
     }
+}
+
+/// Starts the loop that follows what is stored, with proxies or without: what the mesh looks like to them can be asked
+/// anywhere.
+fn follow_meshes(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    serves_proxies: bool,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> (Arc<Push>, inspect::Proxies, Arc<Findings>) {
+    // A global control plane is in no zone: it sees what belongs to any.
+    let zone = if serves_proxies { &*config.multizone.zone.name } else { "" };
+    let push = Arc::new(Push::new(store.clone(), zone));
+    let findings = Findings::new(store.clone(), push.clone(), metrics);
+    push.start(shutdown);
+    findings.start(shutdown);
+    let inspect = if serves_proxies {
+        push::metrics::register(&push, metrics);
+        let admin_port = config.bootstrap_server.params.admin_port;
+        inspect::Proxies::new(store.clone(), push.clone(), admin_port)
+    } else {
+        inspect::Proxies::on_global(store.clone(), push.clone())
+    };
+    (push, inspect, findings)
 }
 
 /// Ends the control plane when its store can write no more: a process that starts again is of more use.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use plan::{Action, AdminTarget, ProxyPlan, ProxyTraits, Routing};
+use plan::{Action, ProxyPlan, ProxyTraits, Routing};
 use policy::Effect;
 use resources::{Resource, format};
 use topology::State;
@@ -76,22 +76,7 @@ fn plan(policies: &str, name: &str) -> ProxyPlan {
     }
     let mut state = State::default();
     state.apply(&changes);
-    let traits = ProxyTraits {
-        kind: plan::ProxyKind::Sidecar,
-        mesh: "default".into(),
-        name: name.into(),
-        unified_naming: false,
-        reuse_port: true,
-        strict_inbound_ports: false,
-        bind_outbounds: false,
-        ipv6: true,
-        admin_port: 0,
-        admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
-        readiness_port: 0,
-        system_ca_path: None,
-        kafka_filter: false,
-        work_dir: "/tmp".to_owned(),
-    };
+    let traits = ProxyTraits::assumed("default", name);
     let plan = plan::for_proxy(state.mesh("default").unwrap(), &traits).unwrap();
     assert_eq!(plan.problems, []);
     plan
