@@ -57,7 +57,6 @@ impl Found {
     }
 
     /// Waits until this is found and nothing else.
-    #[track_caller]
     async fn wait_for(&self, expected: &[&str]) {
         let deadline = tokio::time::Instant::now() + crate::world::SOON;
         while self.lines() != expected {

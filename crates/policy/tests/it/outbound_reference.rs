@@ -10,8 +10,6 @@ pub const KINDS: [&str; 5] =
 /// Services of the mesh with their labels; each has the ports `http` and 81.
 pub const SERVICES: [(&str, &str); 2] = [("alpha", "a"), ("beta", "b")];
 pub const EXTERNAL: &str = "shop";
-/// Routes of the mesh; `far` is for another proxy.
-pub const ROUTES: [&str; 2] = ["near", "far"];
 
 /// A policy as a user writes it. Its owner is the proxy `web` with the label `app: x` and an inbound with the tags
 /// `kuma.io/service: web` and `version: v1`.

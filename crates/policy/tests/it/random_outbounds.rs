@@ -8,7 +8,7 @@ use resources::{Kind, Resource};
 use serde_json::json;
 
 use crate::{
-    outbound_reference::{EXTERNAL, KINDS, Question, ROUTES, SERVICES, Written, conf, random_policies},
+    outbound_reference::{EXTERNAL, KINDS, Question, SERVICES, Written, conf, random_policies},
     support::{Known, dataplane, origins, resource},
 };
 
@@ -32,7 +32,8 @@ fn known() -> Vec<Arc<Resource>> {
     let mut known = vec![resource(Kind::Mesh, "default", &[], json!({}))];
     known.extend(SERVICES.map(service));
     known.push(resource(Kind::MeshExternalService, EXTERNAL, &[], external));
-    known.extend(ROUTES.map(route));
+    // `far` is for another proxy.
+    known.extend(["near", "far"].map(route));
     known
 }
 

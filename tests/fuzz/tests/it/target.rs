@@ -129,6 +129,7 @@ fn setup() -> Setup {
         health_discovery: true,
         unsafe_delete: false,
         companions: Box::new(|_, _| Vec::new()),
+        check: envoy::patch::check,
         now: Timestamp::now,
     }
 }
