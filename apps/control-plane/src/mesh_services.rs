@@ -183,9 +183,12 @@ fn warn_of(mesh: &str, conflict: &PortConflict) {
 }
 
 fn finding(store: &Arc<dyn Store>, mesh: &str, conflict: &PortConflict) -> Finding {
+    // The service may be about to be written.
     let service = Key::new(Kind::MeshService, mesh, &conflict.service);
-    let stored = store.snapshot().ok().and_then(|stored| stored.get(&service).cloned());
-    let about = stored.and_then(|service| service.kri(""));
+    let dataplanes = conflict.dataplanes.iter().map(|name| Key::new(Kind::Dataplane, mesh, name));
+    let stored = store.snapshot().ok();
+    let known = |key: Key| stored.as_ref()?.get(&key)?.kri("");
+    let about = std::iter::once(service).chain(dataplanes).find_map(known);
     Finding::new(Code::ServicePortConflict, described(conflict)).or_about(about)
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn of_connection(hashed: &[HashPolicy]) -> Option<types::HashPolicy> 
     use types::hash_policy::{FilterState, PolicySpecifier, SourceIp};
     let specifier = hashed.iter().find_map(|policy| match policy.type_ {
         HashPolicyType::Connection | HashPolicyType::SourceIp => {
-            by_source(policy).then(|| PolicySpecifier::SourceIp(SourceIp {}))
+            by_source(policy).then_some(PolicySpecifier::SourceIp(SourceIp {}))
         }
         HashPolicyType::FilterState => {
             let key = policy.filter_state.as_ref()?.key.clone();

@@ -42,8 +42,8 @@ impl ProxyFindings {
         let Some((dataplane, insight)) = now else { return };
         let Some(kri) = dataplane.kri("") else { return };
         // Who is away neither takes nor rejects anything, and gets a certificate when it is back.
-        let online = insight.subscriptions.iter().filter(|subscription| subscription.is_online());
-        let Some(subscription) = online.last() else { return };
+        let mut newest_first = insight.subscriptions.iter().rev();
+        let Some(subscription) = newest_first.find(|subscription| subscription.is_online()) else { return };
         let rejections = subscription.status.as_ref().map_or(&[][..], |status| &status.rejections);
         if !rejections.is_empty() {
             let findings = rejections.iter().map(|rejection| rejected(&kri, rejection)).collect();

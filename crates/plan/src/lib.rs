@@ -28,6 +28,7 @@ mod outbound;
 mod passthrough;
 pub mod patches;
 pub mod problem;
+mod proxy;
 mod rate_limits;
 pub mod reads;
 mod retries;
@@ -41,8 +42,7 @@ mod tracing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -83,6 +83,7 @@ pub use names::{
 pub use passthrough::{Host, Way, WayProtocol};
 pub use patches::Patches;
 pub use problem::{Code, Problem};
+pub use proxy::{Admin, AdminTarget, AdminTls, ProxyKind, ProxyTraits};
 pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use retries::Retry;
@@ -109,86 +110,10 @@ pub enum Error {
     NoZoneProxy { kind: Kind, name: Arc<str> },
 }
 
-/// Whom a proxy serves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum ProxyKind {
-    /// One workload.
-    #[default]
-    Sidecar,
-    /// What comes from other zones.
-    Ingress,
-    /// What leaves the zone.
-    Egress,
-}
-
-/// What the proxy told about itself when it connected.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ProxyTraits {
-    pub kind: ProxyKind,
-    pub mesh: Arc<str>,
-    pub name: Arc<str>,
-    /// `feature-unified-proxy-resources-and-stats-naming` or its later spelling.
-    pub unified_naming: bool,
-    pub reuse_port: bool,
-    /// Redirected traffic is only for the ports of inbounds, once clients must prove who they are.
-    pub strict_inbound_ports: bool,
-    /// Virtual addresses are bound by listeners, so nothing is redirected.
-    pub bind_outbounds: bool,
-    pub ipv6: bool,
-    /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
-    pub admin_port: u16,
-    /// Where Envoy's own admin interface listens: a pipe, or a loopback port.
-    pub admin_target: AdminTarget,
-    pub readiness_port: u16,
-    /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
-    pub work_dir: String,
-    /// The address of the machine, where kuma-dp was told it.
-    pub host_ip: Option<IpAddr>,
-    /// The file of certificate authorities on the proxy's machine, if it has one.
-    pub system_ca_path: Option<String>,
-    /// It can count what is asked of a Kafka broker.
-    pub kafka_filter: bool,
-    /// What pages of metrics prove themselves with, if its agent has it.
-    pub metrics_certificate: Option<Arc<CertificateFiles>>,
-    /// Which statistics it was started with ([`Counting`]); `None` for all.
-    pub counted: Option<Arc<str>>,
-}
-
-impl ProxyTraits {
-    /// A sidecar that has told nothing about itself.
-    pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
-        ProxyTraits {
-            kind: ProxyKind::Sidecar,
-            mesh: mesh.into(),
-            name: name.into(),
-            unified_naming: false,
-            reuse_port: false,
-            strict_inbound_ports: false,
-            bind_outbounds: false,
-            ipv6: true,
-            admin_port: 0,
-            admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
-            readiness_port: 0,
-            work_dir: String::new(),
-            system_ca_path: None,
-            kafka_filter: false,
-            counted: None,
-            host_ip: None,
-            metrics_certificate: None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum AdminTarget {
-    Pipe(String),
-    Port(IpAddr, u16),
-}
-
 /// Everything a proxy must do, by whom it serves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Plan {
-    Sidecar(ProxyPlan),
+    Sidecar(Box<ProxyPlan>),
     Ingress(ZoneProxy),
     Egress(ZoneProxy),
 }
@@ -364,38 +289,6 @@ pub struct Passthrough {
     pub logs: Vec<AccessLog>,
 }
 
-/// Offer Envoy's admin interface to the control plane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Admin {
-    pub names: AdminNames,
-    pub address: IpAddr,
-    pub port: u16,
-    pub target: AdminTarget,
-    /// 0 when the proxy has no readiness reporter; Envoy's own answer is offered then.
-    pub readiness_port: u16,
-    pub reuse_port: bool,
-    /// Whether addresses of IPv6 count as internal too.
-    pub ipv6: bool,
-    /// Filled in by the caller, who holds the keys; without it only readiness is offered.
-    pub tls: Option<Arc<AdminTls>>,
-}
-
-/// How the admin interface proves itself, and to whom it answers; all in PEM.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct AdminTls {
-    pub certificate: String,
-    pub key: String,
-    /// Signs the certificate of the control plane.
-    pub authority: Arc<str>,
-}
-
-impl fmt::Debug for AdminTls {
-    /// Keys do not belong into logs.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminTls").finish_non_exhaustive()
-    }
-}
-
 /// What planning a proxy's own part looks at, gathered once.
 struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
@@ -432,7 +325,7 @@ struct Context<'a> {
 /// Plans a proxy of any kind.
 pub fn plan(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<Plan, Error> {
     match traits.kind {
-        ProxyKind::Sidecar => for_proxy(snapshot, traits).map(Plan::Sidecar),
+        ProxyKind::Sidecar => for_proxy(snapshot, traits).map(Box::new).map(Plan::Sidecar),
         ProxyKind::Ingress => zone_proxy(snapshot, traits, Kind::ZoneIngress).map(Plan::Ingress),
         ProxyKind::Egress => zone_proxy(snapshot, traits, Kind::ZoneEgress).map(Plan::Egress),
     }

@@ -27,8 +27,7 @@ const fn policy(name: &'static str, path: &'static str, instead: &'static str) -
 }
 
 const fn gateway(name: &'static str, path: &'static str) -> Superseded {
-    let instead =
-        "a delegated gateway (a Dataplane with networking.gateway), because there are no builtin gateways,";
+    let instead = "a delegated gateway (a Dataplane with networking.gateway)";
     Superseded { name, path, instead, migrates: false }
 }
 

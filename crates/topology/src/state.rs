@@ -1,5 +1,6 @@
 //! Folding changes into snapshots.
 
+mod alike;
 pub(crate) mod index;
 mod mesh;
 

@@ -109,8 +109,10 @@ fn points(request: &[u8]) -> Option<Vec<Point>> {
     Some(all)
 }
 
-/// Numbers of fields, and what is in those that have a length.
-fn fields(mut message: &[u8]) -> Option<Vec<(u64, Option<&[u8]>)>> {
+/// The number of a field, and what is in it if it has a length.
+type Field<'a> = (u64, Option<&'a [u8]>);
+
+fn fields(mut message: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut all = Vec::new();
     while !message.is_empty() {
         let tag = number(&mut message)?;

@@ -107,9 +107,7 @@ fn own_columns(kind: Kind) -> Vec<Column> {
         Kind::MeshOpenTelemetryBackend => vec![
             ("ENDPOINT", |item| endpoint(&item["spec"]["endpoint"], "address", "port")),
             ("PROTOCOL", spoken),
-            ("REFERENCED", |item| {
-                list(&item["status"]["conditions"], |condition| text(&condition["reason"]))
-            }),
+            ("REFERENCED", |item| list(&item["status"]["conditions"], |it| text(&it["reason"]))),
         ],
         Kind::MeshIdentity | Kind::MeshTrust | Kind::Workload => identity_columns(kind),
         other if other.descriptor().policy.is_some() => {

@@ -78,7 +78,7 @@ impl Rules<'_> {
             .collect();
         let origins = Origins(&policies);
         let (from_rules, warnings) = match kind.descriptor().policy?.effect?.shown {
-            Shown::Clients => self.from_rules(kind, &origins),
+            Shown::Clients => self.rules_by_tags(kind, &origins),
             Shown::Confs | Shown::Routes { .. } => Default::default(),
         };
         let rules = KindRules {
@@ -125,7 +125,7 @@ impl Rules<'_> {
     }
 
     /// What holds for clients by tags. What holds for them by identity is among the rules of inbounds.
-    fn from_rules(&self, kind: Kind, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
+    fn rules_by_tags(&self, kind: Kind, origins: &Origins<'_>) -> (Vec<FromRules>, Vec<String>) {
         let mut warnings = Vec::new();
         if self.effective.server_tls_by_default() == ServerTls::Off && !origins.0.is_empty() {
             warnings

@@ -75,9 +75,7 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::Index => Case::get("/", vec![("/product", json!("Kuma"))]),
         Operation::Config => Case::get("/config", Vec::new()),
         Operation::WhoAmI => Case::get("/who-am-i", vec![("/name", json!("mesh-system:admin"))]),
-        Operation::Policies => {
-            Case::get("/policies", vec![("/policies/0/name", json!("MeshCircuitBreaker"))])
-        }
+        Operation::Policies => Case::get("/policies", vec![("/policies/0/name", json!("MeshAccessLog"))]),
         Operation::ResourceTypes => Case::get("/_resources", vec![("/resources/0/name", json!("Dataplane"))]),
         Operation::GlobalInsight => Case::get("/global-insight", vec![("/meshes/total", json!(1))]),
         Operation::GlobalInsights => Case::get("/global-insights", vec![("/resources/Mesh/total", json!(1))]),

@@ -50,9 +50,17 @@ pub fn spec(kind: Kind) -> Option<Value> {
             "selector": { "meshService": { "matchLabels": { "team": "a" } } },
             "ports": [{ "port": 80, "appProtocol": "http" }],
         }),
-        Kind::MeshOpenTelemetryBackend => json!({
-            "endpoint": { "address": "otel-collector", "port": 4317 },
-        }),
+        Kind::MeshOpenTelemetryBackend => {
+            json!({ "endpoint": { "address": "otel-collector", "port": 4317 } })
+        }
+        Kind::MeshIdentity | Kind::MeshTrust => return identity_spec(kind),
+        policy => return policy_spec(policy),
+    };
+    Some(sample)
+}
+
+fn identity_spec(kind: Kind) -> Option<Value> {
+    let sample = match kind {
         Kind::MeshIdentity => json!({
             "selector": { "dataplane": {} },
             "provider": { "type": "Bundled", "bundled": {
@@ -62,7 +70,7 @@ pub fn spec(kind: Kind) -> Option<Value> {
         Kind::MeshTrust => json!({ "trustDomain": "example.com", "caBundles": [{ "type": "Pem", "pem": {
             "value": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
         } }] }),
-        policy => return policy_spec(policy),
+        _ => return None,
     };
     Some(sample)
 }

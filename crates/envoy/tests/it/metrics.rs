@@ -138,8 +138,8 @@ fn a_page_with_a_certificate_answers_over_tls_only() {
     let traits = ProxyTraits { metrics_certificate: Some(Arc::new(files)), ..unified("web") };
     let policy = "type: MeshMetric\nmesh: default\nname: all\nspec: { default: { backends: [{ type: Prometheus, \
                   prometheus: { tls: { mode: ProvidedTLS } } }] } }\n";
-    let plan = plan(&[SECURED, policy, &proxy("127.77.0.24")], &in_folder(&folder, traits));
-    assert_eq!(plan.problems, vec![]);
+    let plan = plan(&[SECURED, policy, BACKEND, &proxy("127.77.0.24")], &in_folder(&folder, traits));
+    assert_eq!(plan.problems, []);
     let _live = Live::start(&plan, ClusterNames::UNIFIED);
     let connect = || {
         let stream = TcpStream::connect(("127.77.0.24", 5670)).unwrap();

@@ -149,31 +149,31 @@ fn an_inbound_whose_port_is_taken_is_not_ready_and_not_called() {
 }
 
 #[test]
-fn of_what_envoy_quotes_nothing_is_told_and_nobody_is_blamed() {
+fn of_what_envoy_quotes_nothing_is_told_and_the_policy_is_blamed() {
     let world = World::start(Setup::default());
     let kumactl = Kumactl::of(&world.control_plane).unwrap();
-    let _servers = [world.service("web-1", "web", "http"), world.service("quoted-1", "quoted", "http")];
-    // A header that Envoy refuses, on the way to a destination that is called directly too.
-    let header = json!({"type": "RequestHeaderModifier",
-        "requestHeaderModifier": {"set": [{"name": "a", "value": "two\nlines"}]}});
-    let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": {
-        "filters": [header], "backendRefs": [{"kind": "MeshService", "name": "quoted", "port": 8080}]}});
-    let to = json!([{"targetRef": {"kind": "MeshService", "name": "web"}, "rules": [rule]}]);
-    let route = json!({"type": "MeshHTTPRoute", "mesh": "default", "name": "bad", "spec": {"to": to}});
-    world.put("/meshes/default/meshhttproutes/bad", &route);
+    let _servers = [world.service("web-1", "web", "http"), world.service("other-1", "other", "http")];
+    // A listener that Envoy refuses, with something in it that is not for everybody's eyes.
+    let value = "maxConnectionsToAcceptPerSocketEvent: 0\nstatPrefix: hidden";
+    let listener = json!({"operation": "Patch", "value": value,
+        "match": {"tags": {"kuma.io/unified-name": "kri_msvc_default_default__web_main"}}});
+    let spec = json!({"default": {"appendModifications": [{"listener": listener}]}});
+    let patch = json!({"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "spec": spec});
+    world.put("/meshes/default/meshproxypatches/bad", &patch);
     for (name, variables) in [("older", &[][..]), ("newer", &[UNIFIED][..])] {
-        let targets = [by_reference("web"), by_reference("quoted")];
+        let targets = [by_reference("web"), by_reference("other")];
         let (_proxy, address) = client_with(&world, name, &targets, variables);
-        eventually("the destination that is quoted", || answered_by(address, 10002) == "quoted-1").unwrap();
+        eventually("the other destination", || answered_by(address, 10002) == "other-1").unwrap();
         world.insight(name, |insight| {
             let last = insight["subscriptions"].as_array().and_then(|all| all.last()).cloned();
             let refused = last.unwrap_or_default()["status"]["rejections"].clone();
             let message = refused[0]["message"].as_str().unwrap_or_default();
             refused.as_array().is_some_and(|all| all.len() == 1)
                 && refused[0]["kri"] == "kri_msvc_default_default__web_main"
+                && refused[0]["policies"].to_string().contains("kri_mpp_default_default__bad_")
                 && message.contains("Proto constraint validation failed")
-                && message.contains("HeaderValueValidationError")
-                && !message.contains("two")
+                && message.contains("ListenerValidationError")
+                && !message.contains("hidden")
         });
         assert_eq!(status(&kumactl, name).0, Some(3));
     }

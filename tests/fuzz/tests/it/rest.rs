@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 use crate::target::{Target, feed, request, send, web};
 
+fn spec(kind: &str, spec: Value) -> Value {
+    json!({ "type": kind, "mesh": "default", "name": "a", "spec": spec })
+}
+
 /// Where each is written, and what.
 fn samples() -> Vec<(&'static str, Value)> {
-    let spec =
-        |kind: &str, spec: Value| json!({ "type": kind, "mesh": "default", "name": "a", "spec": spec });
     let everybody = json!({ "kind": "Mesh" });
     vec![
         ("dataplanes/web", web()),
@@ -53,6 +55,14 @@ fn samples() -> Vec<(&'static str, Value)> {
                 "endpoints": [{ "address": "192.0.2.1", "port": 443 }], "tls": { "enabled": true } }),
             ),
         ),
+    ]
+}
+
+/// The same of policies that act on what comes in, leave proxies, or change them as a whole.
+fn more_samples() -> Vec<(&'static str, Value)> {
+    let everybody = json!({ "kind": "Mesh" });
+    let to = |conf: Value| json!({ "to": [{ "targetRef": everybody, "default": conf }] });
+    vec![
         (
             "meshfaultinjections/a",
             spec(
@@ -72,11 +82,45 @@ fn samples() -> Vec<(&'static str, Value)> {
                 ] }),
             ),
         ),
+        (
+            "meshproxypatches/a",
+            spec(
+                "MeshProxyPatch",
+                json!({ "default": { "appendModifications": [
+                    { "cluster": { "operation": "Patch", "match": { "origin": "inbound" }, "value": "connectTimeout: 3s" } },
+                    { "httpFilter": { "operation": "AddFirst", "jsonPatches": [{ "op": "add", "path": "/name", "value": null }] } },
+                ] } }),
+            ),
+        ),
+        (
+            "meshpassthroughs/a",
+            spec(
+                "MeshPassthrough",
+                json!({ "default": { "passthroughMode": "Matched", "appendMatch": [
+                    { "type": "Domain", "value": "*.example.com", "port": 443, "protocol": "tls" },
+                    { "type": "CIDR", "value": "192.0.2.0/24", "protocol": "tcp" } ] } }),
+            ),
+        ),
+        (
+            "meshaccesslogs/a",
+            spec(
+                "MeshAccessLog",
+                to(json!({ "backends": [{ "type": "Tcp", "tcp": { "address": "127.0.0.1:9000",
+                    "format": { "type": "Plain", "plain": "%KUMA_MESH% %REQ(:PATH)%" } } }] })),
+            ),
+        ),
+        (
+            "meshhealthchecks/a",
+            spec(
+                "MeshHealthCheck",
+                to(json!({ "interval": "5s", "http": { "path": "/health", "expectedStatuses": [200] } })),
+            ),
+        ),
     ]
 }
 
 async fn one(target: &Target, mut mutator: Mutator) {
-    let samples = samples();
+    let samples = [samples(), more_samples()].concat();
     let (path, valid) = mutator.one_of(&samples);
     let body = mutator.text(valid);
     let shown = String::from_utf8_lossy(&body).into_owned();

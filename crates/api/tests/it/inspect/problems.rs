@@ -43,8 +43,8 @@ async fn problems_are_filtered_cut_and_explained() {
     check("?kri=kri_mt_default___b_", 1, &["shadowed"]).await;
     check("?size=1&offset=1", 2, &["shadowed"]).await;
     for (query, reason) in [
-        ("?severity=bad", "severity \"bad\" is not known: it is `info`, `warning` or `error`"),
-        ("?code=bad", "code \"bad\" is not known: docs/reference/findings.md lists all of them"),
+        ("?severity=bad", "bad request: severity \"bad\" is not known: it is `info`, `warning` or `error`"),
+        ("?code=bad", "bad request: code \"bad\" is not known: docs/reference/findings.md lists all of them"),
     ] {
         let refused = world.get(&format!("/meshes/default/_problems{query}")).await.expect(400).json();
         assert_eq!(refused["detail"], reason);
