@@ -27,7 +27,7 @@ const fn policy(name: &'static str, path: &'static str, instead: &'static str) -
 }
 
 const fn gateway(name: &'static str, path: &'static str) -> Superseded {
-    let instead = "a delegated gateway (a Dataplane with networking.gateway)";
+    let instead = "a delegated gateway (a Dataplane with networking.gateway; there are no builtin gateways)";
     Superseded { name, path, instead, migrates: false }
 }
 
