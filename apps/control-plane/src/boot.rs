@@ -170,7 +170,8 @@ fn follow_meshes(
     // A global control plane is in no zone: it sees what belongs to any.
     let zone = if serves_proxies { &*config.multizone.zone.name } else { "" };
     let push = Arc::new(Push::new(store.clone(), zone));
-    let findings = Findings::new(store.clone(), push.clone(), metrics);
+    let findings =
+        Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     push.start(shutdown);
     findings.start(shutdown);
     let inspect = if serves_proxies {

@@ -5,8 +5,10 @@
 //!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ port conflicts
+//!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //! ```
 
+mod authorities;
 mod metrics;
 
 use std::{
@@ -17,10 +19,13 @@ use std::{
 
 use api::{InspectError, Problems};
 use findings::{Finding, MeshFindings, ProxyFindings};
+use identity::ca::Files;
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
+
+use authorities::Authorities;
 
 use crate::{
     following::{Follow, Meshes},
@@ -35,6 +40,7 @@ pub struct Findings {
     meshes: Mutex<BTreeMap<Arc<str>, MeshFindings>>,
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
+    authorities: Authorities,
 }
 
 impl fmt::Debug for Findings {
@@ -59,7 +65,8 @@ impl ServiceConflicts {
 
 impl Findings {
     /// Before the push loop starts, so that nothing is missed.
-    pub fn new(store: Arc<dyn Store>, push: Arc<Push>, metrics: &Metrics) -> Arc<Findings> {
+    pub fn new(store: Arc<dyn Store>, push: Arc<Push>, files: Files, metrics: &Metrics) -> Arc<Findings> {
+        let authorities = Authorities::reading(files, push.secrets_changed());
         let findings = Arc::new(Findings {
             mailbox: push.open_mailbox(),
             store,
@@ -67,6 +74,7 @@ impl Findings {
             meshes: Mutex::default(),
             proxies: Mutex::default(),
             conflicts: Arc::default(),
+            authorities,
         });
         metrics::register(&findings, metrics);
         findings
@@ -108,6 +116,9 @@ impl Findings {
         found.extend(self.push.problems(mesh).into_iter().filter(|problem| !known.contains(&whose(problem))));
         found.extend(lock(&self.conflicts.0).get(mesh).into_iter().flatten().cloned());
         found.extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.0.list(now)));
+        let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
+        let store = self.store.as_ref();
+        found.extend(snapshot.and_then(|mesh| self.authorities.finding(store, &mesh, now)));
         let mut found: Vec<Finding> = found.into_iter().collect();
         found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
         found
@@ -133,6 +144,7 @@ impl Findings {
         }
         // What is kept for a mesh goes with it.
         lock(&self.conflicts.0).retain(|mesh, _| meshes.contains_key(mesh));
+        self.authorities.retain(|mesh| meshes.contains_key(mesh));
     }
 
     fn follow(&self, dirty: Dirty) {

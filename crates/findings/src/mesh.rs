@@ -78,10 +78,11 @@ impl MeshFindings {
         let permissions = affected.policies.iter().flat_map(|change| change.versions());
         let permissions =
             permissions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshTrafficPermission);
-        if affected.everyone || permissions {
+        let secured = policies::has_mtls(&before) != policies::has_mtls(&snapshot);
+        if affected.everyone || permissions || secured {
             self.of_mesh = examine_mesh(&self.snapshot);
         }
-        match affected.everyone {
+        match affected.everyone || secured {
             true => self.examine_all(),
             false => concerned.iter().for_each(|key| self.examine(key)),
         }
@@ -137,13 +138,13 @@ fn key_of(policy: &Arc<Policy>) -> Key {
 }
 
 fn examine_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
-    let (Some(kri), Some(mtls)) = (mesh.mesh.kri(""), &mesh.mtls) else { return Vec::new() };
+    let Some(kri) = mesh.mesh.kri("").filter(|_| policies::has_mtls(mesh)) else { return Vec::new() };
     let mut found = Vec::new();
     if mesh.viewed(Kind::MeshTrafficPermission).next().is_none() {
         let text = format!("mesh {} has mutual TLS and no MeshTrafficPermission", mesh.name);
         found.push(Finding::about(Code::NoPermissions, kri.clone(), text));
     }
-    if mtls.mode == MtlsMode::Permissive {
+    if let Some(mtls) = mesh.mtls.as_ref().filter(|mtls| mtls.mode == MtlsMode::Permissive) {
         let text = format!("backend {} of mesh {} is PERMISSIVE", mtls.enabled_backend, mesh.name);
         found.push(Finding::about(Code::PermissiveMtls, kri, text));
     }

@@ -48,9 +48,18 @@ fn matches_nothing(mesh: &MeshSnapshot, policy: &Policy) -> Option<Finding> {
     Some(about(policy, Code::MatchesNothing, format!("targetRef {top} selects no Dataplane")))
 }
 
+/// Whether proxies of the mesh have certificates: of its own authority, or of a MeshIdentity.
+pub(crate) fn has_mtls(mesh: &MeshSnapshot) -> bool {
+    mesh.mtls.is_some() || mesh.identities.any_ready()
+}
+
 fn needs_mtls(mesh: &MeshSnapshot, policy: &Policy) -> Option<Finding> {
-    if mesh.mtls.is_some() {
+    if has_mtls(mesh) {
         return None;
+    }
+    if policy.resource.kind() == Kind::MeshTLS {
+        let text = format!("mesh {} has no mutual TLS to say anything about", mesh.name);
+        return Some(about(policy, Code::NeedsMtls, text));
     }
     if policy.resource.kind() == Kind::MeshTrafficPermission {
         let text = format!("mesh {} has no mutual TLS, so every call is allowed", mesh.name);

@@ -193,6 +193,10 @@ codes! {
         "A rule is for certain clients only, and a part of what it says holds for all clients of an inbound or for \
          none, so that part has no effect.",
         "Move that part into a rule without `matches`.";
+    UnusableAuthority = "unusable-authority", Error,
+        "The enabled certificate authority of the mesh cannot be used, so no proxy gets a new certificate. Those that \
+         have one keep it until it ends.",
+        "Do what the finding says, or enable another backend that all proxies trust.";
     UnusableCollector = "unusable-collector", Error,
         "A policy sends logs, spans or metrics where the proxy cannot send them.",
         "Do what the finding says.";

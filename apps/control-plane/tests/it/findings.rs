@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use control_plane::{config::setting::StoreType, findings::Findings, mesh_services, push::Work};
+use identity::ca::{Files, builtin};
 use jiff::Timestamp;
 use resources::{
-    Key, Kind,
+    Key, Kind, Resource,
     finding::{Code, Finding},
 };
 use runtime::metrics::Metrics;
@@ -45,7 +46,7 @@ impl Found {
     fn new() -> Found {
         let world = World::starting_late(Arc::new(Memory::default()));
         let metrics = Metrics::default();
-        let findings = Findings::new(world.store.clone(), world.push.clone(), &metrics);
+        let findings = Findings::new(world.store.clone(), world.push.clone(), Files::default(), &metrics);
         world.push.start(&world.shutdown);
         findings.start(&world.shutdown);
         Found { world, findings, metrics }
@@ -150,4 +151,25 @@ async fn a_policy_that_refers_to_what_is_not_there_is_accepted_and_found_until_i
     let problems = get(&running, "/meshes/default/_problems?severity=warning").await;
     assert_eq!(problems["total"], 0, "{problems:#}");
     running.finish().await;
+}
+
+#[tokio::test]
+async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
+    let Found { world, findings, .. } = &Found::new();
+    let codes =
+        || -> Vec<Code> { findings.list("short", Timestamp::now()).iter().map(|found| found.code).collect() };
+    let conf = json!({ "caCert": { "expiration": "10d" } });
+    let backend = json!({ "name": "ca", "type": "builtin", "conf": conf });
+    let mtls = json!({ "mtls": { "enabledBackend": "ca", "backends": [backend] } });
+    world.put([resource(Key::global(Kind::Mesh, "short"), &[], mtls)]).await;
+    assert_eq!(codes(), [Code::NoPermissions], "it is made when it is needed");
+    let stored = world.store.snapshot().unwrap();
+    let made = builtin::missing(&stored, "short", Timestamp::now()).unwrap();
+    let secrets: Vec<_> =
+        made.into_iter().map(|draft| resource(draft.key, &[], draft.spec.to_json())).collect();
+    world.put(secrets.clone()).await;
+    assert_eq!(codes(), [Code::AuthorityExpiring, Code::NoPermissions]);
+    let nonsense = |secret: &Resource| resource(secret.key.clone(), &[], json!({ "data": "bm9uc2Vuc2U=" }));
+    world.put(secrets.iter().map(nonsense)).await;
+    assert_eq!(codes(), [Code::UnusableAuthority, Code::NoPermissions]);
 }

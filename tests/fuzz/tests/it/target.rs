@@ -24,7 +24,10 @@ use control_plane::{
 use fuzz::Mutator;
 use http::Request;
 use http_body_util::BodyExt;
-use identity::certificate::{Usage, self_signed};
+use identity::{
+    ca::Files,
+    certificate::{Usage, self_signed},
+};
 use jiff::Timestamp;
 use plan::{AdminTarget, ProxyKind, ProxyTraits};
 use resources::format;
@@ -89,7 +92,7 @@ impl Target {
             settings: api::Settings::default(),
             metrics: api::Metrics::register(&metrics),
             inspect: Arc::new(Proxies::new(store.clone(), push.clone(), 0)),
-            problems: Findings::new(store.clone(), push.clone(), &metrics),
+            problems: Findings::new(store.clone(), push.clone(), Files::default(), &metrics),
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));
