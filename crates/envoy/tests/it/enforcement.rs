@@ -22,7 +22,9 @@ use envoy_types::pb::envoy::{
 use plan::ProxyPlan;
 use policy::{ClientMatch, Effect, Permissions, Rule};
 use prost::{Message, Name};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
@@ -44,7 +46,7 @@ const NAMES: [&str; 3] = ["web", "a.mesh", "b.mesh"];
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn fresh() -> Authority {
+    pub fn fresh() -> Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "authority of the test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,6 +58,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(NAMES.map(str::to_owned)).unwrap();
         params.subject_alt_names.extend(uris.iter().map(|&uri| SanType::URI(uri.try_into().unwrap())));
+        // Where trust domains are told apart, Envoy takes a certificate that does not say it for one of an authority.
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 }
@@ -65,7 +69,10 @@ pub struct Running {
     envoy: Child,
     pub inbound: SocketAddr,
     admin: u16,
+    /// Signs for the mesh and its trust domain.
     pub authority: Authority,
+    /// Signs for the trust domain `td`, where a MeshTrust says so.
+    pub other: Authority,
     _folder: tempfile::TempDir,
 }
 
@@ -98,16 +105,16 @@ impl Running {
 
     /// With these inbounds, the first of which listens at `inbound`.
     pub fn of(plan: &ProxyPlan, inbound: SocketAddr, admin: u16) -> Running {
-        let authority = Authority::fresh();
+        let (authority, other) = (Authority::fresh(), Authority::fresh());
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.pb");
-        std::fs::write(&file, self_contained(plan, &authority, admin).encode_to_vec()).unwrap();
+        std::fs::write(&file, self_contained(plan, [&authority, &other], admin).encode_to_vec()).unwrap();
         let mut command = Command::new(envoy_binary());
         command
             .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "error", "-c"])
             .arg(&file);
         let envoy = command.stdout(Stdio::null()).spawn().unwrap();
-        let running = Running { envoy, inbound, admin, authority, _folder: folder };
+        let running = Running { envoy, inbound, admin, authority, other, _folder: folder };
         poll("Envoy to listen", || TcpStream::connect(inbound).ok());
         running
     }
@@ -117,7 +124,7 @@ impl Running {
         self.call_signed_by(&self.authority, uris)
     }
 
-    fn call_signed_by(&self, signer: &Authority, uris: &[&str]) -> io::Result<String> {
+    pub fn call_signed_by(&self, signer: &Authority, uris: &[&str]) -> io::Result<String> {
         self.ask(self.inbound, &signer.sign(uris), "web")
     }
 
@@ -179,15 +186,20 @@ fn poll<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The proxy's resources with its secrets beside them, because there is nobody to ask for them.
-fn self_contained(plan: &ProxyPlan, authority: &Authority, admin: u16) -> bootstrap::Bootstrap {
+fn self_contained(plan: &ProxyPlan, [authority, other]: [&Authority; 2], admin: u16) -> bootstrap::Bootstrap {
     let encoder = Encoder::default();
     let target = encoder.lower(plan);
     let names = &plan.security.as_ref().unwrap().secrets;
     let (certificate, key) = authority.sign(&["spiffe://default/web"]);
-    let secrets = [
-        encoder.secret(&names.identity, &certificate, &key),
-        encoder.authorities(&names.authorities, &authority.0.pem()),
-    ];
+    let believed = match names.authorities.as_str() {
+        "system_trust_bundle" => {
+            let domains = [("default", authority), ("td", other)];
+            let domains = domains.map(|(domain, authority)| (domain.to_owned(), authority.0.pem()));
+            encoder.trust_bundle(&names.authorities, &domains)
+        }
+        name => encoder.authorities(name, &authority.0.pem()),
+    };
+    let secrets = [encoder.secret(&names.identity, &certificate, &key), believed];
     let listeners = target.of(Type::Listener).values().map(|encoded| {
         let mut listener = Listener::decode(&*encoded.body()).unwrap();
         listener.filter_chains.iter_mut().for_each(|chain| {

@@ -12,7 +12,7 @@ use serde_json::json;
 use xds::Type;
 
 use crate::{
-    enforcement::{LET_IN, NOBODY, Running, free_port},
+    enforcement::{Authority, LET_IN, NOBODY, Running, free_port},
     support::{BACKEND, SECURED, plan, unified, web},
     view::{check, shown, target},
 };
@@ -177,4 +177,27 @@ fn what_is_believed_is_told_by_trust_domain_and_every_inbound_asks_for_one_of_th
             (&format!("{context}/validationContextSdsSecretConfig/name"), json!("system_trust_bundle")),
         ],
     );
+}
+
+#[test]
+fn clients_of_every_trust_domain_that_is_believed_are_let_in_and_others_are_not() {
+    let (port, admin) = (free_port(), free_port());
+    let serving = web(&format!(
+        "inbound: [{{ name: main, address: 127.0.0.1, port: {port}, servicePort: {NOBODY}, tags: {{ kuma.io/service: web, kuma.io/protocol: http }} }}]"
+    ));
+    let traits = plan::ProxyTraits { admin_port: 0, ..unified("web") };
+    let plan = plan(&[SECURED, TRUST, ALLOW_ALL, &serving], &traits);
+    let running = Running::of(&plan, ([127, 0, 0, 1], port).into(), admin);
+    let (own, other, stranger) = (&running.authority, &running.other, &Authority::fresh());
+    for (signer, uri, is_let_in) in [
+        (own, "spiffe://default/a", true),
+        (other, "spiffe://td/b", true),
+        (other, "spiffe://default/a", false),
+        (own, "spiffe://td/b", false),
+        (own, "spiffe://elsewhere/a", false),
+        (stranger, "spiffe://td/b", false),
+    ] {
+        let answer = running.call_signed_by(signer, &[uri]);
+        assert_eq!(answer.as_deref().ok(), is_let_in.then_some(LET_IN), "{uri}: {answer:?}");
+    }
 }
