@@ -151,7 +151,7 @@ fn shown(finding: &Finding) -> Value {
         "message": text,
         "explanation": code.meaning(),
         "fix": code.fix(),
-        "reference": format!("docs/reference/findings.md#{code}"),
+        "reference": code.reference(),
     })
 }
 

@@ -14,7 +14,7 @@ mod metrics;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use api::{InspectError, Problems};
@@ -29,7 +29,7 @@ use authorities::Authorities;
 
 use crate::{
     following::{Follow, Meshes},
-    push::{Mailbox, Push},
+    push::{Mailbox, Push, lock},
 };
 
 /// Everything that is found.
@@ -115,7 +115,8 @@ impl Findings {
         // Proxies of one class share the problems of what they call.
         found.extend(self.push.problems(mesh).into_iter().filter(|problem| !known.contains(&whose(problem))));
         found.extend(lock(&self.conflicts.0).get(mesh).into_iter().flatten().cloned());
-        found.extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.0.list(now)));
+        found
+            .extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.findings.list(now)));
         let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
         let store = self.store.as_ref();
         found.extend(snapshot.and_then(|mesh| self.authorities.finding(store, &mesh, now)));
@@ -162,7 +163,10 @@ impl Problems for Findings {
 
 /// What the proxies of a mesh report.
 #[derive(Debug, Default)]
-struct Proxies(ProxyFindings, BTreeMap<Arc<str>, Reported>);
+struct Proxies {
+    findings: ProxyFindings,
+    reported: BTreeMap<Arc<str>, Reported>,
+}
 
 /// What is stored about a proxy.
 #[derive(Debug, Default)]
@@ -186,7 +190,7 @@ impl Proxies {
 impl Follow for Proxies {
     fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
         let reported = match key.kind {
-            Kind::Dataplane | Kind::DataplaneInsight => self.1.entry(key.name.clone()).or_default(),
+            Kind::Dataplane | Kind::DataplaneInsight => self.reported.entry(key.name.clone()).or_default(),
             _ => return false,
         };
         match key.kind {
@@ -194,14 +198,10 @@ impl Follow for Proxies {
             _ => reported.insight = resource.cloned(),
         }
         let insight = reported.insight.as_ref().and_then(|insight| insight.spec.get::<DataplaneInsight>());
-        self.0.apply(&key.name, reported.dataplane.as_deref().zip(insight));
+        self.findings.apply(&key.name, reported.dataplane.as_deref().zip(insight));
         if reported.dataplane.is_none() && reported.insight.is_none() {
-            self.1.remove(&key.name);
+            self.reported.remove(&key.name);
         }
         true
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

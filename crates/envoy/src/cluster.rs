@@ -32,7 +32,7 @@ use crate::{
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 /// How long a connection to the proxy itself may take.
-pub(crate) const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
+const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http {
@@ -104,12 +104,7 @@ impl Part for ExternalCluster<'_> {
     fn encode(&self) -> Vec<u8> {
         let is_ip = |address: &str| address.parse::<IpAddr>().is_ok();
         let resolved = self.endpoints.0.iter().all(|endpoint| is_ip(&endpoint.address));
-        let discovery = if resolved { DiscoveryType::Static } else { DiscoveryType::StrictDns };
-        let mut made = plain(self.name, self.stats, self.timeouts.connect, discovery);
-        if !resolved {
-            let family = if self.ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
-            made.dns_lookup_family = family.into();
-        }
+        let mut made = looked_up(self.name, self.stats, self.timeouts.connect, resolved, self.ipv6);
         made.load_assignment = Some(outside(self.name, self.endpoints));
         let timeouts = matches!(self.protocol, Protocol::Http | Protocol::Http2).then_some(self.timeouts);
         made.typed_extension_protocol_options = options(spoken(self.protocol), timeouts);
@@ -223,31 +218,36 @@ pub(crate) fn at_socket(name: &str, stats: Option<&str>, socket: &str) -> cluste
     made
 }
 
-/// A collector that speaks gRPC.
-pub(crate) fn of_collector(
+/// A server outside of the mesh that the proxy itself needs.
+pub(crate) fn at_host(
     name: &str,
     stats: Option<&str>,
     (host, port): (&str, u16),
     ipv6: bool,
 ) -> cluster::Cluster {
-    let is_ip = host.parse::<IpAddr>().is_ok();
-    let discovery = if is_ip { DiscoveryType::Static } else { DiscoveryType::StrictDns };
-    let mut made = plain(name, stats, SYSTEM_CONNECT, discovery);
-    if !is_ip {
-        let family = if ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
-        made.dns_lookup_family = family.into();
-    }
+    let mut made = looked_up(name, stats, SYSTEM_CONNECT, host.parse::<IpAddr>().is_ok(), ipv6);
     made.load_assignment = Some(at(name, address(host, port.into())));
-    made.typed_extension_protocol_options = options(Some(Http::Two), None);
     made
 }
 
-pub(crate) fn plain(
+/// A cluster whose endpoints are not discovered: they are addresses, or names that Envoy looks up.
+fn looked_up(
     name: &str,
     stats: Option<&str>,
     connect: Duration,
-    kind: DiscoveryType,
+    are_addresses: bool,
+    ipv6: bool,
 ) -> cluster::Cluster {
+    if are_addresses {
+        return plain(name, stats, connect, DiscoveryType::Static);
+    }
+    let family = if ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
+    let mut made = plain(name, stats, connect, DiscoveryType::StrictDns);
+    made.dns_lookup_family = family.into();
+    made
+}
+
+fn plain(name: &str, stats: Option<&str>, connect: Duration, kind: DiscoveryType) -> cluster::Cluster {
     cluster::Cluster {
         name: name.to_owned(),
         alt_stat_name: stats.unwrap_or_default().to_owned(),
@@ -305,7 +305,7 @@ pub(crate) fn loopback_source(ipv6: bool) -> core::BindConfig {
     core::BindConfig { source_address: Some(socket_address(&ip.to_string(), 0)), ..Default::default() }
 }
 
-pub(crate) fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
+fn at(cluster: &str, address: core::Address) -> endpoint::ClusterLoadAssignment {
     let group = endpoint::LocalityLbEndpoints {
         lb_endpoints: vec![lb_endpoint(address, String::new(), None)],
         ..Default::default()

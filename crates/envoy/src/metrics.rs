@@ -104,7 +104,9 @@ impl Part for MetricsOutCluster<'_> {
     fn encode(&self) -> Vec<u8> {
         let MetricsCollector { names, host, port, ipv6, .. } = self.0;
         let stats = names.cluster_stats.as_deref();
-        cluster::of_collector(&names.cluster, stats, (host, *port), *ipv6).encode_to_vec()
+        let mut made = cluster::at_host(&names.cluster, stats, (host, *port), *ipv6);
+        made.typed_extension_protocol_options = cluster::http2();
+        made.encode_to_vec()
     }
 }
 

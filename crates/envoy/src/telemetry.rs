@@ -1,12 +1,10 @@
 //! Collectors of logs and spans, and how spans are made for them.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
-use cluster::cluster::{DiscoveryType, DnsLookupFamily};
 use core::{grpc_service, http_uri::HttpUpstreamType};
 use envoy_types::pb::envoy::{
     config::{
-        cluster::v3 as cluster,
         core::v3 as core,
         trace::v3::{
             DatadogConfig, OpenTelemetryConfig, ZipkinConfig,
@@ -25,9 +23,9 @@ use prost::{Message, Name};
 use xds::Type;
 
 use crate::{
-    cluster::{SYSTEM_CONNECT, at, http2, plain},
+    cluster::{at_host, http2},
     part::{CollectorCluster, Part, origin},
-    proto::{address, any, bool_value, duration},
+    proto::{any, bool_value, duration},
     tls,
 };
 
@@ -46,14 +44,7 @@ impl Part for CollectorCluster<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let Collector { cluster, cluster_stats, host, port, tls, ipv6, .. } = self.0;
-        let is_ip = host.parse::<IpAddr>().is_ok();
-        let discovery = if is_ip { DiscoveryType::Static } else { DiscoveryType::StrictDns };
-        let mut made = plain(cluster, cluster_stats.as_deref(), SYSTEM_CONNECT, discovery);
-        if !is_ip {
-            let family = if *ipv6 { DnsLookupFamily::V4Preferred } else { DnsLookupFamily::V4Only };
-            made.dns_lookup_family = family.into();
-        }
-        made.load_assignment = Some(at(cluster, address(host, (*port).into())));
+        let mut made = at_host(cluster, cluster_stats.as_deref(), (host, *port), *ipv6);
         if self.0.http2 {
             made.typed_extension_protocol_options = http2();
         }

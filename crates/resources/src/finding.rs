@@ -7,6 +7,9 @@ use std::fmt;
 
 use crate::naming::Kri;
 
+/// The page that explains every code.
+pub const REFERENCE: &str = "docs/reference/findings.md";
+
 /// How bad a finding is; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
@@ -203,6 +206,13 @@ codes! {
     UnusableDestination = "unusable-destination", Error,
         "A destination exists and cannot be offered to the proxy.",
         "Correct the destination as the finding says.";
+}
+
+impl Code {
+    /// Where it is explained.
+    pub fn reference(self) -> String {
+        format!("{REFERENCE}#{self}")
+    }
 }
 
 impl fmt::Display for Code {

@@ -1,15 +1,17 @@
-//! Ports that stay free until whoever they are for listens there.
+//! Ports that stay free until the program they are for listens there.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, TcpListener},
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// Below these the system gives no port to outgoing connections, of which tests make many.
-const FIRST: u16 = 10_000;
-const COUNT: u16 = 22_000;
+/// Between the ports that tests write down (8080, 10001 and the like below; 15001, 15006, 18080 above): a program
+/// that listens on all addresses there would keep a proxy from listening on its own. Test databases are above
+/// these, and so are the ports that the system gives to outgoing connections, of which tests make many.
+const FIRST: u16 = 10_100;
+const COUNT: u16 = 4_800;
 
-/// A port that no other part of this test run has, and nobody else at the moment.
+/// A port that no other part of this test run has, and no other program at the moment.
 pub fn own_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Another run has another process id, and most likely another place to begin.

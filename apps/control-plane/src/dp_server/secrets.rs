@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ use topology::Trusts;
 use xds::{Encoded, Target, Type};
 
 use super::{Context, credentials::Credentials, proxy::Proxy, renewal};
+use crate::push::lock;
 
 /// How the name of a secret begins that a MeshIdentity stands behind: it is the KRI.
 const IDENTITY: &str = "kri_mid_";
@@ -351,9 +352,4 @@ pub fn nameless(context: &Context, dataplane: &Resource) -> Option<String> {
     let mesh = context.push.mesh(dataplane.mesh())?;
     let identity = mesh.identities.of(dataplane)?;
     identity.spec.get::<MeshIdentity>()?.lacks(identity, dataplane)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in there can be half done, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

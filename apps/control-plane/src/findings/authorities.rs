@@ -15,8 +15,7 @@ use store::Store;
 use tokio::sync::watch;
 use topology::MeshSnapshot;
 
-use super::lock;
-use crate::push::SecretChanges;
+use crate::push::{SecretChanges, lock};
 
 /// An authority that ends sooner than this is to be replaced.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);

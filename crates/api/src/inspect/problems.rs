@@ -3,15 +3,12 @@
 use std::fmt;
 
 use axum::response::Response;
-use resources::finding::{Code, Finding, Severity};
+use resources::finding::{Code, Finding, REFERENCE, Severity};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{InspectError, readable, shown};
 use crate::{Error, call::Call, list::Paging};
-
-/// Where every code is explained.
-const REFERENCE: &str = "docs/reference/findings.md";
 
 /// Knows what is wrong.
 #[async_trait::async_trait]
@@ -57,7 +54,7 @@ impl From<&Finding> for FoundProblem {
             message: text.clone(),
             explanation: code.meaning(),
             fix: code.fix(),
-            reference: format!("{REFERENCE}#{code}"),
+            reference: code.reference(),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::target_ref::{Match, TargetRef};
+use super::target_ref::{Allowed, Match, TargetRef};
+use crate::{Path, Violations};
 
 /// A conf for traffic to or from what a reference names: an entry of `to` or `from`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +14,23 @@ use super::target_ref::{Match, TargetRef};
 pub struct Entry<C> {
     pub target_ref: TargetRef,
     pub default: C,
+}
+
+impl<C> Entry<C> {
+    /// Checks a list of entries: what each is about, and its conf.
+    pub(crate) fn validate_all(
+        entries: &[Entry<C>],
+        allowed: Allowed<'_>,
+        path: &Path,
+        conf: impl Fn(&C, &Path, &mut Violations),
+        found: &mut Violations,
+    ) {
+        for (i, entry) in entries.iter().enumerate() {
+            let path = path.index(i);
+            entry.target_ref.validate(allowed, &path.field("targetRef"), found);
+            conf(&entry.default, &path.field("default"), found);
+        }
+    }
 }
 
 /// A conf for incoming traffic, optionally only of certain clients: an entry of `rules`.

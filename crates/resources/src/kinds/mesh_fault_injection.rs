@@ -188,9 +188,21 @@ impl MeshFaultInjection {
         let gateways = self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways();
         if gateways {
             found.require(self.from.is_empty(), spec.field("from"), checks::FROM_OF_GATEWAYS);
-            validate_list(&self.to, Allowed::of(MESH_FAULT_INJECTION.to), &spec.field("to"), found);
+            Entry::validate_all(
+                &self.to,
+                Allowed::of(MESH_FAULT_INJECTION.to),
+                &spec.field("to"),
+                Conf::validate,
+                found,
+            );
         } else {
-            validate_list(&self.from, Allowed::of(MESH_FAULT_INJECTION.from), &spec.field("from"), found);
+            Entry::validate_all(
+                &self.from,
+                Allowed::of(MESH_FAULT_INJECTION.from),
+                &spec.field("from"),
+                Conf::validate,
+                found,
+            );
             found.require(self.to.is_empty(), spec.field("to"), checks::MUST_NOT_BE_DEFINED);
         }
         for (i, rule) in self.rules.iter().enumerate() {
@@ -199,14 +211,6 @@ impl MeshFaultInjection {
             Match::validate_all(matches, &path.field("matches"), found);
             rule.default.validate(&path.field("default"), found);
         }
-    }
-}
-
-fn validate_list(entries: &[Entry<Conf>], allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
-    for (i, entry) in entries.iter().enumerate() {
-        let path = path.index(i);
-        entry.target_ref.validate(allowed, &path.field("targetRef"), found);
-        entry.default.validate(&path.field("default"), found);
     }
 }
 

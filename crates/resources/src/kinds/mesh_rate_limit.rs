@@ -230,13 +230,25 @@ impl MeshRateLimit {
         if self.target_ref.as_ref().unwrap_or(&whole_mesh).includes_gateways() {
             found.require(self.rules.is_empty(), spec.field("rules"), checks::MUST_NOT_BE_DEFINED);
             found.require(self.from.is_empty(), spec.field("from"), checks::FROM_OF_GATEWAYS);
-            validate_list(&self.to, Allowed::of(MESH_RATE_LIMIT.to), &spec.field("to"), found);
+            Entry::validate_all(
+                &self.to,
+                Allowed::of(MESH_RATE_LIMIT.to),
+                &spec.field("to"),
+                Conf::validate,
+                found,
+            );
             return;
         }
         for (i, rule) in self.rules.iter().enumerate() {
             validate_rule(rule, &spec.field("rules").index(i), found);
         }
-        validate_list(&self.from, Allowed::of(MESH_RATE_LIMIT.from), &spec.field("from"), found);
+        Entry::validate_all(
+            &self.from,
+            Allowed::of(MESH_RATE_LIMIT.from),
+            &spec.field("from"),
+            Conf::validate,
+            found,
+        );
         found.require(self.to.is_empty(), spec.field("to"), checks::MUST_NOT_BE_DEFINED);
     }
 }
@@ -250,14 +262,6 @@ fn validate_rule(rule: &Rule<Conf>, path: &Path, found: &mut Violations) {
     let tcp = rule.default.local.as_ref().and_then(|local| local.tcp.as_ref());
     if tcp.is_some() && matches.iter().any(|client| client.spiffe_id.is_some()) {
         found.add(default.field("local").field("tcp"), WITH_SPIFFE_ID);
-    }
-}
-
-fn validate_list(entries: &[Entry<Conf>], allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
-    for (i, entry) in entries.iter().enumerate() {
-        let path = path.index(i);
-        entry.target_ref.validate(allowed, &path.field("targetRef"), found);
-        entry.default.validate(&path.field("default"), found);
     }
 }
 
