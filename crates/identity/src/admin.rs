@@ -23,6 +23,7 @@ use crate::{
     Error,
     ca::{
         builtin,
+        leaf_key::LeafKey,
         signer::{Leaf, Signer, root_of},
     },
     certificate::{LIFETIME, Pair},
@@ -142,7 +143,8 @@ impl AdminAuthority {
         };
         let (not_before, not_after) = (signer.not_before(), signer.not_after());
         let usages = vec![usage];
-        let leaf = Leaf { purpose, holder, common_name, names, usages, not_before, not_after };
+        let leaf =
+            Leaf { key: LeafKey::Small, purpose, holder, common_name, names, usages, not_before, not_after };
         signer.leaf(leaf).map_err(Error::AdminAuthority)
     }
 }

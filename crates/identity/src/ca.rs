@@ -11,6 +11,7 @@
 
 pub mod builtin;
 pub mod bundled;
+pub(crate) mod leaf_key;
 pub(crate) mod signer;
 mod source;
 
@@ -24,6 +25,8 @@ use resources::{
 use store::Snapshot;
 
 use crate::{Error, pem};
+pub use leaf_key::FreshKey;
+use leaf_key::LeafKey;
 use signer::Signer;
 pub use source::{Files, Sources};
 
@@ -41,6 +44,14 @@ pub struct Authority {
     signer: Signer,
     /// Of the signer, which does not change.
     fingerprint: [u8; 32],
+    leaf_keys: LeafKeys,
+}
+
+/// Which keys an authority's certificates have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeafKeys {
+    Small,
+    LikeAuthority,
 }
 
 impl fmt::Debug for Authority {
@@ -76,7 +87,8 @@ impl Authority {
         let lifetime = lifetime(found).map_err(refused)?;
         let signer = read(from, mesh, found, now).map_err(|(_, reason)| refused(reason))?;
         let fingerprint = signer.fingerprint();
-        Ok(Authority { mesh: mesh.into(), backend: backend.into(), lifetime, signer, fingerprint })
+        let (mesh, backend, leaf_keys) = (mesh.into(), backend.into(), LeafKeys::Small);
+        Ok(Authority { mesh, backend, lifetime, signer, fingerprint, leaf_keys })
     }
 
     pub fn mesh(&self) -> &Arc<str> {
@@ -104,6 +116,19 @@ impl Authority {
 
     pub(crate) fn signer(&self) -> &Signer {
         &self.signer
+    }
+
+    /// Whether every certificate needs an RSA key of its own, which takes a processor for a while.
+    pub fn needs_fresh_keys(&self) -> bool {
+        self.leaf_keys == LeafKeys::LikeAuthority && self.signer.is_rsa()
+    }
+
+    /// The key of the next certificate: `fresh`, where it can be used.
+    pub(crate) fn leaf_key<'a>(&self, fresh: Option<&'a FreshKey>) -> LeafKey<'a> {
+        match self.leaf_keys {
+            LeafKeys::Small => LeafKey::Small,
+            LeafKeys::LikeAuthority => LeafKey::LikeAuthority(fresh),
+        }
     }
 
     pub(crate) fn refused(&self, reason: String) -> Error {

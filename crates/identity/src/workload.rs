@@ -22,7 +22,7 @@ pub use issuer::{Failure, Issuer, Offer, Wanted};
 use crate::{
     Error,
     ca::{
-        Authority,
+        Authority, FreshKey,
         signer::{self, CLOCK_SKEW, Leaf},
     },
 };
@@ -76,18 +76,21 @@ pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Signs a certificate for a proxy, valid from `issued_at` for the authority's life time.
+/// Signs a certificate for a proxy, valid from `issued_at` for the authority's life time. `fresh` is the key to use
+/// if the authority [needs fresh keys](Authority::needs_fresh_keys); without one it is made here.
 pub fn issue(
     authority: &Authority,
     proxy: &Key,
     names: &[String],
     issued_at: Timestamp,
+    fresh: Option<&FreshKey>,
 ) -> Result<Certificate, Error> {
     let refused = |reason| authority.refused(reason);
     let out_of_range = |_| authority.refused("the life time ends after the year 9999".to_owned());
     let uris: Result<Vec<_>, String> = names.iter().map(|name| signer::uri(name)).collect();
     let end = issued_at.checked_add(authority.lifetime()).map_err(out_of_range)?;
     let pair = authority.signer().leaf(Leaf {
+        key: authority.leaf_key(fresh),
         purpose: "workload",
         holder: &[proxy.kind.name(), &proxy.mesh, &proxy.name],
         common_name: DistinguishedName::new(),

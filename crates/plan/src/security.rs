@@ -117,8 +117,8 @@ fn folded(rules: &[InboundRule]) -> Option<Arc<Conf>> {
     policy::inbound::fold_unconditional(rules)?.typed().ok()
 }
 
-/// The ciphers, each with the one for keys of elliptic curves: those are the keys that proxies have, so that RSA
-/// ciphers alone would leave them without any.
+/// The ciphers, each for both kinds of keys: certificates of a mesh have ECDSA keys, those of a MeshIdentity have keys
+/// like its authority's, so that ciphers for one kind alone would leave some proxies without any.
 fn usable(listed: &[TlsCipher]) -> Vec<TlsCipher> {
     let mut usable = Vec::new();
     for cipher in listed {
@@ -126,7 +126,10 @@ fn usable(listed: &[TlsCipher]) -> Vec<TlsCipher> {
             TlsCipher::RsaAes128 => Some(TlsCipher::EcdsaAes128),
             TlsCipher::RsaAes256 => Some(TlsCipher::EcdsaAes256),
             TlsCipher::RsaChacha20 => Some(TlsCipher::EcdsaChacha20),
-            _ => None,
+            TlsCipher::EcdsaAes128 => Some(TlsCipher::RsaAes128),
+            TlsCipher::EcdsaAes256 => Some(TlsCipher::RsaAes256),
+            TlsCipher::EcdsaChacha20 => Some(TlsCipher::RsaChacha20),
+            TlsCipher::Other(_) => None,
         };
         for cipher in std::iter::once(cipher.clone()).chain(also) {
             if !usable.contains(&cipher) {

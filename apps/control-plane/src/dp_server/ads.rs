@@ -255,9 +255,10 @@ impl<P: Protocol> Session<'_, P> {
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
         if self.current.is_none()
-            && let Some(reason) = secrets::nameless(&self.context, &next.dataplane)
+            && let Some(refused) =
+                secrets::misnamed(&self.context, self.registration.credentials(), &next.dataplane)
         {
-            return Err(Status::failed_precondition(reason));
+            return Err(refused);
         }
         // Told once, not with every other change.
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();

@@ -77,6 +77,11 @@ impl Credentials {
         }
     }
 
+    /// Whether the token says which workload the proxy is. Where no token is required, every proxy is believed.
+    pub fn says_workload(&self) -> bool {
+        self.0.as_ref().is_none_or(|verified| !verified.claims.workload.is_empty())
+    }
+
     /// Whether the proxy may have this name, whatever else its Dataplane says.
     pub fn allow_name(&self, proxy: &Key) -> Result<(), Status> {
         self.judge(|claims| check_name(claims, proxy))

@@ -11,7 +11,7 @@ use std::{
 
 use identity::{
     Authority,
-    ca::{self, Files, Sources, builtin},
+    ca::{self, Files, FreshKey, Sources, builtin},
     workload::{self, Issuer, Wanted, rotation},
 };
 use jiff::Timestamp;
@@ -19,10 +19,12 @@ use plan::SecretNames;
 use resources::{
     Key, Kind, Resource,
     kinds::{dataplane_insight::CertificateStatus, mesh::Mesh, mesh_identity::MeshIdentity},
+    labels,
     naming::system,
 };
 use store::Snapshot;
 use tokio::sync::Semaphore;
+use tonic::Status;
 use topology::Trusts;
 use xds::{Encoded, Target, Type};
 
@@ -35,6 +37,11 @@ const IDENTITY: &str = "kri_mid_";
 /// How many authorities are made at a time. A key of theirs takes a processor for seconds.
 const MADE_AT_ONCE: usize = 1;
 
+/// How many RSA keys of proxies are made at a time: half of the processors serve meanwhile.
+fn keys_at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
+
 /// Hands certificates to proxies; shared by all streams.
 #[derive(Debug)]
 pub struct Secrets {
@@ -45,6 +52,8 @@ pub struct Secrets {
     /// Held while a mesh is read: the others of this mesh wait for the result instead of reading it, too.
     reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     making: Arc<Semaphore>,
+    /// Turns to make RSA keys of proxies.
+    making_keys: Semaphore,
 }
 
 impl Default for Secrets {
@@ -55,6 +64,7 @@ impl Default for Secrets {
             meshes: Mutex::default(),
             reading: Mutex::default(),
             making: Arc::new(Semaphore::new(MADE_AT_ONCE)),
+            making_keys: Semaphore::new(keys_at_once()),
         }
     }
 }
@@ -154,19 +164,23 @@ impl Secrets {
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
         credentials.allow_stored(stored)?;
         let Certified { by, identity, uris } = certified(context, &of_mesh, stored, names)?;
-        let wanted = Wanted { proxy: &key, place: &names.identity, mesh, backend: &by, names: &uris };
-        let sources = || self.sources(&snapshot);
-        let encoder = context.push.encoder();
-        let offer = self.issuer.certificate_for(
-            wanted,
-            || match &identity {
-                Some(identity) => of_mesh.authority_of(sources(), identity, now),
-                None => of_mesh.authority(sources(), mesh, &by, now),
-            },
-            now,
-            rotation::jitter(&key),
-            |signed| encoder.secret(&names.identity, &signed.chain, signed.private_key()),
-        )?;
+        let (place, backend, names_in_it) = (&*names.identity, &*by, &*uris);
+        let mut wanted = Wanted { proxy: &key, place, mesh, backend, names: names_in_it, fresh_key: None };
+        let authority = || match &identity {
+            Some(identity) => of_mesh.authority_of(self.sources(&snapshot), identity, now),
+            None => of_mesh.authority(self.sources(&snapshot), mesh, &by, now),
+        };
+        let (encoder, jitter) = (context.push.encoder(), rotation::jitter(&key));
+        let needed = |authority: Arc<Authority>| self.issuer.needs_fresh_key(wanted, &authority, now, jitter);
+        // Why an authority cannot be read is the issuer's to find out.
+        let fresh = match identity.is_some() && authority().is_ok_and(needed) {
+            true => Some(Box::pin(self.fresh_key()).await?),
+            false => None,
+        };
+        wanted.fresh_key = fresh.as_ref();
+        let offer = self.issuer.certificate_for(wanted, authority, now, jitter, |signed| {
+            encoder.secret(&names.identity, &signed.chain, signed.private_key())
+        })?;
         Ok(Issued {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
@@ -176,7 +190,14 @@ impl Secrets {
         })
     }
 
-    /// Drops what is kept for a proxy that is gone; if it comes back it gets the same again.
+    /// Makes an RSA key in a thread of its own, because workers that make keys answer no one.
+    async fn fresh_key(&self) -> anyhow::Result<FreshKey> {
+        let _turn = self.making_keys.acquire().await?;
+        Ok(tokio::task::spawn_blocking(FreshKey::make).await??)
+    }
+
+    /// Drops what is kept for a proxy that is gone; if it comes back it gets the same again, or another
+    /// one with a fresh RSA key.
     pub fn forget(&self, proxy: &Key) {
         self.issuer.forget(proxy);
     }
@@ -347,9 +368,22 @@ fn trusted(snapshot: &Snapshot, mesh: &str, own: Option<&str>) -> Vec<(String, S
     domains.into_iter().map(|(domain, pems)| (domain, pems.join("\n"))).collect()
 }
 
-/// Why a proxy may not connect: the MeshIdentity that is its own cannot name it.
-pub fn nameless(context: &Context, dataplane: &Resource) -> Option<String> {
+/// Why a proxy may not connect: the MeshIdentity that is its own cannot name it, or names it by a label that its token
+/// does not vouch for, so that the proxy could be any workload. Proxies that are connected already are not asked.
+pub fn misnamed(context: &Context, credentials: &Credentials, dataplane: &Resource) -> Option<Status> {
     let mesh = context.push.mesh(dataplane.mesh())?;
     let identity = mesh.identities.of(dataplane)?;
-    identity.spec.get::<MeshIdentity>()?.lacks(identity, dataplane)
+    let spec = identity.spec.get::<MeshIdentity>()?;
+    if let Some(lacking) = spec.lacks(identity, dataplane) {
+        return Some(Status::failed_precondition(lacking));
+    }
+    if credentials.says_workload() || !spec.names_workload(dataplane) {
+        return None;
+    }
+    let (label, name) = (labels::WORKLOAD, identity.name());
+    let workload = dataplane.label(label)?;
+    Some(Status::permission_denied(format!(
+        "the dataplane token does not say which workload the proxy is, and MeshIdentity {name:?} names it by its label \
+         {label:?}, which is {workload:?}: generate a token with 'kumactl generate dataplane-token --workload {workload}'"
+    )))
 }

@@ -7,14 +7,19 @@ use control_plane::{
     dp_server::{proxy::Proxy, secrets::Issued},
     mesh_identities,
 };
-use identity::ca::Files;
+use identity::{DataplaneToken, ca::Files};
+use jiff::Timestamp;
 use plan::SecretNames;
-use resources::{Draft, Key, Kind, Resource, Status};
+use resources::{Draft, Key, Kind, Resource, Status, kinds::dataplane_insight::DataplaneInsight};
 use runtime::Shutdown;
 use serde_json::{Value, json};
+use tonic::Code;
+use xds::{Type, message::Node};
 
 use crate::{
+    impostors::bringing,
     proxies::Server,
+    streams::{Next, Stream},
     world::{eventually, registrar, resource},
 };
 
@@ -28,7 +33,11 @@ impl Drop for Reconciler {
 }
 
 async fn server() -> (Server, Reconciler) {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    reconciled(false).await
+}
+
+async fn reconciled(tokens_required: bool) -> (Server, Reconciler) {
+    let server = Server::new(tokens_required, Duration::from_secs(60)).await;
     let mesh = json!({ "meshServices": { "mode": "Exclusive" } });
     server.world.put([resource(Key::global(Kind::Mesh, "default"), &[], mesh)]).await;
     let shutdown = Shutdown::default();
@@ -76,9 +85,15 @@ const READY: [&str; 3] =
     ["Provider=True/ProviderInitialized", "MeshTrustCreated=True/MeshTrustCreated", "Ready=True/Ready"];
 
 fn web(labels: &[(&str, &str)]) -> Resource {
-    let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 80 }] });
-    resource(Key::new(Kind::Dataplane, "default", "web"), labels, json!({ "networking": networking }))
+    named("web", labels)
 }
+
+fn named(name: &str, labels: &[(&str, &str)]) -> Resource {
+    let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 80 }] });
+    resource(Key::new(Kind::Dataplane, "default", name), labels, json!({ "networking": networking }))
+}
+
+const WORKLOAD: [(&str, &str); 1] = [("kuma.io/workload", "web")];
 
 /// The KRI of an identity.
 fn kri(server: &Server, name: &str) -> String {
@@ -87,7 +102,11 @@ fn kri(server: &Server, name: &str) -> String {
 
 /// A certificate of an identity.
 async fn issue(server: &Server, identity: &str) -> anyhow::Result<Issued> {
-    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    issue_for(server, "web", identity).await
+}
+
+async fn issue_for(server: &Server, proxy: &str, identity: &str) -> anyhow::Result<Issued> {
+    let proxy = Proxy::identify(&format!("default.{proxy}"), json!({})).unwrap();
     let credentials = server.believed();
     let names =
         SecretNames { identity: kri(server, identity), authorities: "system_trust_bundle".to_owned() };
@@ -171,4 +190,113 @@ async fn another_authority_is_added_to_what_is_believed_already() {
         trust["caBundles"].as_array().unwrap().len()
     };
     eventually("both are believed", || bundles() == 2).await;
+}
+
+#[tokio::test]
+async fn the_rsa_key_of_a_proxy_is_made_on_another_thread_and_only_for_a_new_certificate() {
+    let (server, _reconciler) = server().await;
+    server.world.put([web(&WORKLOAD), named("api", &[("kuma.io/workload", "api")])]).await;
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
+    become_so(&server, "all", &READY).await;
+    // From then on the authorities of the mesh are known.
+    issue_for(&server, "api", "all").await.unwrap();
+    let looked_at_once = async |proxy: &str| {
+        tokio::select! {
+            biased;
+            issued = issue_for(&server, proxy, "all") => Some(issued.unwrap()),
+            () = std::future::ready(()) => None,
+        }
+    };
+    assert!(looked_at_once("web").await.is_none(), "a key that is made on this thread would be there");
+    issue(&server, "all").await.unwrap();
+    assert!(looked_at_once("web").await.is_some(), "the present certificate is good");
+}
+
+/// When the certificate of `web` was made, and when it ends, as its insight says.
+fn certified(server: &Server) -> Option<(Timestamp, Timestamp)> {
+    let insight = stored(server, Kind::DataplaneInsight, "web")?;
+    let certificate = insight.spec.get::<DataplaneInsight>()?.mtls.clone()?;
+    Some((certificate.last_certificate_regeneration?, certificate.certificate_expiration_time?))
+}
+
+#[tokio::test]
+async fn a_connected_proxy_is_sent_another_certificate_before_its_own_ends() {
+    let (server, _reconciler) = server().await;
+    server.world.put([web(&WORKLOAD)]).await;
+    let short = bundled(json!({ "certificateParameters": { "expiry": "4s" } }));
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": short })).await;
+    become_so(&server, "all", &READY).await;
+    let mut stream =
+        Stream::of(&server, Node { id: "default.web".to_owned(), ..Node::default() }, None).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    let secret = kri(&server, "all");
+    stream.ask(Type::Secret, &[&secret]).await;
+    assert_eq!(stream.response().await, (Type::Secret, vec![secret.clone()]));
+    eventually("it is on record", || certified(&server).is_some()).await;
+    // A machine that stands still for seconds may be late once.
+    for _ in 0..4 {
+        let (_, end) = certified(&server).unwrap();
+        assert_eq!(stream.response().await, (Type::Secret, vec![secret.clone()]));
+        eventually("the next one is on record", || certified(&server).unwrap().1 > end).await;
+        if certified(&server).unwrap().0 < end {
+            return;
+        }
+    }
+    panic!("always after the end");
+}
+
+/// What a proxy that brings its Dataplane along is told first: the type of a response, or why it may not connect.
+async fn connects(
+    server: &Server,
+    dataplane: &Resource,
+    token: Option<&str>,
+) -> Result<Type, (Code, String)> {
+    let mut stream = Stream::of(server, bringing(dataplane), token).await;
+    stream.ask(Type::Cluster, &[]).await;
+    match stream.next().await {
+        Next::Response(response) => Ok(Type::by_url(&response.type_url).unwrap()),
+        Next::End(code, text) => Err((Code::from(code.parse::<i32>().unwrap()), text)),
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_without_the_workload_that_its_identity_names_may_not_connect() {
+    let (server, _reconciler) = server().await;
+    assert_eq!(connects(&server, &named("early", &[]), None).await, Ok(Type::Cluster), "nothing names it");
+    let own = json!({ "dataplane": { "matchLabels": { "app": "web" } } });
+    put(&server, "own", json!({ "selector": own, "provider": bundled(json!({})) })).await;
+    become_so(&server, "own", &READY).await;
+    let (code, text) = connects(&server, &web(&[("app", "web")]), None).await.unwrap_err();
+    let expected = "missing required label 'kuma.io/workload' - dataplane is selected by MeshIdentity 'own' with \
+                    path template '/workload/{{ .Workload }}'";
+    assert_eq!((code, text.as_str()), (Code::FailedPrecondition, expected));
+    let labelled = named("other", &[("app", "web"), ("kuma.io/workload", "web")]);
+    assert_eq!(connects(&server, &labelled, None).await, Ok(Type::Cluster));
+    assert_eq!(connects(&server, &named("unselected", &[]), None).await, Ok(Type::Cluster));
+}
+
+#[tokio::test]
+async fn a_token_that_leaves_the_workload_open_is_refused_where_the_workload_names_the_proxy() {
+    let (server, _reconciler) = reconciled(true).await;
+    let token = async |workload: &str| {
+        let mesh = "default".to_owned();
+        let claims = DataplaneToken { mesh, workload: workload.to_owned(), ..DataplaneToken::default() };
+        server.token_for("default", &claims, Duration::from_secs(60)).await
+    };
+    let (open, bound) = (token("").await, token("web").await);
+    assert_eq!(connects(&server, &named("early", &WORKLOAD), Some(&open)).await, Ok(Type::Cluster));
+    let provider = bundled(json!({}));
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": provider })).await;
+    become_so(&server, "all", &READY).await;
+    let (code, text) = connects(&server, &web(&WORKLOAD), Some(&open)).await.unwrap_err();
+    assert_eq!(code, Code::PermissionDenied, "{text}");
+    assert!(text.contains("MeshIdentity \"all\"") && text.contains("--workload web"), "{text}");
+    assert_eq!(connects(&server, &web(&WORKLOAD), Some(&bound)).await, Ok(Type::Cluster));
+    // Whatever its workload, this one has the same name.
+    let path = json!({ "path": "/all" });
+    put(&server, "all", json!({ "selector": { "dataplane": {} }, "spiffeID": path, "provider": provider }))
+        .await;
+    server.world.push.caught_up().await;
+    assert_eq!(connects(&server, &web(&WORKLOAD), Some(&open)).await, Ok(Type::Cluster));
 }

@@ -15,7 +15,7 @@ use resources::{
 };
 
 use super::{
-    Authority, DEFAULT_LIFETIME, SHORTEST_LIFETIME, Sources,
+    Authority, DEFAULT_LIFETIME, LeafKeys, SHORTEST_LIFETIME, Sources,
     builtin::{self, generate, self_signed},
     refused, signer,
     signer::Signer,
@@ -115,7 +115,8 @@ impl Authority {
         let expiry = bundled.expiry().and_then(|expiry| expiry.to_std()).filter(|expiry| !expiry.is_zero());
         let lifetime = expiry.unwrap_or(DEFAULT_LIFETIME).max(SHORTEST_LIFETIME);
         let fingerprint = signer.fingerprint();
-        Ok(Authority { mesh: identity.mesh().into(), backend: name.into(), lifetime, signer, fingerprint })
+        let (mesh, backend, leaf_keys) = (identity.mesh().into(), name.into(), LeafKeys::LikeAuthority);
+        Ok(Authority { mesh, backend, lifetime, signer, fingerprint, leaf_keys })
     }
 }
 

@@ -5,24 +5,23 @@
 //! before and after a restart, sign byte for byte the same certificate for the same proxy and time,
 //! and nothing has to be sent again to a proxy that reconnects. Whoever has the authority's key could
 //! sign for anybody anyway, and TLS session keys do not depend on these keys, so nothing is lost.
+//! RSA keys, which some identities need, cannot be derived ([`leaf_key`](super::leaf_key)).
 
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{
-    agreement::{ECDH_P256, PrivateKey},
-    digest,
-    encoding::{AsDer, Pkcs8V1Der},
-    hkdf,
-    signature::Ed25519KeyPair,
+    digest, hkdf,
+    signature::{ECDSA_P521_SHA512_ASN1, UnparsedPublicKey},
 };
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256, SanType,
+    KeyUsagePurpose, SanType,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::leaf_key::{FreshKey, KeyKind, LeafKey};
 use crate::{certificate::Pair, pem};
 
 /// Clocks differ a little: what was signed just now must not be refused as not yet valid.
@@ -49,6 +48,7 @@ pub struct Signer {
 
 /// What a certificate is to say.
 pub struct Leaf<'a> {
+    pub key: LeafKey<'a>,
     /// Sets keys for different uses apart.
     pub purpose: &'a str,
     /// Whom it is for, whatever it says; the key depends on it.
@@ -87,6 +87,7 @@ impl Signer {
     /// handle shows now and not at a proxy.
     pub fn prove(&self, now: Timestamp) -> Result<(), String> {
         let probe = self.leaf(Leaf {
+            key: LeafKey::Small,
             purpose: "probe",
             holder: &[],
             common_name: DistinguishedName::new(),
@@ -101,8 +102,10 @@ impl Signer {
         if signed.issuer().as_raw() != own.subject().as_raw() {
             return Err("the certificate's subject has parts that cannot be written as an issuer".to_owned());
         }
-        let verified = signed.verify_signature(Some(own.public_key()));
-        verified.map_err(|_| "what the key signs does not verify with the certificate".to_owned())
+        match is_signed_by(&signed, &own) {
+            true => Ok(()),
+            false => Err("what the key signs does not verify with the certificate".to_owned()),
+        }
     }
 
     pub fn not_after(&self) -> Timestamp {
@@ -140,12 +143,12 @@ impl Signer {
 
     /// Signs. The result holds the certificates up to, and without, the one to trust.
     pub fn leaf(&self, leaf: Leaf<'_>) -> Result<Pair, String> {
-        let key = self.derive_key(&leaf)?;
+        let key = self.leaf_key(&leaf)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = leaf.common_name;
         params.subject_alt_names = leaf.names;
         params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.key_usages = leaf.key.usages();
         params.extended_key_usages = leaf.usages;
         params.use_authority_key_identifier_extension = true;
         params.not_before = SystemTime::from(leaf.not_before.max(self.not_before)).into();
@@ -167,14 +170,10 @@ impl Signer {
         let constraints = own.basic_constraints().ok().flatten();
         let allowed =
             constraints.is_some_and(|own| own.value.path_len_constraint.is_none_or(|depth| depth > 0));
-        if !allowed || !self.issuer.key().is_compatible(&PKCS_RSA_SHA256) {
+        if !allowed || !self.is_rsa() {
             return Ok(None);
         }
-        let failed = "deriving a key failed";
-        let seed = self.derive(&[purpose], 0)?;
-        let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| failed)?;
-        let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| failed)?;
-        let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(der.as_ref())).map_err(|_| failed)?;
+        let key = self.derive_key(KeyKind::Ed25519, &[purpose])?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -188,8 +187,41 @@ impl Signer {
         Ok(Some(Signer { chain, issuer: Issuer::new(params, key), not_before, not_after }))
     }
 
+    /// Whether the authority has an RSA key, so that keys like it cannot be derived.
+    pub fn is_rsa(&self) -> bool {
+        KeyKind::of(self.issuer.key()) == KeyKind::Rsa
+    }
+
+    fn leaf_key(&self, leaf: &Leaf<'_>) -> Result<KeyPair, String> {
+        let kind = match leaf.key {
+            LeafKey::Small => KeyKind::P256,
+            LeafKey::LikeAuthority(Some(fresh)) if self.is_rsa() => return fresh.pair(),
+            LeafKey::LikeAuthority(None) if self.is_rsa() => {
+                return FreshKey::make().map_err(|error| error.to_string())?.pair();
+            }
+            LeafKey::LikeAuthority(_) => KeyKind::of(self.issuer.key()),
+        };
+        let times = [leaf.not_before, leaf.not_after].map(|time| time.as_second().to_string());
+        let names: Vec<String> = leaf.names.iter().map(|name| format!("{name:?}")).collect();
+        let parts = leaf.holder.iter().copied().chain(names.iter().chain(&times).map(String::as_str));
+        let about: Vec<&str> = std::iter::once(leaf.purpose).chain(parts).collect();
+        self.derive_key(kind, &about)
+    }
+
+    /// A key that depends on the authority's key and these words.
+    fn derive_key(&self, kind: KeyKind, about: &[&str]) -> Result<KeyPair, String> {
+        let length = kind.seed_length().ok_or(UNDERIVED)?;
+        // One in four billion numbers is no key of a curve; then the next one is taken.
+        for attempt in 0..=u8::MAX {
+            if let Some(key) = kind.from_seed(self.derive(about, attempt, length)?)? {
+                return Ok(key);
+            }
+        }
+        Err(UNDERIVED.to_owned())
+    }
+
     /// A secret number that depends on the authority's key and these words.
-    fn derive(&self, about: &[&str], attempt: u8) -> Result<[u8; 32], String> {
+    fn derive(&self, about: &[&str], attempt: u8, length: usize) -> Result<Vec<u8>, String> {
         let mut joined = Vec::new();
         for part in about {
             joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -197,30 +229,22 @@ impl Signer {
         }
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kuma certificate key")
             .extract(self.issuer.key().serialized_der());
-        let (mut number, attempt) = ([0; 32], [attempt]);
+        let (mut number, attempt) = (vec![0; length], [attempt]);
         let info = [joined.as_slice(), &attempt];
-        let derived = secret.expand(&info, hkdf::HKDF_SHA256).and_then(|derived| derived.fill(&mut number));
-        derived.map_err(|_| "deriving a key failed")?;
+        let derived = secret.expand(&info, Length(length)).and_then(|derived| derived.fill(&mut number));
+        derived.map_err(|_| UNDERIVED)?;
         Ok(number)
     }
+}
 
-    /// An ECDSA P-256 key: small, and a hundred times cheaper to make than an RSA key.
-    fn derive_key(&self, leaf: &Leaf<'_>) -> Result<KeyPair, String> {
-        let failed = "deriving a key failed";
-        let times = [leaf.not_before, leaf.not_after].map(|time| time.as_second().to_string());
-        let names: Vec<String> = leaf.names.iter().map(|name| format!("{name:?}")).collect();
-        let parts = leaf.holder.iter().copied().chain(names.iter().chain(&times).map(String::as_str));
-        let about: Vec<&str> = std::iter::once(leaf.purpose).chain(parts).collect();
-        // One in four billion numbers is no key of the curve; then the next one is taken.
-        for attempt in 0..=u8::MAX {
-            let scalar = self.derive(&about, attempt)?;
-            if let Ok(key) = PrivateKey::from_private_key(&ECDH_P256, &scalar) {
-                let der: Pkcs8V1Der<'_> = key.as_der().map_err(|_| failed)?;
-                let der = PrivatePkcs8KeyDer::from(der.as_ref());
-                return KeyPair::try_from(&der).map_err(|_| failed.to_owned());
-            }
-        }
-        Err(failed.to_owned())
+const UNDERIVED: &str = "deriving a key failed";
+
+/// How many bytes to derive.
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
     }
 }
 
@@ -247,13 +271,22 @@ fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     certificates.iter().try_for_each(check_authority)?;
     for (certificate, signed_by) in certificates.iter().zip(certificates.iter().skip(1)) {
         if certificate.issuer().as_raw() != signed_by.subject().as_raw()
-            || certificate.verify_signature(Some(signed_by.public_key())).is_err()
+            || !is_signed_by(certificate, signed_by)
         {
             let hint = "list the signing certificate first, then its issuer, and so on";
             return Err(format!("a certificate of the chain is not signed by the next one; {hint}"));
         }
     }
     Ok(chain)
+}
+
+fn is_signed_by(certificate: &X509Certificate<'_>, by: &X509Certificate<'_>) -> bool {
+    if certificate.verify_signature(Some(by.public_key())).is_ok() {
+        return true;
+    }
+    // The parser does not know this curve.
+    let key = UnparsedPublicKey::new(&ECDSA_P521_SHA512_ASN1, &by.public_key().subject_public_key.data);
+    key.verify(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data).is_ok()
 }
 
 fn check_authority(certificate: &X509Certificate<'_>) -> Result<(), String> {

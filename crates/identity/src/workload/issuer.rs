@@ -1,7 +1,8 @@
 //! Hands out certificates, and leaves an authority that fails alone for a while.
 //!
 //! Signing takes about a millisecond, so it happens under the lock of the one proxy it is for: proxies wait
-//! for themselves only, and one proxy that asks twice at once gets one signature.
+//! for themselves only, and one proxy that asks twice at once gets one signature. An RSA key takes a hundred times as
+//! long, so callers make it before they ask ([`Issuer::needs_fresh_key`]).
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,10 @@ use jiff::Timestamp;
 use resources::Key;
 
 use super::{Certificate, Facts, issue, rotation};
-use crate::{Error, ca::Authority};
+use crate::{
+    Error,
+    ca::{Authority, FreshKey},
+};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -33,6 +37,8 @@ pub struct Wanted<'a> {
     pub backend: &'a str,
     /// From [`names`](super::names).
     pub names: &'a [String],
+    /// For a certificate that is to be signed now, if [`Issuer::needs_fresh_key`] says so.
+    pub fresh_key: Option<&'a FreshKey>,
 }
 
 /// A certificate, in the form it is kept in, and when to ask again.
@@ -60,7 +66,7 @@ type Of = (Arc<str>, Arc<str>);
 type Held<T> = Vec<(Box<str>, Arc<Facts>, T)>;
 
 /// Certificates by proxy, in the form `T`, and failures by backend. The text of a certificate is not kept
-/// next to it: signing again gives the same bytes.
+/// next to it: signing again gives the same bytes, or at least others that are as good.
 pub struct Issuer<T> {
     issued: Mutex<HashMap<Key, Arc<Mutex<Held<T>>>>>,
     failures: Mutex<HashMap<Of, Failure>>,
@@ -113,6 +119,28 @@ impl<T: Clone> Issuer<T> {
         self.keep(&held, wanted, now)
     }
 
+    /// Whether [`Issuer::certificate_for`] would sign with an RSA key that is to be made first.
+    pub fn needs_fresh_key(
+        &self,
+        wanted: Wanted<'_>,
+        authority: &Authority,
+        now: Timestamp,
+        jitter: f64,
+    ) -> bool {
+        if !authority.needs_fresh_keys() || authority.signer().check_time(now).is_err() {
+            return false;
+        }
+        let rests = |failure: Failure| failure.retry_at > now;
+        if self.failure(wanted.mesh, wanted.backend).is_some_and(rests) {
+            return false;
+        }
+        let Some(held) = lock(&self.issued).get(wanted.proxy).cloned() else { return true };
+        let issued_at = rotation::start(now, authority.lifetime(), jitter);
+        let held = lock(&held);
+        !at(&held, wanted.place)
+            .is_some_and(|(facts, _)| is_current(facts, wanted, authority, issued_at, now))
+    }
+
     /// Why the last attempt of a backend failed; `None` when it did not.
     pub fn failure(&self, mesh: &str, backend: &str) -> Option<Failure> {
         let failures = lock(&self.failures);
@@ -145,7 +173,7 @@ impl<T: Clone> Issuer<T> {
             }
             _ => {
                 authority.signer().check_time(now).map_err(|reason| authority.refused(reason))?;
-                let signed = issue(authority, wanted.proxy, wanted.names, issued_at)?;
+                let signed = issue(authority, wanted.proxy, wanted.names, issued_at, wanted.fresh_key)?;
                 self.signed.fetch_add(1, Ordering::Relaxed);
                 let (certificate, facts) = (form(&signed), Arc::new(signed.facts));
                 held.retain(|(place, ..)| **place != *wanted.place);

@@ -15,7 +15,7 @@ use crate::{
     noon, snapshot,
 };
 
-fn identity(bundled: Value) -> Resource {
+pub fn identity(bundled: Value) -> Resource {
     let provider = json!({ "type": "Bundled", "bundled": bundled });
     let spec = json!({ "selector": { "dataplane": {} }, "provider": provider });
     Resource {
@@ -30,12 +30,12 @@ fn identity(bundled: Value) -> Resource {
     }
 }
 
-fn load(stored: &Snapshot, identity: &Resource) -> Result<Authority, String> {
+pub fn load(stored: &Snapshot, identity: &Resource) -> Result<Authority, String> {
     let loaded = Authority::of_identity(Sources::from(stored), identity, noon());
     loaded.map_err(|error| error.to_string())
 }
 
-fn texts(made: &[Resource]) -> Vec<String> {
+pub fn texts(made: &[Resource]) -> Vec<String> {
     let text = |secret: &Resource| {
         String::from_utf8(secret.spec.get::<Secret>().unwrap().data.as_bytes().to_vec()).unwrap()
     };
@@ -62,7 +62,7 @@ fn an_authority_is_made_once_and_signs_for_a_spiffe_id() {
     assert_eq!(authority.lifetime().as_secs(), 3600);
     let proxy = Key::new(Kind::Dataplane, "default", "web");
     let id = ["spiffe://shop.example/workload/web".to_owned()];
-    let signed = workload::issue(&authority, &proxy, &id, noon()).unwrap();
+    let signed = workload::issue(&authority, &proxy, &id, noon(), None).unwrap();
     assert_eq!(signed.facts.names, id);
     let trusted = bundled::trusted(sources, &identity).unwrap();
     assert!(bundled::same_certificate(&trusted, &certificate) && !bundled::same_certificate(&trusted, &key));

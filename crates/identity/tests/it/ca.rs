@@ -243,7 +243,8 @@ fn an_intermediate_authority_signs_with_or_without_its_root() {
         assert_eq!(bundle.pem, trusted);
         let loaded = load(drafts, "own").unwrap();
         let proxy = Key::new(Kind::Dataplane, "default", "web-1");
-        let leaf = workload::issue(&loaded, &proxy, &["spiffe://default/web".to_owned()], noon()).unwrap();
+        let leaf =
+            workload::issue(&loaded, &proxy, &["spiffe://default/web".to_owned()], noon(), None).unwrap();
         assert_eq!(leaf.chain.matches("BEGIN CERTIFICATE").count(), length);
         let side = Side { chain: &leaf.chain, key: leaf.private_key(), trusts: &bundle.pem };
         handshake(&side, &side, None).unwrap();

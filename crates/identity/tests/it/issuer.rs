@@ -39,14 +39,22 @@ fn ask(
     now: Timestamp,
 ) -> Offer<Arc<Certificate>> {
     let (proxy, backend) = (web("default"), &**authority.backend());
-    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend, names };
+    let wanted =
+        Wanted { proxy: &proxy, place: "identity", mesh: "default", backend, names, fresh_key: None };
     issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, whole).unwrap()
 }
 
 /// Asks an authority that fails, and counts how often it was asked.
 fn ask_broken(issuer: &Whole, asked: &Cell<u32>, now: Timestamp) -> Result<Offer<Arc<Certificate>>, Error> {
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+    let wanted = Wanted {
+        proxy: &proxy,
+        place: "identity",
+        mesh: "default",
+        backend: "ca-1",
+        names: &names,
+        fresh_key: None,
+    };
     let fail = || {
         asked.set(asked.get() + 1);
         Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
@@ -167,7 +175,14 @@ fn an_expired_authority_signs_nothing_more_and_says_why() {
         json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);
     let authority = load(&snapshot(with_roots(mesh("default", backend))), "ca-1");
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+    let wanted = Wanted {
+        proxy: &proxy,
+        place: "identity",
+        mesh: "default",
+        backend: "ca-1",
+        names: &names,
+        fresh_key: None,
+    };
     let issuer = Whole::default();
     let late = noon() + 1.hour();
     let error =
@@ -192,8 +207,14 @@ fn at_once(proxies: [&str; 2], ready: impl Fn(u32) -> bool + Sync) -> u64 {
     let (coming, inside) = (AtomicU32::new(0), AtomicU32::new(0));
     let ask = &|name: &str| {
         let proxy = Key::new(Kind::Dataplane, "default", name);
-        let wanted =
-            Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+        let wanted = Wanted {
+            proxy: &proxy,
+            place: "identity",
+            mesh: "default",
+            backend: "ca-1",
+            names: &names,
+            fresh_key: None,
+        };
         let form = |certificate: &Certificate| {
             let others = inside.fetch_add(1, Ordering::SeqCst);
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -220,7 +241,14 @@ fn proxies_are_served_at_the_same_time_and_one_proxy_gets_one_signature() {
 fn attempts_that_fail_at_the_same_time_count_as_one() {
     let (issuer, asked) = (Whole::default(), Cell::new(0));
     let (proxy, names) = (Key::new(Kind::Dataplane, "default", "api"), names_of_web("default"));
-    let wanted = Wanted { proxy: &proxy, place: "identity", mesh: "default", backend: "ca-1", names: &names };
+    let wanted = Wanted {
+        proxy: &proxy,
+        place: "identity",
+        mesh: "default",
+        backend: "ca-1",
+        names: &names,
+        fresh_key: None,
+    };
     let fail = || {
         // Another proxy's attempt fails while this one is under way.
         ask_broken(&issuer, &asked, noon()).unwrap_err();

@@ -6,6 +6,7 @@ mod bundled;
 mod ca;
 mod certificate;
 mod issuer;
+mod leaf_keys;
 mod signing_key;
 mod tls;
 mod token;

@@ -42,7 +42,7 @@ pub fn names_of_web(mesh: &str) -> Vec<String> {
 
 fn sign(authority: &Authority) -> Certificate {
     let mesh = authority.mesh();
-    issue(authority, &web(mesh), &names_of_web(mesh), noon()).unwrap()
+    issue(authority, &web(mesh), &names_of_web(mesh), noon(), None).unwrap()
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn two_control_planes_sign_the_same_bytes_for_the_same_proxy_and_others_for_othe
     let names = names_of_web("default");
     let check = |proxy: &str, names: &[String], at: Timestamp| {
         let proxy = Key::new(Kind::Dataplane, "default", proxy);
-        let other = issue(&load(), &proxy, names, at).unwrap();
+        let other = issue(&load(), &proxy, names, at, None).unwrap();
         assert!(other.private_key() != here.private_key() && other.chain != here.chain);
     };
     check("web-2", &names, noon());

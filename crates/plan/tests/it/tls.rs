@@ -68,7 +68,8 @@ fn redirected_traffic_to_other_ports_ends_once_an_inbound_is_strict() {
 
 #[test]
 fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
-    let conf = "{ tlsVersion: { min: TLS12, max: TLSAuto }, tlsCiphers: [ECDHE-RSA-AES256-GCM-SHA384] }";
+    let conf = "{ tlsVersion: { min: TLS12, max: TLSAuto },
+        tlsCiphers: [ECDHE-RSA-AES256-GCM-SHA384, ECDHE-ECDSA-AES128-GCM-SHA256] }";
     let plan = planned(SECURED, &[policy("all", "{ kind: Mesh }", conf)], INBOUNDS);
     let parameters = plan.security.unwrap().parameters.unwrap();
     assert_eq!(
@@ -77,7 +78,12 @@ fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
             min: Some(TlsVersion::Tls12),
             max: None,
             // Proxies have keys of an elliptic curve.
-            ciphers: vec![TlsCipher::RsaAes256, TlsCipher::EcdsaAes256],
+            ciphers: vec![
+                TlsCipher::RsaAes256,
+                TlsCipher::EcdsaAes256,
+                TlsCipher::EcdsaAes128,
+                TlsCipher::RsaAes128,
+            ],
         }
     );
     assert_eq!(plan.inbounds[0].tls, ServerTls::Strict, "the mode stays that of the mesh");

@@ -72,7 +72,7 @@ impl MeshIdentity {
     /// Why a Dataplane cannot have this identity: its path names the workload, and the Dataplane says none.
     pub fn lacks(&self, identity: &Resource, dataplane: &Resource) -> Option<String> {
         let path = self.path_for(dataplane);
-        let named = path.contains(".Workload") || path.contains(&format!("label \"{}\"", labels::WORKLOAD));
+        let named = self.names_workload(dataplane);
         let known = dataplane.label(labels::WORKLOAD).is_some_and(|workload| !workload.is_empty());
         (named && !known).then(|| {
             format!(
@@ -81,6 +81,12 @@ impl MeshIdentity {
                 identity.name()
             )
         })
+    }
+
+    /// Whether a Dataplane's id follows from its label of the workload.
+    pub fn names_workload(&self, dataplane: &Resource) -> bool {
+        let path = self.path_for(dataplane);
+        path.contains(".Workload") || path.contains(&format!("label \"{}\"", labels::WORKLOAD))
     }
 
     fn path_for(&self, dataplane: &Resource) -> &str {
