@@ -386,10 +386,11 @@ fn what_is_let_out_is_logged_and_so_is_what_no_domain_matches() {
         assert!(is_outside(&world.say(database, b"hello\n")));
         assert!(is_outside(&world.get(web, "api.example.com")));
         assert!(world.get(web, "other.example.com").starts_with("HTTP/1.1 503"));
+        // This proxy has no inbounds, and so no service.
         for line in [
-            format!("OUTBOUND web external {database} 0"),
-            format!("OUTBOUND web external {web} 200"),
-            "OUTBOUND web external - 503".to_owned(),
+            format!("OUTBOUND unknown external {database} 0"),
+            format!("OUTBOUND unknown external {web} 200"),
+            "OUTBOUND unknown external - 503".to_owned(),
         ] {
             wait_for_line(&file, |said| said == line);
         }
