@@ -1,6 +1,8 @@
 //! `migrate policies`: what Kuma's policies from before `targetRef` become.
 
 mod legacy;
+mod meshes;
+mod observability;
 mod permission;
 mod resilience;
 mod route;
@@ -17,10 +19,12 @@ use serde_json::{Value, json};
 use crate::{
     apply,
     cli::Global,
+    config::Settings,
     failure::{Failure, Outcome, Result},
     output, terminal,
 };
 use legacy::{Legacy, Translation};
+use meshes::Meshes;
 
 #[derive(Debug, Subcommand)]
 pub enum Migrate {
@@ -36,7 +40,8 @@ Exit codes:
 ///
 /// Reads YAML or JSON in Universal or Kubernetes form and writes YAML in the same form to stdout. Warnings on stderr
 /// name what has no equivalent, and where the translation means something else. Other resources of the input are
-/// left out. No control plane is asked.
+/// left out. TrafficLog and TrafficTrace need their Mesh, which holds their backends: it is taken from the input or,
+/// with --control-plane, from there. Otherwise no control plane is asked.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
 pub struct Policies {
@@ -46,6 +51,9 @@ pub struct Policies {
     /// Read directories below the given ones, too
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Take Meshes that are not in the input from the control plane
+    #[arg(long)]
+    control_plane: bool,
 }
 
 impl Migrate {
@@ -58,11 +66,13 @@ impl Migrate {
 impl Policies {
     fn run(&self, global: &Global) -> Result<Outcome> {
         let documents = apply::documents(&self.files, self.recursive, global.api_timeout)?;
+        let client = self.control_plane.then(|| Settings::load(global)?.client()).transpose()?;
+        let mut meshes = Meshes::of(documents.iter().map(|(_, value)| value), client);
         let (mut written, mut outcome, mut found) = (Vec::new(), Outcome::Done, false);
-        for (place, value) in documents {
-            let Some(legacy) = Legacy::of(&value) else { continue };
+        for (place, value) in &documents {
+            let Some(legacy) = Legacy::of(value) else { continue };
             found = true;
-            let Translation { policies, notes } = translate(&legacy);
+            let Translation { policies, notes } = translate(&legacy, &mut meshes);
             let (policies, wrong) = checked(&legacy, policies);
             for note in notes.iter().chain(&wrong) {
                 terminal::warn(&format!("{place}: {} {:?}: {note}", legacy.kind, legacy.name));
@@ -79,7 +89,7 @@ impl Policies {
 }
 
 /// What a policy becomes, as specs with their types.
-fn translate(legacy: &Legacy<'_>) -> Translation {
+fn translate(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
     match legacy.kind {
         "TrafficPermission" => permission::translate(legacy),
         "FaultInjection" => permission::fault_injection(legacy),
@@ -91,15 +101,11 @@ fn translate(legacy: &Legacy<'_>) -> Translation {
         "HealthCheck" => resilience::health_check(legacy),
         "ExternalService" => services::external(legacy),
         "ProxyTemplate" => services::proxy_template(legacy),
+        "TrafficLog" => observability::traffic_log(legacy, meshes),
+        "TrafficTrace" => observability::traffic_trace(legacy, meshes),
         other => {
-            let why = superseded::by_name(other).map(superseded::Superseded::refusal).unwrap_or_default();
-            let backends = match other {
-                "TrafficLog" | "TrafficTrace" => {
-                    "; its backend is part of the Mesh, and the new policy holds it itself"
-                }
-                _ => "",
-            };
-            Translation::nothing(format!("{why}{backends}"))
+            let why = superseded::by_name(other).map(superseded::Superseded::refusal);
+            Translation::nothing(why.unwrap_or_default())
         }
     }
 }

@@ -7,6 +7,8 @@
 //! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
 //! stored and have no effect; of them only [`selected`] tells.
 
+mod tagged;
+
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
 use policy::{
@@ -20,7 +22,6 @@ use resources::{
         mesh::{Mesh, MeshServicesMode},
         target_ref::{TargetRef, TargetRefKind},
     },
-    labels,
     naming::Kri,
     policy::{self as row, Shape, Side},
 };
@@ -200,8 +201,7 @@ impl<'a> Effective<'a> {
         match destination {
             DestinationId::Port(kri) => first::<P>(self.outbound(P::KIND).for_destination(kri)),
             DestinationId::Tags(tags) => {
-                let service = tags.get(labels::SERVICE).map_or("", String::as_str);
-                self.for_service(P::KIND, service).map(read).transpose()
+                self.for_service(P::KIND, tagged::service(tags)).map(read).transpose()
             }
         }
     }
@@ -239,12 +239,6 @@ impl<'a> Effective<'a> {
             }
             _ => ResourceRules::NONE,
         })
-    }
-
-    /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
-    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
-        let views = self.policies(kind).iter().map(|policy| &policy.view);
-        policy::outbound::for_service(views, service, merge_of(kind)?)
     }
 
     /// The conf of a kind for the proxy as a whole.

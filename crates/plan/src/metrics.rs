@@ -14,6 +14,7 @@ use policy::Merged;
 use resources::{
     Kind, Resource,
     kinds::{
+        host_port::HostPort,
         mesh_metric::{self, BackendType, Conf, TlsMode},
         mesh_open_telemetry_backend::{BackendRef, MeshOpenTelemetryBackend},
     },
@@ -289,9 +290,9 @@ struct Endpoint {
 
 impl Endpoint {
     fn of_text(endpoint: &str) -> Option<Endpoint> {
-        let (host, port) = mesh_metric::split_endpoint(endpoint)?;
+        let (host, port) = HostPort::with_port(endpoint)?;
         // The name is part of a socket's.
         let backend = endpoint.replace('/', "").replace(':', "-");
-        Some(Endpoint { backend, host: host.to_owned(), port })
+        Some(Endpoint { backend, host, port })
     }
 }

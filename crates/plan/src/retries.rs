@@ -1,9 +1,12 @@
 //! What is tried again when it fails: MeshRetry.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use resources::{
-    kinds::mesh_retry::{Conf, Grpc, Http, MeshRetry},
+    kinds::{
+        mesh_http_route::Rule,
+        mesh_retry::{Conf, Grpc, Http, MeshRetry},
+    },
     naming::Kri,
 };
 use topology::{DestinationId, Protocol};
@@ -52,6 +55,12 @@ impl<'a> OutboundRetries<'a> {
     /// The retries of requests that take a route to a destination.
     pub fn route(&self, route: &Kri, destination: &Kri, protocol: Protocol) -> Option<Retry> {
         let conf = found(self.effective.conf_of_route::<MeshRetry>(route, destination))?;
+        Retry::of(&conf, protocol)
+    }
+
+    /// The retries of requests to a destination by tags that match a rule.
+    pub fn rule(&self, tags: &BTreeMap<String, String>, rule: &Rule, protocol: Protocol) -> Option<Retry> {
+        let conf = found(self.effective.conf_of_rule::<MeshRetry>(tags, rule))?;
         Retry::of(&conf, protocol)
     }
 

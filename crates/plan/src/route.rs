@@ -206,7 +206,7 @@ impl Planner<'_, '_, '_> {
         let changes: Vec<Change> = filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
         let context = self.context;
         let (id, protocol) = (&destination.id, destination.protocol);
-        // What is said about routes is said about those to resources.
+        // An entry about a route is about requests to resources; a policy with a route at the top is about all.
         let (name, timeouts, retry, hashed) = match id {
             DestinationId::Port(kri) => (
                 context.names.route(origin),
@@ -214,10 +214,10 @@ impl Planner<'_, '_, '_> {
                 context.retries.route(origin, kri, protocol),
                 context.balancing.route(origin, kri),
             ),
-            DestinationId::Tags(_) => (
+            DestinationId::Tags(tags) => (
                 rule.name_by_matches(),
-                context.timeouts.destination(id).request,
-                context.retries.requests(id, protocol),
+                context.timeouts.rule(tags, rule),
+                context.retries.rule(tags, rule, protocol),
                 context.balancing.hashed(id),
             ),
         };

@@ -2,12 +2,15 @@
 
 mod clients;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use policy::{InboundRule, Merged};
 use resources::{
     duration::GoDuration,
-    kinds::mesh_timeout::{Conf, MeshTimeout},
+    kinds::{
+        mesh_http_route::Rule,
+        mesh_timeout::{Conf, MeshTimeout},
+    },
     naming::Kri,
 };
 use topology::{DestinationId, Protocol};
@@ -143,5 +146,11 @@ impl<'a> OutboundTimeouts<'a> {
     pub fn route(&self, route: &Kri, destination: &Kri) -> RequestTimeouts {
         let found = self.effective.conf_of_route::<MeshTimeout>(route, destination).ok().flatten();
         found.map(|found| Timeouts::of(&found.conf)).unwrap_or_default().request
+    }
+
+    /// The timeouts of requests to a destination by tags that match a rule.
+    pub fn rule(&self, tags: &BTreeMap<String, String>, rule: &Rule) -> RequestTimeouts {
+        let found = self.effective.conf_of_rule::<MeshTimeout>(tags, rule).ok().flatten();
+        found.map_or(RequestTimeouts::ENDLESS, |found| Timeouts::of(&found.conf).request)
     }
 }

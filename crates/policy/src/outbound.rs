@@ -256,20 +256,30 @@ pub fn resolve<'a>(
     ResourceRules { rules, narrowed, unresolved, mesh }
 }
 
-/// The conf for a destination that is known by its `kuma.io/service` tag only.
+/// The conf for a destination that is known by its `kuma.io/service` tag only, or for some requests to it.
 ///
-/// Policies that speak of routes and references by newer kinds do not reach such destinations.
+/// A policy at the top of which stands a route is for requests of that route; `takes` says whether the requests
+/// asked for are. Policies with entries for routes and references by newer kinds do not reach such destinations.
 pub fn for_service<'a>(
     policies: impl IntoIterator<Item = &'a PolicyView>,
     service: &str,
+    takes: impl Fn(&PolicyView) -> bool,
     shape: Shape,
 ) -> Option<Arc<Merged>> {
     let policies: Vec<&PolicyView> = policies
         .into_iter()
-        .filter(|policy| policy.top.kind != K::MeshHttpRoute)
         .filter(|policy| policy.to.iter().all(|entry| entry.target.kind != K::MeshHttpRoute))
+        .filter(|policy| policy.top.kind != K::MeshHttpRoute || takes(policy))
         .collect();
-    let about = |target: &TargetRef| match target.kind {
+    let about = |entry: &Entry| is_about_service(&entry.target, service);
+    let entries = sorted_entries(&policies).into_iter().filter(|(_, entry)| about(entry));
+    let confs: Vec<_> = entries.map(|(_, entry)| entry.conf.clone()).collect();
+    conf::merged(&confs, Shape { grouped: None, ..shape }).first().cloned()
+}
+
+/// Whether an entry is about a destination that is known by its `kuma.io/service` tag only.
+pub fn is_about_service(target: &TargetRef, service: &str) -> bool {
+    match target.kind {
         K::Mesh => true,
         K::MeshService => target.name.as_deref() == Some(service) && !order::has_section(target),
         K::MeshSubset | K::MeshServiceSubset => {
@@ -280,10 +290,7 @@ pub fn for_service<'a>(
             named && tags.into_iter().all(|(name, value)| name == labels::SERVICE && value == service)
         }
         _ => false,
-    };
-    let entries = sorted_entries(&policies).into_iter().filter(|(_, entry)| about(&entry.target));
-    let confs: Vec<_> = entries.map(|(_, entry)| entry.conf.clone()).collect();
-    conf::merged(&confs, Shape { grouped: None, ..shape }).first().cloned()
+    }
 }
 
 /// The `to` entries of all policies, lowest precedence first.

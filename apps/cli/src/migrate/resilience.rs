@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::legacy::{Legacy, Translation, renamed, says_something};
 
 /// One policy per source, with an entry for each destination.
-fn to_destinations(legacy: &Legacy<'_>, kind: &'static str, conf: &Value, made: &mut Translation) {
+pub fn to_destinations(legacy: &Legacy<'_>, kind: &'static str, conf: &Value, made: &mut Translation) {
     if !says_something(conf) {
         made.note("its conf says nothing that there is an equivalent of");
         return;

@@ -1,6 +1,6 @@
 //! ExternalService and ProxyTemplate.
 
-use resources::labels;
+use resources::{kinds::host_port::HostPort, labels};
 use serde_json::json;
 
 use super::legacy::{Legacy, Translation, renamed, says_something};
@@ -8,9 +8,7 @@ use super::legacy::{Legacy, Translation, renamed, says_something};
 pub fn external(legacy: &Legacy<'_>) -> Translation {
     let networking = &legacy.spec["networking"];
     let address = networking["address"].as_str().unwrap_or_default();
-    let Some((host, port)) =
-        address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
-    else {
+    let Some((host, port)) = HostPort::with_port(address) else {
         return Translation::nothing(format!("networking.address {address:?} is not an address and a port"));
     };
     let mut made = Translation::default();
@@ -19,7 +17,6 @@ pub fn external(legacy: &Legacy<'_>) -> Translation {
          kuma.io/service",
     );
     let protocol = legacy.spec["tags"][labels::PROTOCOL].as_str().unwrap_or("tcp");
-    let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut spec = json!({
         "match": { "type": "HostnameGenerator", "port": port, "protocol": protocol },
         "endpoints": [{ "address": host, "port": port }],

@@ -7,7 +7,10 @@ use policy::Effect;
 use resources::{Resource, format};
 use topology::State;
 
-use crate::program::{Program, Ran};
+use crate::{
+    program::{Program, Ran},
+    server::Server,
+};
 
 fn migrate(input: &str) -> Ran {
     Program::new().run_with_stdin(&["migrate", "policies", "-f", "-"], input)
@@ -245,7 +248,7 @@ fn what_has_no_equivalent_is_told_with_the_reason() {
         ),
         (
             of("TrafficLog", "{ kuma.io/service: '*' }", "{ backend: file }"),
-            "use MeshAccessLog instead; its backend is part of the Mesh",
+            "its backend is part of Mesh \"default\", which is not in the input: add the Mesh, or let --control-plane",
         ),
         ("type: MeshGateway\nmesh: default\nname: x\n".to_owned(), "there are no builtin gateways"),
     ] {
@@ -258,6 +261,90 @@ fn what_has_no_equivalent_is_told_with_the_reason() {
     program.file("all/a.yaml", of("Timeout", "{ kuma.io/service: '*' }", "{ connectTimeout: 1s }"));
     let ran = program.run(&["migrate", "policies", "-f", "all"]).ok();
     assert!(ran.out.starts_with("type: MeshTimeout\n"), "{}", ran.out);
+}
+
+const OBSERVED: &str = r#"
+type: Mesh
+name: default
+logging:
+  defaultBackend: all
+  backends:
+  - { name: all, type: file, format: '%START_TIME% %KUMA_MESH%', conf: { path: /tmp/access.log } }
+  - { name: far, type: tcp, conf: { address: '127.0.0.1:5000' } }
+tracing:
+  backends:
+  - { name: zipkin, type: zipkin, sampling: 12.5, conf: { url: 'http://zipkin:9411/api/v2/spans', traceId128bit: true } }
+  - { name: dog, type: datadog, sampling: 80, conf: { address: 127.0.0.1, port: 8126, splitService: true } }
+"#;
+
+fn log(backend: &str) -> String {
+    format!(
+        "type: TrafficLog\nmesh: default\nname: l\nsources: [{{ match: {{ kuma.io/service: web }} }}]\n\
+         destinations: [{{ match: {{ kuma.io/service: backend }} }}]\n{backend}\n"
+    )
+}
+
+fn trace(backend: &str) -> String {
+    format!(
+        "type: TrafficTrace\nmesh: default\nname: t\nselectors: [{{ match: {{ kuma.io/service: web }} }}]\n\
+         conf: {{ backend: {backend} }}\n"
+    )
+}
+
+#[test]
+fn logs_and_traces_take_their_backends_from_their_mesh() {
+    let with_mesh = |policy: &str| translated(&format!("{policy}---{OBSERVED}"));
+    let default = with_mesh(&log(""));
+    let logs: Vec<_> = plan(&default, "web").outbounds.into_iter().map(|outbound| outbound.logs).collect();
+    assert_eq!(logs[0].len(), 1, "calls of the source to the destination: {logs:?}");
+    assert_eq!(logs[1].len(), 0, "and no others: {logs:?}");
+    for (policy, expect) in [
+        (log(""), "- type: File\n        file:\n          path: /tmp/access.log\n          format:"),
+        (log("conf: { backend: far }"), "address: 127.0.0.1:5000"),
+        (trace("zipkin"), "overall: '12.5'"),
+        (trace("zipkin"), "traceId128bit: true"),
+        (trace("dog"), "url: http://127.0.0.1:8126"),
+        (trace("dog"), "overall: 80"),
+    ] {
+        let out = with_mesh(&policy);
+        assert!(out.replace('"', "'").contains(expect), "{expect:?} in {out}");
+    }
+    assert!(plan(&with_mesh(&trace("zipkin")), "web").tracing.is_some());
+    assert!(plan(&with_mesh(&trace("zipkin")), "backend").tracing.is_none());
+    let spec = OBSERVED.replace("\ntype: Mesh\nname: default\n", "").replace('\n', "\n  ");
+    let mesh =
+        format!("apiVersion: kuma.io/v1alpha1\nkind: Mesh\nmetadata: {{ name: default }}\nspec:\n  {spec}");
+    assert_eq!(translated(&format!("{}---\n{mesh}", log(""))), default, "whatever the form of the Mesh");
+}
+
+#[test]
+fn a_backend_that_the_mesh_does_not_have_is_told() {
+    for (policy, why) in [
+        (log("conf: { backend: gone }"), "Mesh \"default\" has no backend \"gone\" in logging.backends"),
+        (trace("gone"), "Mesh \"default\" has no backend \"gone\" in tracing.backends"),
+        (trace("''"), "it names no backend, and Mesh \"default\" has no tracing.defaultBackend"),
+    ] {
+        let ran = migrate(&format!("{policy}---{OBSERVED}"));
+        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran:?}");
+        ran.says(why);
+    }
+}
+
+#[test]
+fn a_mesh_that_is_not_in_the_input_is_taken_from_the_control_plane_if_that_is_asked() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let mesh = format::yaml::documents(OBSERVED).unwrap().remove(0).value;
+    server.on("GET", "/meshes/default", 200, mesh);
+    let asked =
+        |policy: &str| program.run_with_stdin(&["migrate", "policies", "--control-plane", "-f", "-"], policy);
+    let two = format!("{}---\n{}", log(""), trace("dog"));
+    let ran = asked(&two).ok();
+    assert_eq!((ran.out, ran.err.as_str()), (translated(&format!("{two}---{OBSERVED}")), ""));
+    assert_eq!(server.lines(), ["GET /meshes/default"], "once");
+    let ran = asked(&log("").replace("mesh: default", "mesh: other"));
+    assert_eq!(ran.code, 4);
+    ran.says("its backend is part of Mesh \"other\", which is not in the input: could not get it: ");
 }
 
 #[test]

@@ -93,9 +93,13 @@ impl About<'_> {
                 DestinationId::Port(kri) => self.add(&PoliciesOf::Outbound(kri.clone()), found),
                 DestinationId::Tags(tags) => {
                     let service = tags.get(labels::SERVICE).map_or("", String::as_str);
-                    let of_kind = |kind| self.policies.effective.for_service(kind, service);
-                    for merged in KINDS.into_iter().filter_map(of_kind) {
-                        found.extend(merged.origins.iter().map(Kri::without_section));
+                    let effective = self.policies.effective;
+                    for kind in KINDS {
+                        let rules = effective.for_rules_of_service(kind, service).into_iter();
+                        let merged = effective.for_service(kind, service).into_iter();
+                        for merged in merged.chain(rules.map(|(_, merged)| merged)) {
+                            found.extend(merged.origins.iter().map(Kri::without_section));
+                        }
                     }
                 }
             }

@@ -74,16 +74,17 @@ impl Policies<'_> {
         RouteList { routes: KINDS.into_iter().filter_map(of_kind).collect() }
     }
 
-    /// The inbound that the section names. Identifiers in use differ in whether they tell the zone, which
-    /// mesh and name make up for.
+    /// The inbound that the section means: by its name, or by its port where none has that name, as `sectionName`
+    /// of a policy does. Identifiers in use differ in whether they tell the zone, which mesh and name make up for.
     fn inbound(&self, kri: &Kri) -> Result<&Inbound, InspectError> {
         let of_this_proxy = self
             .dataplane
             .kri("")
             .is_some_and(|own| (own.short, &own.mesh, &own.name) == (kri.short, &kri.mesh, &kri.name));
-        let mut inbounds = self.dataplane.spec.get::<Dataplane>().into_iter().flat_map(Dataplane::inbounds);
-        let named = |inbound: &&Inbound| inbound.section_name() == kri.section;
-        inbounds.find(named).filter(|_| of_this_proxy).ok_or_else(|| {
+        let inbounds = self.dataplane.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
+        let named = inbounds.iter().find(|inbound| inbound.section_name() == kri.section);
+        let meant = named.or_else(|| inbounds.iter().find(|inbound| inbound.port.to_string() == kri.section));
+        meant.filter(|_| of_this_proxy).ok_or_else(|| {
             let key = &self.dataplane.key;
             InspectError::NotFound(format!("{key} has no inbound {kri}: its _layout lists those it has"))
         })

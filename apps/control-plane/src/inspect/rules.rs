@@ -13,7 +13,7 @@ use plan::{
     ProxyTraits, ServerTls,
     effective::{Effective, KINDS, ports},
 };
-use policy::ClientMatch;
+use policy::{ClientMatch, Merged};
 use resources::{
     Kind, Resource,
     kinds::{
@@ -29,6 +29,8 @@ use serde_json::{Value, json};
 use store::Snapshot;
 use topology::{DestinationId, MeshSnapshot};
 
+/// Stands for a tag where a rule is about requests: what they match, by the name in `httpMatches`.
+const RULE_OF_ROUTE: &str = "__rule-matches-hash__";
 const IN_ORDER: &str = "fromRules are listed in the order in which they are evaluated, and the first one that \
      matches a client decides; they are not split into rules that exclude each other";
 const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be told apart and no permission is enforced";
@@ -164,16 +166,24 @@ impl Rules<'_> {
 
     /// The confs of destinations that the proxy knows by tags only.
     fn service_rules(&self, kind: Kind, origins: &Origins<'_>) -> Vec<ClientRule> {
-        let rule = |service: &String| {
-            let merged = self.effective.for_service(kind, service)?;
-            let matcher = TagMatcher { key: labels::SERVICE.to_owned(), not: false, value: service.clone() };
-            Some(ClientRule {
-                origin: origins.policies(&merged.origins),
-                conf: merged.conf.clone(),
-                matchers: vec![matcher],
-            })
+        let matcher =
+            |key: &str, value: &str| TagMatcher { key: key.to_owned(), not: false, value: value.to_owned() };
+        let shown = |merged: &Merged, matchers: Vec<TagMatcher>| ClientRule {
+            origin: origins.policies(&merged.origins),
+            conf: merged.conf.clone(),
+            matchers,
         };
-        self.services.iter().filter_map(rule).collect()
+        let of_service = |service: &String| {
+            let all = matcher(labels::SERVICE, service);
+            let rules = self.effective.for_rules_of_service(kind, service);
+            let rules: Vec<ClientRule> = rules
+                .iter()
+                .map(|(name, merged)| shown(merged, vec![matcher(RULE_OF_ROUTE, name), all.clone()]))
+                .collect();
+            let merged = self.effective.for_service(kind, service);
+            rules.into_iter().chain(merged.map(|merged| shown(&merged, vec![all])))
+        };
+        self.services.iter().flat_map(of_service).collect()
     }
 
     /// What the routes of the proxy match, by the name that is made of it.

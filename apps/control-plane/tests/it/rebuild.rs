@@ -1,7 +1,9 @@
 //! After any changes every proxy has, byte for byte, what a control plane would tell it that has just
 //! started and knows nothing of the past.
 
-use std::sync::Arc;
+mod policies;
+
+use std::{net::IpAddr, sync::Arc};
 
 use control_plane::push::{Push, Work};
 use plan::ProxyTraits;
@@ -23,25 +25,33 @@ pub type Content = ([u8; 4], u8);
 pub type Step = (Vec<Write>, u8);
 
 pub const PROXIES: u8 = 4;
+/// The first kind of those in [`policies`].
+const NEWER: u8 = 22;
+const KINDS: u8 = NEWER + policies::KINDS;
 
 pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let content = prop::option::weighted(0.85, (prop::array::uniform4(0u8..4), 0u8..12));
-    let write = (0u8..22, 0u8..PROXIES, content);
+    // More often one of the kinds without which there is nothing to configure.
+    let write = (prop_oneof![2 => 0..NEWER, 1 => NEWER..KINDS], 0u8..PROXIES, content);
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
 /// Mostly policies, in a mesh in which everybody is there already: whom does each of them concern?
 pub fn policies_in_a_full_mesh() -> impl Strategy<Value = Vec<Step>> {
     let content = || (prop::array::uniform4(0u8..4), 0u8..12);
-    let policy = (14u8..22, 0u8..PROXIES, prop::option::weighted(0.8, content()));
+    let policy = (14..KINDS, 0u8..PROXIES, prop::option::weighted(0.8, content()));
     let dataplane = (Just(1u8), 0u8..PROXIES, content().prop_map(Some));
     let write = prop_oneof![5 => policy, 1 => dataplane];
     let steps = prop::collection::vec((prop::collection::vec(write, 1..3), any::<u8>()), 1..16);
-    steps.prop_map(|steps| {
-        let everybody =
-            (0..PROXIES).flat_map(|i| [(1, i, Some(([i, 1, i % 3, 0], 0))), (7, i, Some(([i, 0, i, 2], 0)))]);
-        std::iter::once((everybody.collect(), u8::MAX)).chain(steps).collect()
-    })
+    steps.prop_map(|steps| std::iter::once(full_mesh()).chain(steps).collect())
+}
+
+/// All proxies and what they call.
+fn full_mesh() -> Step {
+    // One of them has its traffic redirected, which some policies are about.
+    let calls = |i| if i == 3 { [i, 1, 3, 3] } else { [i, 1, i % 3, 0] };
+    let everybody = (0..PROXIES).flat_map(|i| [(1, i, Some((calls(i), 0))), (7, i, Some(([i, 0, i, 2], 0)))]);
+    (everybody.collect(), u8::MAX)
 }
 
 fn key(kind: Kind, name: &str) -> Key {
@@ -62,6 +72,7 @@ pub fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
         16 | 17 => for_some(whom, name, random_route(Kind::MeshHTTPRoute, name, content)),
         18 => for_some(whom, name, random_route(Kind::MeshTCPRoute, name, content)),
         19..=21 => for_some(whom, name, random_timeout(name, content)),
+        NEWER.. => policies::built(kind - NEWER, name, (content, whom)),
         _ => {
             let from = json!({ "targetRef": { "kind": "MeshSubset", "tags": tags(content[0]) },
                 "default": { "action": if content[1] < 2 { "Allow" } else { "Deny" } } });
@@ -181,6 +192,7 @@ fn random_route(kind: Kind, name: u8, [target, backend, weight, how]: [u8; 4]) -
     let first = match how {
         0 => json!({ "kind": "MeshService", "labels": { "team": "x" }, "port": 80 }),
         1 => json!({ "kind": "MeshService", "name": format!("s-{backend}") }),
+        2 if weight > 1 => json!({ "kind": "MeshServiceSubset", "name": "b", "tags": { "version": "1" } }),
         2 => json!({ "kind": "MeshService", "name": format!("s-{backend}"), "sectionName": "x" }),
         _ => json!({ "kind": "MeshExternalService", "name": format!("s-{backend}") }),
     };
@@ -195,6 +207,7 @@ fn random_route(kind: Kind, name: u8, [target, backend, weight, how]: [u8; 4]) -
     }
     let to = match target {
         3 => json!({ "kind": "MeshService", "labels": { "team": "x" } }),
+        2 if backend > 1 => json!({ "kind": "MeshService", "name": "a" }),
         _ => json!({ "kind": "MeshService", "name": format!("s-{target}") }),
     };
     let spec = json!({ "to": [{ "targetRef": to, "rules": [rule] }] });
@@ -262,16 +275,26 @@ fn same(incremental: &Proxy, scratch: &Proxy) {
     }
 }
 
+/// Proxies of both ways of naming, with and without IPv6 and a node that says where it is. Their agents have a place
+/// for sockets.
+pub fn connected(world: &World) -> Vec<Proxy> {
+    let proxy = |name| {
+        let traits = ProxyTraits {
+            unified_naming: name > 1,
+            ipv6: name % 2 == 1,
+            host_ip: (name == 1).then_some(IpAddr::from([192, 0, 2, 99])),
+            work_dir: "/tmp/kuma".to_owned(),
+            ..traits("default", &format!("dp-{name}"))
+        };
+        Proxy::connect(world, traits)
+    };
+    (0..PROXIES).map(proxy).collect()
+}
+
 async fn follow(steps: &[Step]) {
     let world = World::new();
     world.put([mesh("default", "STRICT")]).await;
-    let mut proxies: Vec<Proxy> = (0..PROXIES)
-        .map(|name| {
-            let traits = traits("default", &format!("dp-{name}"));
-            // Both ways of naming, with and without IPv6.
-            Proxy::connect(&world, ProxyTraits { unified_naming: name > 1, ipv6: name % 2 == 1, ..traits })
-        })
-        .collect();
+    let mut proxies = connected(&world);
     for (batch, turns) in steps {
         store(&world, batch).await;
         for (name, proxy) in proxies.iter_mut().enumerate() {
@@ -307,6 +330,34 @@ proptest! {
     fn any_sequence_of_policies_ends_where_a_rebuild_from_scratch_does(steps in policies_in_a_full_mesh()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(follow(&steps));
+    }
+}
+
+/// Policies that mean nothing to anybody would prove nothing.
+#[tokio::test]
+async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has() {
+    let (everybody, _) = full_mesh();
+    for kind in NEWER..KINDS {
+        let world = World::new();
+        world.put([mesh("default", "STRICT")]).await;
+        store(&world, &everybody).await;
+        // An identity needs an authority that is believed, and a collector someone who sends to it.
+        world.put(policies::referred_to_and_referring()).await;
+        let mut proxies = connected(&world);
+        let mut changed = false;
+        for content in (0..4).flat_map(|a| (0..4).map(move |b| [a, b, 0, a])) {
+            let mut before = Vec::new();
+            for proxy in &mut proxies {
+                proxy.turn().await;
+                before.push(proxy.told());
+            }
+            store(&world, &[(kind, 1, Some((content, 0)))]).await;
+            for (proxy, before) in proxies.iter_mut().zip(before) {
+                proxy.turn().await;
+                changed |= proxy.told() != before;
+            }
+        }
+        assert!(changed, "{}", built(kind, 1, Content::default()).key);
     }
 }
 

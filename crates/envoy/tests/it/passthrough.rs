@@ -6,6 +6,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -20,6 +21,7 @@ use crate::{
     enforcement::free_port,
     live::Live,
     support::{PLAIN, plan, traits, unified, web},
+    telemetry_live::wait_for_line,
     view::{check, shown},
 };
 
@@ -239,6 +241,10 @@ struct World {
 
 impl World {
     fn with(traits: &ProxyTraits, matches: &Value) -> World {
+        World::of_family("IPv4", traits, matches, None)
+    }
+
+    fn of_family(family: &str, traits: &ProxyTraits, matches: &Value, log: Option<&str>) -> World {
         let port = free_port();
         let told = json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
             "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
@@ -251,12 +257,14 @@ impl World {
              default: {{ appendModifications: {patch} }} }}"
         );
         let redirected = format!(
-            "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: IPv4 }}",
+            "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: {family} }}",
             free_port()
         );
         let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
         let traits = ProxyTraits { admin_port: 0, ..traits.clone() };
-        let plan = plan(&[PLAIN, &web(&redirected), &policy, &patch], &traits);
+        let web = web(&redirected);
+        let documents = [PLAIN, &web, &policy, &patch].into_iter().chain(log);
+        let plan = plan(&documents.collect::<Vec<_>>(), &traits);
         assert_eq!(plan.problems, []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { _envoy: Live::start(&plan, names), port }
@@ -264,9 +272,11 @@ impl World {
 
     /// What the server at an address answers; nothing where the connection ends.
     fn say(&self, to: SocketAddr, words: &[u8]) -> String {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        // As the kernel redirects, to the listener of the same version.
+        let (version, own) = if to.is_ipv4() { ("TCP4", "127.0.0.1") } else { ("TCP6", "::1") };
+        let mut socket = TcpStream::connect((own, self.port)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!("PROXY TCP4 127.0.0.1 {} 4321 {}\r\n", to.ip(), to.port());
+        let head = format!("PROXY {version} {own} {} 4321 {}\r\n", to.ip(), to.port());
         socket.write_all(head.as_bytes()).unwrap();
         let mut answer = Vec::new();
         // A connection that no way takes ends while it is written to.
@@ -305,7 +315,7 @@ fn a_real_envoy_lets_out_what_matches_and_nothing_else() {
     ]);
     for traits in [traits("web"), unified("web")] {
         let world = World::with(&traits, &matches);
-        let ok = |answer: String| answer.starts_with("HTTP/1.1 200") && answer.ends_with("outside");
+        let ok = |answer: String| is_outside(&answer);
         assert!(ok(world.get(web, "api.example.com")));
         assert!(ok(world.get(web, &format!("api.example.com:{}", web.port()))));
         assert!(ok(world.get(web, "a.shop.example.com")));
@@ -323,4 +333,86 @@ fn a_real_envoy_lets_out_what_matches_and_nothing_else() {
         assert_eq!(world.get(elsewhere, "api.example.com"), "", "not at other ports");
         assert!(matches!(database.ip(), IpAddr::V4(_)));
     }
+}
+
+fn is_outside(answer: &str) -> bool {
+    answer.starts_with("HTTP/1.1 200") && answer.ends_with("outside")
+}
+
+#[test]
+fn a_real_envoy_lets_out_to_addresses_of_both_versions_of_ip() {
+    let (one, two, other) = (server("127.51.0.9"), server("::1"), server("::1"));
+    let (secure, web) = (server("::1"), server("::1"));
+    let matches = json!([
+        { "type": "CIDR", "value": "127.51.0.0/16", "port": one.port() },
+        { "type": "IP", "value": "::1", "port": two.port() },
+        { "type": "CIDR", "value": "::/64", "port": secure.port(), "protocol": "tls" },
+        { "type": "Domain", "value": "api.example.com", "port": web.port(), "protocol": "http" },
+    ]);
+    for traits in [traits("web"), unified("web")] {
+        let traits = ProxyTraits { ipv6: true, ..traits };
+        let world = World::of_family("DualStack", &traits, &matches, None);
+        assert!(is_outside(&world.say(one, b"hello\n")));
+        assert!(is_outside(&world.say(two, b"hello\n")));
+        assert_eq!(world.say(other, b"hello\n"), "", "the port is another one");
+        let mapped = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), two.port());
+        assert_eq!(world.say(mapped, b"hello\n"), "", "the same port of an address of version 4");
+        assert!(is_outside(&world.hello(secure, "any.example.com")), "TLS to a range of addresses");
+        assert!(is_outside(&world.get(web, "api.example.com")), "domains whatever their addresses are");
+        assert!(world.get(web, "other.example.com").starts_with("HTTP/1.1 503"));
+    }
+}
+
+/// A log of what goes out, with where it went.
+fn log(path: &Path) -> String {
+    let line = "%KUMA_TRAFFIC_DIRECTION% %KUMA_SOURCE_SERVICE% %KUMA_DESTINATION_SERVICE% %UPSTREAM_HOST% %RESPONSE_CODE%";
+    let file = json!({ "path": path.display().to_string(), "format": { "type": "Plain", "plain": line } });
+    let conf = json!({ "backends": [{ "type": "File", "file": file }] });
+    let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": conf }] });
+    format!("type: MeshAccessLog\nmesh: default\nname: out\nspec: {spec}")
+}
+
+#[test]
+fn what_is_let_out_is_logged_and_so_is_what_no_domain_matches() {
+    let (database, web) = (server("127.51.0.9"), server("127.0.0.1"));
+    let matches = json!([
+        { "type": "CIDR", "value": "127.51.0.0/16" },
+        { "type": "Domain", "value": "api.example.com", "port": web.port(), "protocol": "http" },
+    ]);
+    for traits in [traits("web"), unified("web")] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("out.log");
+        let world = World::of_family("IPv4", &traits, &matches, Some(&log(&file)));
+        assert!(is_outside(&world.say(database, b"hello\n")));
+        assert!(is_outside(&world.get(web, "api.example.com")));
+        assert!(world.get(web, "other.example.com").starts_with("HTTP/1.1 503"));
+        // This proxy has no inbounds, and so no service.
+        for line in [
+            format!("OUTBOUND unknown external {database} 0"),
+            format!("OUTBOUND unknown external {web} 200"),
+            "OUTBOUND unknown external - 503".to_owned(),
+        ] {
+            wait_for_line(&file, |said| said == line);
+        }
+    }
+}
+
+#[test]
+fn what_is_let_out_without_a_look_is_logged_unless_a_policy_says_nothing_of_the_mesh() {
+    let logged = |log: &str| {
+        let open = policy(&json!({ "passthroughMode": "All" }));
+        let plan = plan(&[PLAIN, &web("transparentProxying: {}"), &open, log], &traits("web"));
+        let target = Encoder::default().lower(&plan);
+        [V4, V6].map(|name| {
+            let path = "/filterChains/0/filters/0/typedConfig/accessLog";
+            shown(&target, Type::Listener, name)
+                .pointer(path)
+                .map_or(0, |logs| logs.as_array().unwrap().len())
+        })
+    };
+    let all = log(Path::new("/tmp/log"));
+    assert_eq!(logged(&all), [1, 1]);
+    let one = all.replace(r#"{"kind":"Mesh"}"#, r#"{"kind":"MeshService","name":"backend"}"#);
+    assert_ne!(one, all);
+    assert_eq!(logged(&one), [0, 0]);
 }

@@ -18,7 +18,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until a file has a line.
-fn wait_for_line(path: &Path, what: impl Fn(&str) -> bool) -> String {
+pub fn wait_for_line(path: &Path, what: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let content = fs::read_to_string(path).unwrap_or_default();

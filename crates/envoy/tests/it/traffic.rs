@@ -68,8 +68,13 @@ pub struct World {
 
 impl World {
     pub fn with(protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
+        World::calling("backendRef: { kind: MeshService, name: one, port: 80 }", protocol, policies, traits)
+    }
+
+    /// The outbound says whom it means as `called` does.
+    fn calling(called: &str, protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
-        let plan = planned(protocol, policies, traits, outbound);
+        let plan = planned(protocol, policies, traits, &format!("port: {outbound}, {called}"));
         assert_eq!(plan.problems, []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { envoy: Live::start(&plan, names), outbound }
@@ -115,7 +120,7 @@ fn collect_routes(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-fn planned(protocol: &str, policies: &str, traits: &ProxyTraits, outbound: u16) -> ProxyPlan {
+fn planned(protocol: &str, policies: &str, traits: &ProxyTraits, outbound: &str) -> ProxyPlan {
     let mut documents = vec![PLAIN.to_owned(), policies.to_owned()];
     let mut inbounds = Vec::new();
     for name in ["one", "two"] {
@@ -130,10 +135,7 @@ fn planned(protocol: &str, policies: &str, traits: &ProxyTraits, outbound: u16) 
              \x20 ports: [{{ port: 80, targetPort: {port}, appProtocol: {protocol} }}]"
         ));
     }
-    documents.push(web(&format!(
-        "inbound: [{}]\noutbound: [{{ port: {outbound}, backendRef: {{ kind: MeshService, name: one, port: 80 }} }}]",
-        inbounds.join(", ")
-    )));
+    documents.push(web(&format!("inbound: [{}]\noutbound: [{{ {outbound} }}]", inbounds.join(", "))));
     let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
     plan(&documents, &ProxyTraits { admin_port: 0, ..traits.clone() })
 }
@@ -217,10 +219,13 @@ fn a_policy_with_a_route_at_the_top_limits_the_requests_of_that_route() {
         ---\ntype: MeshTimeout\nmesh: default\nname: short\nspec:\n\
         \x20 targetRef: { kind: MeshHTTPRoute, name: shape }\n\
         \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 100ms } } }]\n";
-    let world = World::with("http", &format!("{ROUTES}{timeouts}"), &unified("web"));
-    assert_eq!(world.get("/split/slow", "").0, "504");
-    // Other ways to the same destination have all the time they need, however slow this machine is.
-    assert_eq!(world.get("/quick", "").0, "200");
+    for called in ["backendRef: { kind: MeshService, name: one, port: 80 }", "tags: { kuma.io/service: one }"]
+    {
+        let world = World::calling(called, "http", &format!("{ROUTES}{timeouts}"), &unified("web"));
+        assert_eq!(world.get("/split/slow", "").0, "504", "{called}");
+        // Other ways to the same destination have all the time they need, however slow this machine is.
+        assert_eq!(world.get("/quick", "").0, "200", "{called}");
+    }
 }
 
 #[test]

@@ -122,6 +122,47 @@ fn routes_are_about_destinations_by_tags_too_and_named_by_what_they_match() {
 }
 
 #[test]
+fn a_policy_with_a_route_at_the_top_is_for_its_requests_to_destinations_by_tags_too() {
+    let of_route = |kind: &str, conf: &str| {
+        format!(
+            "type: {kind}\nmesh: default\nname: of-route\nlabels: {{ kuma.io/zone: east }}\n\
+             spec: {{ targetRef: {{ kind: MeshHTTPRoute, name: r }}, to: [{{ targetRef: {{ kind: Mesh }}, default: {conf} }}] }}"
+        )
+    };
+    let timeout = of_route("MeshTimeout", "{ http: { requestTimeout: 2s } }");
+    let retry = of_route("MeshRetry", "{ http: { numRetries: 7 } }");
+    let all = "type: MeshTimeout\nmesh: default\nname: all\nspec: { to: [{ targetRef: { kind: Mesh }, \
+               default: { http: { requestTimeout: 9s, streamIdleTimeout: 8s } } }] }";
+    let own = route("MeshHTTPRoute", "shop", &format!("{{ {V2}, default: {{}} }}"));
+    let other = own.replace("name: r\n", "name: other\n").replace("/v2", "/v3");
+    // By what is matched: seconds of a request and of a pause in it, and whether it is tried again.
+    let treated = |policies: &[&str]| -> Vec<(String, u64, u64, bool)> {
+        let plan = planned(policies, &traits("web"));
+        assert_eq!(plan.problems, []);
+        let Routing::Requests(routes) = &plan.outbounds[1].routing else { panic!("{plan:?}") };
+        let treated = routes.iter().map(|route| {
+            let path = route.matched.path.as_ref().unwrap().value.clone();
+            let times = route.timeouts;
+            (path, times.request.as_secs(), times.stream_idle.as_secs(), route.retry.is_some())
+        });
+        let mut treated: Vec<_> = treated.collect();
+        treated.sort();
+        treated
+    };
+    let expect = |of_all: [(u64, u64); 3], retried: bool| {
+        let paths = ["/", "/v2", "/v3"].into_iter().zip(of_all).enumerate();
+        paths.map(|(at, (path, (a, b)))| (path.to_owned(), a, b, retried && at == 1)).collect::<Vec<_>>()
+    };
+    assert_eq!(treated(&[&own, &other, &timeout, &retry]), expect([(0, 0), (2, 1800), (0, 0)], true));
+    assert_eq!(treated(&[&own, &other, &timeout, all]), expect([(9, 8), (2, 8), (9, 8)], false));
+    // It says nothing about a route to another service, whatever that one matches.
+    let elsewhere = route("MeshHTTPRoute", "backend", &format!("{{ {V2}, default: {{}} }}"));
+    let same = own.replace("name: r\n", "name: same\n");
+    let found = treated(&[&elsewhere, &same, &timeout, &retry]);
+    assert_eq!(found, [("/".to_owned(), 0, 0, false), ("/v2".to_owned(), 0, 0, false)]);
+}
+
+#[test]
 fn connections_to_destinations_by_tags_are_spread() {
     let rule = "{ default: { backendRefs: [{ kind: MeshService, name: shop, weight: 3 }, \
                 { kind: MeshServiceSubset, name: backend, tags: { version: v1 } }] } }";

@@ -318,7 +318,7 @@ fn external_services_inherit_from_the_mesh_for_any_kind_of_policy() {
 
 #[track_caller]
 fn for_service(policies: &[PolicyView], service: &str, expect: &Value) {
-    let found = outbound::for_service(policies, service, Shape::default()).unwrap();
+    let found = outbound::for_service(policies, service, |_| false, Shape::default()).unwrap();
     assert_eq!(&found.conf, expect, "{service}");
 }
 
@@ -373,5 +373,20 @@ fn policies_that_speak_of_routes_do_not_reach_destinations_known_by_their_tag() 
             {"targetRef": {"kind": "MeshHTTPRoute", "name": "r"}, "default": {"idleTimeout": "2s"}}
         ]}),
     );
-    assert_eq!(outbound::for_service([&policy], "backend", Shape::default()), None);
+    assert_eq!(outbound::for_service([&policy], "backend", |_| true, Shape::default()), None);
+}
+
+#[test]
+fn a_policy_with_a_route_at_the_top_reaches_requests_of_the_route_to_destinations_known_by_their_tag() {
+    let to_all = |conf: Value| json!([{"targetRef": {"kind": "Mesh"}, "default": conf}]);
+    let top = json!({"kind": "MeshHTTPRoute", "name": "r"});
+    let policies = [
+        timeout("all", &[], json!({"to": to_all(json!({"idleTimeout": "1s", "connectionTimeout": "1s"}))})),
+        timeout("of-route", &[], json!({"targetRef": top, "to": to_all(json!({"idleTimeout": "2s"}))})),
+    ];
+    let conf = |takes: bool| {
+        outbound::for_service(&policies, "backend", |_| takes, Shape::default()).unwrap().conf.clone()
+    };
+    assert_eq!(conf(true), json!({"idleTimeout": "2s", "connectionTimeout": "1s"}));
+    assert_eq!(conf(false), json!({"idleTimeout": "1s", "connectionTimeout": "1s"}));
 }

@@ -32,6 +32,12 @@ impl HostPort {
         };
         (host.parse::<IpAddr>().is_ok() || dns::is_dns_name(host)).then(|| at(host, port))
     }
+
+    /// As [`HostPort::parse`], where the port must not be left out.
+    pub fn with_port(text: &str) -> Option<(String, u16)> {
+        let HostPort { host, port } = HostPort::parse(text)?;
+        Some((host, port?))
+    }
 }
 
 fn parse_port(text: &str) -> Option<u16> {

@@ -16,7 +16,7 @@ use crate::{
 mod backend;
 pub mod profile;
 
-pub use backend::{Backend, BackendType, OpenTelemetry, Prometheus, Tls, TlsMode, split_endpoint};
+pub use backend::{Backend, BackendType, OpenTelemetry, Prometheus, Tls, TlsMode};
 pub use profile::{ProfileName, Profiles, Selector, SelectorType};
 
 /// The path of an application's metrics, and of a proxy's.

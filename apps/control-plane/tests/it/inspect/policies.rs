@@ -1,12 +1,14 @@
 //! Which policies are in effect: the answers that tools of Kuma read, for the inputs Kuma is tested with.
 
+mod by_tags;
+
 use api::{Inspect, InspectError, inspect::policies::PoliciesOf};
 use resources::{Key, Kind, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Inspected, layout::exclusive};
-use crate::world::{mesh, resource};
+use crate::world::resource;
 
 const SERVER: &str = "kri_msvc_default_test-zone__test-server-1_main-port";
 
@@ -146,6 +148,36 @@ async fn rules_for_an_inbound_are_kept_apart() {
 }
 
 #[tokio::test]
+async fn an_inbound_is_meant_by_its_port_unless_that_is_the_name_of_another() {
+    let tags = json!({ "kuma.io/service": "foo" });
+    let for_section = |section: &str| {
+        let top = json!({ "kind": "Dataplane", "name": "dp-1", "sectionName": section });
+        json!({ "targetRef": top, "rules": [{ "default": { "idleTimeout": "1s" } }] })
+    };
+    let inspected = world([
+        dataplane(json!([
+            { "port": 8080, "name": "main-port", "tags": tags },
+            { "port": 8081, "name": "8082", "tags": tags },
+            { "port": 8082, "name": "other", "tags": tags },
+        ])),
+        policy(Kind::MeshTimeout, "of-main", for_section("main-port")),
+        policy(Kind::MeshTimeout, "of-8081", for_section("8081")),
+    ])
+    .await;
+    for (section, expect) in [
+        ("main-port", Some("kri_mt_default___of-main_")),
+        ("8080", Some("kri_mt_default___of-main_")),
+        ("8081", Some("kri_mt_default___of-8081_")),
+        ("8082", Some("kri_mt_default___of-8081_")),
+        ("other", None),
+    ] {
+        let kri = format!("kri_dp_default___dp-1_{section}").parse().unwrap();
+        let found = policies(&inspected, PoliciesOf::Inbound(kri)).await;
+        assert_eq!(found["policies"][0]["origins"][0]["kri"].as_str(), expect, "{section}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_proxy_does_not_have_has_no_policies() {
     let everywhere = |default: Value| json!({ "rules": [{ "default": default }], "to": [{ "targetRef": { "kind": "Mesh" }, "default": default }] });
     let inspected = world([
@@ -165,7 +197,8 @@ async fn what_a_proxy_does_not_have_has_no_policies() {
     for (kri, expect) in [
         ("kri_dp_default___dp-1_main-port", 1),
         ("kri_dp_default_test-zone__dp-1_main-port", 1),
-        ("kri_dp_default___dp-1_8080", 0),
+        ("kri_dp_default___dp-1_8080", 1),
+        ("kri_dp_default___dp-1_8082", 0),
         ("kri_dp_default___dp-1_not-called", 1),
         ("kri_dp_default___dp-1_", 0),
         ("kri_dp_default___dp-2_main-port", 0),
@@ -411,33 +444,6 @@ async fn permissions_by_tags_are_listed_in_the_order_of_evaluation() {
     assert_eq!(policies(&inspected, main_port()).await, json!({ "policies": [] }));
     let warnings = found["rules"][0]["warnings"].to_string();
     assert!(warnings.contains("no mTLS"), "{warnings}");
-}
-
-#[tokio::test]
-async fn destinations_by_tags_have_rules_where_services_are_not_all_resources() {
-    let networking = json!({
-        "address": "127.0.0.1",
-        "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web" } }],
-        "outbound": [{ "port": 10_001, "tags": { "kuma.io/service": "old" } }],
-    });
-    let to = |target: Value, default: Value| json!({ "targetRef": target, "default": default });
-    let entries = json!([
-        to(json!({ "kind": "Mesh" }), json!({ "idleTimeout": "9s" })),
-        to(json!({ "kind": "MeshService", "name": "old" }), json!({ "connectionTimeout": "1s" })),
-    ]);
-    let inspected = world([
-        resource(dp(), &[], json!({ "networking": networking })),
-        policy(Kind::MeshTimeout, "slow", json!({ "to": entries })),
-    ])
-    .await;
-    assert_eq!(rules(&inspected).await["rules"][0]["toRules"], json!([]));
-    inspected.world.put([mesh("default", "")]).await;
-    let expect = json!([{
-        "conf": { "idleTimeout": "9s", "connectionTimeout": "1s" },
-        "matchers": [{ "key": "kuma.io/service", "not": false, "value": "old" }],
-        "origin": [meta("MeshTimeout", "slow")],
-    }]);
-    assert_eq!(rules(&inspected).await["rules"][0]["toRules"], expect);
 }
 
 #[tokio::test]

@@ -182,7 +182,7 @@ impl TcpBackend {
             format.validate(&path.field("format"), found);
         }
         // Without a port nothing can be connected to.
-        let valid = HostPort::parse(&self.address).is_some_and(|at| at.port.is_some());
+        let valid = HostPort::with_port(&self.address).is_some();
         found.require(valid, path.field("address"), "tcp backend requires valid address");
     }
 }

@@ -4,7 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PATH, checks, open_enum};
-use crate::{Path, Violations, duration::GoDuration, kinds::mesh_open_telemetry_backend::BackendRef};
+use crate::{
+    Path, Violations,
+    duration::GoDuration,
+    kinds::{host_port::HostPort, mesh_open_telemetry_backend::BackendRef},
+};
 
 const PORT: u32 = 5670;
 
@@ -146,15 +150,5 @@ fn complaint_about_endpoint(endpoint: &str) -> Option<&'static str> {
     if endpoint.contains("://") {
         return Some("must be in host:port format, not a URL");
     }
-    split_endpoint(endpoint).is_none().then_some("must be in host:port format")
-}
-
-/// Host, without brackets, and port of an endpoint.
-pub fn split_endpoint(endpoint: &str) -> Option<(&str, u16)> {
-    let (host, port) = endpoint.rsplit_once(':')?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = bare.or(Some(host).filter(|host| !host.contains(':')))?;
-    let port = port.parse().ok().filter(|port| *port != 0)?;
-    let fits = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
-    fits.then_some((host, port))
+    HostPort::with_port(endpoint).is_none().then_some("must be in host:port format")
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{ProfileName, Profiles, backend::split_endpoint};
+use super::{ProfileName, Profiles};
 use crate::{
     Kind,
     kinds::testing::{check, draft, resource, round_trips, valid},
@@ -139,8 +139,9 @@ fn an_endpoint_is_a_host_and_a_port() {
     for endpoint in ["asdasd123", "", ":1", "host:", "host:0", "host:65536", "::1:80", "a/b:1", "a b:1"] {
         refused(endpoint, "must be in host:port format");
     }
-    assert_eq!(split_endpoint("[::1]:4317"), Some(("::1", 4317)));
-    assert_eq!(split_endpoint("otel.svc:4317"), Some(("otel.svc", 4317)));
+    for endpoint in ["[::1]:4317", "otel.svc:4317", "otel_collector:4317", "127.0.0.1:1"] {
+        violations_of_collector(json!({ "endpoint": endpoint }), &[]);
+    }
 }
 
 #[test]
