@@ -16,6 +16,8 @@ pub enum What {
     Endpoints,
     /// Resolving permissions of ever more rules.
     Permissions,
+    /// What an Envoy that starts pays for the statistics of each profile.
+    Metrics,
     /// Thousands of simulated proxies, against a server that only pushes bytes.
     Scale,
 }
@@ -38,6 +40,11 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             let envoy = envoy::install()?;
             build(&["kuma-cp", "kuma-dp", "kuma-demo", "e2e"])?;
             run::step("through Envoy", measure("bench-endpoints").env("ENVOY_BIN", envoy))
+        }
+        What::Metrics => {
+            let envoy = envoy::install()?;
+            build(&["kuma-cp", "kuma-dp", "e2e"])?;
+            run::step("starts of Envoy", measure("bench-metrics").env("ENVOY_BIN", envoy))
         }
         What::Permissions => {
             run::step("permissions", run::cargo().args(["bench", "--locked", "--package", "policy"]))?;

@@ -1,11 +1,12 @@
 //! One page of metrics for everything beside an application: Envoy's, the application's, the agent's own.
 //!
-//! [`merge`] is a pure function of texts: names that Envoy took apart are made whole ([`names`]), older
-//! names are added beside unified ones during a migration ([`legacy`]), and every family is written once
-//! ([`exposition`]). [`gather`] asks for the texts; whoever does not answer is left out and said so.
+//! [`merge`] is a pure function of texts: names that Envoy took apart are made whole ([`names`]) and get
+//! the labels that only Kuma has ([`labels`]), older names are added beside unified ones during a migration
+//! ([`legacy`]), and every family is written once ([`exposition`]). [`gather`] asks for the texts; whoever does not answer is left out and said so.
 
 mod exposition;
 mod gather;
+mod labels;
 mod legacy;
 mod names;
 pub mod otlp;

@@ -319,6 +319,7 @@ impl Features {
             (self.strict_inbound_ports, "feature-strict-inbound-ports"),
             (self.reuse_port, "feature-reuse-port"),
             (self.bind_outbounds, "feature-bind-outbounds"),
+            (true, "feature-stats-labels-via-kuma-dp"),
         ]
         .into_iter()
         // Control planes know this one by either name.

@@ -6,12 +6,15 @@
 mod clusters;
 mod gateway;
 mod inclusion;
+mod labels;
 mod services;
 
 use std::time::Duration;
 
 use plan::Counting;
 use serde_json::{Map, Value, json};
+
+pub use self::labels::Labels;
 
 /// How Envoy asks for configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub struct Bootstrap {
     pub health_discovery: bool,
     /// Which statistics Envoy keeps; `None` for all.
     pub counted: Option<Counting>,
+    /// Where names of statistics become labels of Kuma.
+    pub labels: Labels,
     /// Present when the proxy is a builtin gateway.
     pub gateway: Option<Gateway>,
 }
@@ -111,15 +116,7 @@ impl Bootstrap {
         let mut bootstrap = json!({
             "node": {"id": self.node_id, "cluster": self.node_cluster, "metadata": self.metadata},
             "layeredRuntime": {"layers": self.runtime_layers()},
-            "statsConfig": {"statsTags": [
-                {"tagName": "name", "regex": "^grpc\\.((.+)\\.)"},
-                {"tagName": "status", "regex": "^grpc.*streams_closed(_([0-9]+))"},
-                {"tagName": "kafka_name", "regex": "^kafka(\\.(\\S*[0-9]))\\."},
-                {"tagName": "kafka_type", "regex": "^kafka\\..*\\.(.*?(?=_duration|$))"},
-                {"tagName": "worker", "regex": "(worker_([0-9]+)\\.)"},
-                // Without its first character it means the same, and Envoy spends most of its start on it.
-                {"tagName": "listener", "regex": "^((.+?)\\.)rbac\\."}
-            ]},
+            "statsConfig": {"statsTags": self.labels.tags()},
             "dynamicResources": {
                 "adsConfig": self.discovery(),
                 "cdsConfig": {"ads": {}, "initialFetchTimeout": "0s", "resourceApiVersion": "V3"},
@@ -142,8 +139,11 @@ impl Bootstrap {
                 }
             }
         });
-        if let Some(counted) = &self.counted {
-            bootstrap["statsConfig"]["statsMatcher"] = inclusion::matcher(counted);
+        if let Some(matcher) = self.counted.as_ref().and_then(inclusion::matcher) {
+            bootstrap["statsConfig"]["statsMatcher"] = matcher;
+        }
+        if self.counted.as_ref().is_some_and(Counting::used_only) {
+            bootstrap["deferredStatOptions"] = json!({"enableDeferredCreationStats": true});
         }
         if let Some(admin) = &self.admin {
             bootstrap["admin"] = admin.to_json();

@@ -190,10 +190,14 @@ impl Proxy {
 
     /// Ends Envoy alone, as an agent does that knows no farewell.
     pub fn terminate_envoy(&self) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(i32::try_from(self.envoy_pid()?)?), Signal::SIGTERM)?)
+    }
+
+    pub fn envoy_pid(&self) -> anyhow::Result<u32> {
         let agent = self.child.id();
         let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"))?;
         let envoy = children.split_whitespace().next().context("the agent has no child")?;
-        Ok(kill(Pid::from_raw(envoy.parse()?), Signal::SIGTERM)?)
+        Ok(envoy.parse()?)
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {

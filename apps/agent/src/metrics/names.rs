@@ -10,22 +10,25 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use super::exposition::{Families, Sample};
+use super::{
+    exposition::{Families, Sample},
+    labels::{self, Permissions},
+};
 
 pub const CLUSTER: &str = "envoy_cluster_name";
 pub const HTTP: &str = "envoy_http_conn_manager_prefix";
 pub const LISTENER: &str = "envoy_listener_address";
 pub const TCP: &str = "envoy_tcp_prefix";
-/// A tag of the bootstrap configuration: whose permissions are counted. It keeps its dots.
+/// A label of Kuma: whose permissions are counted. It keeps its dots.
 pub const PERMISSIONS: &str = "listener";
 /// What Envoy itself calls permissions for HTTP and for TCP, unless the name has dots.
 pub const PERMISSIONS_HTTP: &str = "envoy_rbac_http_prefix";
 pub const PERMISSIONS_TCP: &str = "envoy_rbac_prefix";
 
-/// Asks Envoy's admin interface for one statistic of everything that has a name.
+/// Asks Envoy's admin interface for one statistic of everything that has a name, and for all of permissions.
 pub const QUESTION: &str = "/stats?filter=%5E(cluster%5C..*%5C.membership_total%7C\
                             listener%5C..*%5C.no_filter_chain_match%7Chttp%5C..*%5C.downstream_cx_destroy%7C\
-                            tcp%5C..*%5C.downstream_cx_no_route)%24";
+                            tcp%5C..*%5C.downstream_cx_no_route%7C.*%5C.rbac%5C..*)%24";
 
 /// The names there are, as statistics spell them.
 #[derive(Debug, Default)]
@@ -34,6 +37,7 @@ pub struct KnownNames {
     pub listeners: Names,
     pub http: Names,
     pub tcp: Names,
+    permissions: Permissions,
 }
 
 /// All names of one sort of things.
@@ -97,9 +101,9 @@ impl Written {
 impl KnownNames {
     /// Reads the answer to [`QUESTION`].
     pub fn of_stats(text: &str) -> KnownNames {
+        let statistics = || text.lines().filter_map(|line| line.split_once(": ")).map(|(name, _)| name);
         let names = |before: &str, after: &str| {
-            let statistics = text.lines().filter_map(|line| line.split_once(": ")).map(|(name, _)| name);
-            let names = statistics.filter_map(|name| name.strip_prefix(before)?.strip_suffix(after));
+            let names = statistics().filter_map(|name| name.strip_prefix(before)?.strip_suffix(after));
             Names::new(names.map(str::to_owned).collect())
         };
         KnownNames {
@@ -107,6 +111,7 @@ impl KnownNames {
             listeners: names("listener.", ".no_filter_chain_match"),
             http: names("http.", ".downstream_cx_destroy"),
             tcp: names("tcp.", ".downstream_cx_no_route"),
+            permissions: Permissions::of(statistics()),
         }
     }
 
@@ -115,18 +120,20 @@ impl KnownNames {
         let mut name = family.to_owned();
         if let Some(stat) = whole(&mut name, sample, written, (LISTENER, "envoy_listener_"), &self.listeners)
         {
-            name_worker(&mut name, &stat, sample);
+            labels::name_worker(&mut name, &stat, sample);
         }
         let http = if name.starts_with("envoy_listener_") { "envoy_listener_http_" } else { "envoy_http_" };
         whole(&mut name, sample, written, (HTTP, http), &self.http);
         whole(&mut name, sample, written, (CLUSTER, "envoy_cluster_"), &self.clusters);
         whole(&mut name, sample, written, (TCP, "envoy_tcp_"), &self.tcp);
+        labels::label_worker(&mut name, sample);
+        self.permissions.label(&mut name, sample);
         self.follow_permissions(&mut name, sample);
         name
     }
 
-    /// The bootstrap's tag for permissions holds their whole name, dots and all; from it follow the labels
-    /// that Envoy gives only to names without dots.
+    /// Kuma's label of permissions holds their whole name, dots and all; from it follow the labels that
+    /// Envoy gives only to names without dots.
     fn follow_permissions(&self, family: &mut String, sample: &mut Sample) {
         let Some(stat) = family.strip_prefix("envoy_rbac_") else { return };
         let Some(told) = sample.label(PERMISSIONS).filter(|told| told.contains('.')) else { return };
@@ -184,22 +191,6 @@ fn whole(
 /// What Envoy leaves of a name in the metric's name.
 fn rest_of(name: &str) -> Option<String> {
     name.split_once('.').map(|(_, rest)| in_metric(rest))
-}
-
-/// Envoy finds the worker's number only behind names without dots.
-fn name_worker(family: &mut String, stat: &str, sample: &mut Sample) {
-    let numbered = stat.strip_prefix("worker_").and_then(|rest| rest.split_once('_'));
-    match numbered {
-        Some((number, stat)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-            *family = format!("envoy_listener_worker_{stat}");
-            sample.set_label("envoy_worker_id", number);
-        }
-        _ => {
-            if let Some(number) = sample.label("worker").map(str::to_owned) {
-                sample.set_label("envoy_worker_id", &number);
-            }
-        }
-    }
 }
 
 /// How Envoy writes a text inside a metric's name.

@@ -15,6 +15,7 @@ fn known(clusters: &[&str]) -> KnownNames {
             stats("listener", "no_filter_chain_match"),
             stats("http", "downstream_cx_destroy"),
             stats("tcp", "downstream_cx_no_route"),
+            format!("{DOTTED}.rbac.denied: 1\na.b-c.rbac.denied: 1\na-b.c.rbac.denied: 1\n"),
         ]
         .concat(),
     )
@@ -60,7 +61,7 @@ fn names_with_dots_come_out_whole() {
     comes_out(
         &[DOTTED],
         r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="self_backend-kumahq"} 1"#,
-        r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="self_backend-kumahq.com",envoy_worker_id="0"} 1"#,
+        r#"envoy_listener_downstream_cx_total{envoy_listener_address="self_backend-kumahq.com",worker="0",envoy_worker_id="0"} 1"#,
     );
     comes_out(
         &[DOTTED],
@@ -77,6 +78,46 @@ fn names_with_dots_come_out_whole() {
     comes_out(&[DOTTED], unknown, unknown);
     let address = r#"envoy_listener_downstream_cx_total{envoy_listener_address="127.0.0.1_80"} 2"#;
     comes_out(&["127.0.0.1_80"], address, address);
+}
+
+#[test]
+fn labels_of_kuma_are_made_where_envoy_has_not() {
+    for (text, expect) in [
+        (
+            r#"envoy_listener_worker_downstream_cx_total{envoy_worker_id="1",envoy_listener_address="self_http"} 1"#,
+            r#"envoy_listener_downstream_cx_total{envoy_worker_id="1",envoy_listener_address="self_http",worker="1"} 1"#,
+        ),
+        (
+            r#"envoy_server_worker_watchdog_miss{envoy_worker_id="0"} 1"#,
+            r#"envoy_server_watchdog_miss{envoy_worker_id="0",worker="0"} 1"#,
+        ),
+        (
+            r#"envoy_http_rbac_allowed{envoy_rbac_http_prefix="inbound_10_0_0_1_80",envoy_http_conn_manager_prefix="localhost_80"} 1"#,
+            r#"envoy_rbac_allowed{envoy_rbac_http_prefix="inbound_10_0_0_1_80",envoy_http_conn_manager_prefix="localhost_80",listener="http.localhost_80"} 1"#,
+        ),
+        (
+            r#"envoy_http_com_rbac_self_backend_kumahq_com_allowed{envoy_http_conn_manager_prefix="self_backend-kumahq"} 1"#,
+            r#"envoy_rbac_allowed{envoy_http_conn_manager_prefix="self_backend-kumahq.com",listener="http.self_backend-kumahq.com",envoy_rbac_http_prefix="self_backend-kumahq.com"} 1"#,
+        ),
+        (
+            r#"envoy_rbac_denied{envoy_rbac_prefix="self_line"} 1"#,
+            r#"envoy_rbac_denied{envoy_rbac_prefix="self_line",listener="self_line"} 1"#,
+        ),
+        (
+            "envoy_self_backend_kumahq_com_rbac_denied 1",
+            r#"envoy_rbac_denied{listener="self_backend-kumahq.com",envoy_rbac_prefix="self_backend-kumahq.com"} 1"#,
+        ),
+        // Not of permissions, whatever the cluster is called.
+        (
+            r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="rbac"} 1"#,
+            r#"envoy_cluster_upstream_cx_total{envoy_cluster_name="rbac"} 1"#,
+        ),
+        // Two permissions would become this one.
+        ("envoy_a_b_c_rbac_denied 1", "envoy_a_b_c_rbac_denied 1"),
+    ] {
+        comes_out(&[DOTTED], text, expect);
+        comes_out(&[DOTTED], expect, expect);
+    }
 }
 
 #[test]
@@ -99,7 +140,7 @@ fn dotted_ports_of_services_come_out_whole() {
     comes_out(
         &[DOTTED_PORT],
         r#"envoy_listener_com_worker_0_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq"} 1"#,
-        r#"envoy_listener_worker_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq.com",envoy_worker_id="0"} 1"#,
+        r#"envoy_listener_downstream_cx_total{envoy_listener_address="kri_msvc_default_east__web_backend-kumahq.com",worker="0",envoy_worker_id="0"} 1"#,
     );
 }
 

@@ -62,8 +62,10 @@ pub struct ControlPlane {
     port: u16,
     /// Whether Envoy shall ask for configuration, and be refused.
     discovery: bool,
-    /// Whether Envoy gets an inbound and an outbound as a proxy with unified names has them.
+    /// Whether Envoy gets inbounds and an outbound as a proxy with unified names has them.
     unified: bool,
+    /// Whether Envoy makes the labels of Kuma then.
+    labels: bool,
     /// Where Envoy's admin interface shall be, if not in the work directory.
     admin_socket: Option<String>,
     /// Where Envoy answers Prometheus, and the port of the application whose metrics are read.
@@ -81,6 +83,7 @@ impl ControlPlane {
             port: free_port(),
             discovery: false,
             unified: false,
+            labels: true,
             admin_socket: None,
             metrics: None,
             state: Arc::default(),
@@ -109,10 +112,21 @@ impl ControlPlane {
         control_plane
     }
 
-    /// One that tells Envoy of the inbound `self_backend-kumahq.com` and of an outbound.
+    /// One that tells Envoy of the inbound `self_backend-kumahq.com`, some more and an outbound, and has Envoy
+    /// make the labels of Kuma, as Kuma's does.
     pub fn with_unified_names() -> ControlPlane {
+        ControlPlane::with_labels(true)
+    }
+
+    /// The same, and the agent is left to make the labels of Kuma.
+    pub fn with_labels_by_the_agent() -> ControlPlane {
+        ControlPlane::with_labels(false)
+    }
+
+    fn with_labels(in_envoy: bool) -> ControlPlane {
         let mut control_plane = ControlPlane::away();
         control_plane.unified = true;
+        control_plane.labels = in_envoy;
         control_plane.serve();
         control_plane
     }
@@ -158,6 +172,7 @@ impl ControlPlane {
         let shape = Shape {
             traffic: self.traffic_port,
             unified: self.unified,
+            labels: self.labels,
             admin_socket: self.admin_socket.clone(),
             metrics: self.metrics,
             discovery: self.discovery.then(|| (self.port, self.certificate.pem.clone())),
@@ -195,6 +210,7 @@ impl Drop for ControlPlane {
 struct Shape {
     traffic: u16,
     unified: bool,
+    labels: bool,
     admin_socket: Option<String>,
     metrics: Option<(u16, u16)>,
     discovery: Option<(u16, String)>,
@@ -241,10 +257,12 @@ fn bootstrap(shape: &Shape, work_dir: &str) -> Value {
         bootstrap["static_resources"]["clusters"] = json!([discovery_cluster(*port, ca)]);
     }
     if shape.unified {
-        bootstrap["stats_config"] = json!({"stats_tags": [
-            {"tag_name": "worker", "regex": "(worker_([0-9]+)\\.)"},
-            {"tag_name": "listener", "regex": "((.+?)\\.)rbac\\."},
-        ]});
+        if shape.labels {
+            bootstrap["stats_config"] = json!({"stats_tags": [
+                {"tag_name": "worker", "regex": "(worker_([0-9]+)\\.)"},
+                {"tag_name": "listener", "regex": "((.+?)\\.)rbac\\."},
+            ]});
+        }
         bootstrap["static_resources"] = unified(shape.traffic);
     }
     if let Some((port, application)) = shape.metrics {
@@ -288,37 +306,71 @@ pub const DOTTED: &str = "self_backend-kumahq.com";
 pub const DESTINATION: &str = "kri_msvc_default_east__redis_6379";
 
 fn unified(port: u16) -> Value {
-    let any = |name: &str| format!("type.googleapis.com/envoy.extensions.filters.{name}");
-    let everybody =
-        json!({"policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}});
+    let cluster = |name: &str| json!({"name": name, "type": "STATIC", "connect_timeout": "1s"});
+    let named = |mut listener: Value, name: &str| {
+        listener["stat_prefix"] = name.into();
+        listener
+    };
+    json!({
+        "listeners": [
+            named(inbound(DOTTED, DOTTED, port), DOTTED),
+            named(inbound("self_main", "self_main", 0), "self_main"),
+            // As a proxy with older names has it.
+            inbound("localhost_80", "inbound_127_0_0_1_80", 0),
+            named(tcp("self_wire-kumahq.com", "self_wire-kumahq.com"), "self_wire-kumahq.com"),
+            named(tcp("self_line", "self_line"), "self_line"),
+            tcp("localhost_81", "inbound_127_0_0_1_81"),
+            named(tcp(DESTINATION, ""), DESTINATION),
+        ],
+        "clusters": [
+            cluster(DOTTED), cluster("self_backend-kumahq"), cluster(DESTINATION), cluster("self_main"),
+            cluster("self_line"), cluster("self_wire-kumahq.com"), cluster("localhost_80"), cluster("localhost_81"),
+        ],
+    })
+}
+
+fn any(name: &str) -> String {
+    format!("type.googleapis.com/envoy.extensions.filters.{name}")
+}
+
+fn everybody() -> Value {
+    json!({"policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}})
+}
+
+/// A listener for HTTP with permissions.
+fn inbound(name: &str, permissions: &str, port: u16) -> Value {
     let mut inbound = hello(port);
-    inbound["name"] = DOTTED.into();
-    inbound["stat_prefix"] = DOTTED.into();
+    inbound["name"] = name.into();
     let filter = &mut inbound["filter_chains"][0]["filters"][0]["typed_config"];
-    filter["stat_prefix"] = DOTTED.into();
+    filter["stat_prefix"] = name.into();
     let permissions = json!({"name": "envoy.filters.http.rbac", "typed_config": {
-        "@type": any("http.rbac.v3.RBAC"), "rules_stat_prefix": format!("{DOTTED}."), "rules": everybody,
+        "@type": any("http.rbac.v3.RBAC"), "rules_stat_prefix": format!("{permissions}."), "rules": everybody(),
     }});
     let router = filter["http_filters"][0].take();
     filter["http_filters"] = json!([permissions, router]);
-    let outbound = json!({
-        "name": DESTINATION,
-        "stat_prefix": DESTINATION,
-        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
-        "filter_chains": [{"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": {
-            "@type": any("network.tcp_proxy.v3.TcpProxy"), "stat_prefix": DESTINATION, "cluster": DESTINATION,
-        }}]}],
-    });
-    let cluster = |name: &str| json!({"name": name, "type": "STATIC", "connect_timeout": "1s"});
+    inbound
+}
+
+/// A listener for TCP, with permissions unless their name is empty.
+fn tcp(name: &str, permissions: &str) -> Value {
+    let mut filters = vec![json!({"name": "envoy.filters.network.tcp_proxy", "typed_config": {
+        "@type": any("network.tcp_proxy.v3.TcpProxy"), "stat_prefix": name, "cluster": name,
+    }})];
+    if !permissions.is_empty() {
+        let permissions = json!({"name": "envoy.filters.network.rbac", "typed_config": {
+            "@type": any("network.rbac.v3.RBAC"), "stat_prefix": format!("{permissions}."), "rules": everybody(),
+        }});
+        filters.insert(0, permissions);
+    }
     json!({
-        "listeners": [inbound, outbound],
-        "clusters": [cluster(DOTTED), cluster("self_backend-kumahq"), cluster(DESTINATION)],
+        "name": name,
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [{"filters": filters}],
     })
 }
 
 /// A listener that says hello.
 fn hello(port: u16) -> Value {
-    let any = |name: &str| format!("type.googleapis.com/envoy.extensions.filters.{name}");
     let route = json!({"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"inline_string": "hello"}}});
     json!({
         "name": "web",

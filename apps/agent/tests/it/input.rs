@@ -66,6 +66,7 @@ fn settings_come_from_the_environment_and_flags_win() {
     assert!(request["dataplaneTokenPath"].as_str().unwrap().ends_with("/token"));
     let features = [
         "feature-bind-outbounds",
+        "feature-stats-labels-via-kuma-dp",
         "feature-unified-proxy-resources-and-stats-naming",
         "feature-unified-resource-naming",
     ];

@@ -31,7 +31,12 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
     assert_eq!(request["dataplaneToken"], "secret-token");
     assert_eq!(request["caCert"], control_plane.certificate.pem);
     assert_eq!(request["readinessPort"], home.readiness_port);
-    let features = ["feature-delta-grpc", "feature-strict-inbound-ports", "feature-reuse-port"];
+    let features = [
+        "feature-delta-grpc",
+        "feature-strict-inbound-ports",
+        "feature-reuse-port",
+        "feature-stats-labels-via-kuma-dp",
+    ];
     assert_eq!(request["features"], serde_json::json!(features));
     let resource: serde_json::Value =
         serde_json::from_str(request["dataplaneResource"].as_str().unwrap()).unwrap();

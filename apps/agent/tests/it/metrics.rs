@@ -1,6 +1,6 @@
 //! The page of metrics, as Prometheus reads it, of a real Envoy and an application.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use axum::{Router, routing::get};
 use runtime::Shutdown;
@@ -76,6 +76,36 @@ fn metrics_of_envoy_and_application_are_one_page_with_whole_names() {
     }
     assert!(!page.contains("_com_downstream") && !page.contains("_com_upstream"), "{page}");
     assert!(!page.contains("localhost_9090"), "{page}");
+}
+
+/// Series with their labels in order, without values.
+fn series(page: &str) -> BTreeSet<String> {
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let read = |sample: &str| {
+        let (series, _) = sample.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let mut labels: Vec<&str> = labels.trim_end_matches('}').split("\",").collect();
+        labels.sort_unstable();
+        Some(format!("{name} {}", labels.join(" ").replace('"', "")))
+    };
+    samples.filter_map(read).filter(|series| series.starts_with("envoy_")).collect()
+}
+
+#[test]
+fn labels_are_the_same_whether_envoy_or_the_agent_makes_them() {
+    let of = |control_plane: ControlPlane| {
+        let home = Home::new();
+        let agent = home.run(&control_plane, &[]);
+        agent.wait_for_ready(&home);
+        assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
+        series(&http(home.readiness_port, "/metrics").unwrap().1)
+    };
+    let expect = of(ControlPlane::with_unified_names());
+    let found = of(ControlPlane::with_labels_by_the_agent());
+    let of_kuma = |series: &&String| series.contains(" listener=") || series.contains(" worker=");
+    assert!(expect.iter().filter(of_kuma).count() > 20, "{expect:#?}");
+    assert_eq!(expect.difference(&found).collect::<Vec<_>>(), Vec::<&String>::new(), "missing");
+    assert_eq!(found.difference(&expect).collect::<Vec<_>>(), Vec::<&String>::new(), "too much");
 }
 
 #[test]

@@ -9,6 +9,8 @@ pub const REUSE_PORT: &str = "feature-reuse-port";
 pub const BIND_OUTBOUNDS: &str = "feature-bind-outbounds";
 /// Wants no redirected traffic but for its inbounds.
 pub const STRICT_INBOUND_PORTS: &str = "feature-strict-inbound-ports";
+/// Makes the labels that only Kuma has from names of statistics, so that Envoy need not.
+pub const STATS_LABELS: &str = "feature-stats-labels-via-kuma-dp";
 
 #[cfg(test)]
 mod tests {

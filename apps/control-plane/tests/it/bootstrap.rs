@@ -346,6 +346,7 @@ async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(bootstrap["statsConfig"]["statsMatcher"], Value::Null);
     assert_eq!(metadata(&bootstrap)["statistics"], Value::Null);
+    assert_eq!(bootstrap["deferredStatOptions"], Value::Null);
 
     let policy = |name: &str, target: Value, profile: &str| {
         let spec = json!({ "targetRef": target, "default": {
@@ -357,7 +358,8 @@ async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
     server.world.put([policy("all", json!({ "kind": "Mesh" }), "Basic")]).await;
     // The Dataplane that the agent brings along is not stored.
     let bootstrap = server.bootstrap(inbound(Value::Null)).await;
-    assert_eq!(metadata(&bootstrap)["statistics"], "Basic");
+    assert_eq!(metadata(&bootstrap)["statistics"], "Basic used");
+    assert_eq!(bootstrap["deferredStatOptions"], json!({ "enableDeferredCreationStats": true }));
     let patterns = &bootstrap["statsConfig"]["statsMatcher"]["inclusionList"]["patterns"];
     let patterns = patterns.as_array().unwrap();
     assert!(patterns.contains(&json!({ "prefix": "server." })), "{patterns:?}");
@@ -369,4 +371,29 @@ async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
     server.world.put([policy("web", web, "All")]).await;
     let bootstrap = server.bootstrap(inbound(Value::Null)).await;
     assert_eq!(bootstrap["statsConfig"]["statsMatcher"], Value::Null);
+    assert_eq!(metadata(&bootstrap)["statistics"], "All used");
+}
+
+#[tokio::test]
+async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
+    let server = Server::configured(|_| ()).await;
+    let tags = async |features: Value| {
+        let bootstrap = server.bootstrap(asking(|request| request["features"] = features)).await;
+        let tags = bootstrap["statsConfig"]["statsTags"].as_array().unwrap().clone();
+        let text = |tag: &Value, field: &str| tag[field].as_str().unwrap().to_owned();
+        tags.iter().map(|tag| (text(tag, "tagName"), text(tag, "regex"))).collect::<Vec<_>>()
+    };
+    let names = |tags: &[(String, String)]| tags.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let of_kuma = tags(json!(["feature-delta-grpc", "feature-otel-via-kuma-dp"])).await;
+    assert_eq!(names(&of_kuma), ["name", "status", "kafka_name", "kafka_type", "worker", "listener"]);
+    let own = tags(json!(["feature-stats-labels-via-kuma-dp"])).await;
+    assert_eq!(own, of_kuma[..4]);
+    // Envoy compares such an expression with names that begin with its word and no others.
+    for (name, regex) in own {
+        let is_cheap = ["grpc", "kafka"].iter().any(|word| {
+            let rest = regex.strip_prefix('^').and_then(|rest| rest.strip_prefix(word));
+            rest.is_some_and(|rest| rest.starts_with("\\.") || rest.starts_with("(?=\\.)"))
+        });
+        assert!(is_cheap, "{name}: {regex}");
+    }
 }

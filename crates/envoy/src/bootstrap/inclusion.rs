@@ -32,12 +32,16 @@ const OF_OBJECTS: [&str; 5] = [
 /// The beginning of every family of Envoy, which its own names do not have.
 const FAMILIES: &str = "envoy_";
 
-pub(super) fn matcher(counted: &Counting) -> Value {
+/// `None` where every name is kept.
+pub(super) fn matcher(counted: &Counting) -> Option<Value> {
+    if counted.is_all() {
+        return None;
+    }
     let prefixes = GLOBAL.iter().map(|prefix| json!({ "prefix": prefix }));
     let suffixes = OF_OBJECTS.iter().map(|name| json!({"suffix": format!(".{name}")}));
     let expression = expression(counted).map(|regex| json!({"safeRegex": {"regex": regex}}));
     let patterns: Vec<Value> = prefixes.chain(suffixes).chain(expression).collect();
-    json!({"inclusionList": {"patterns": patterns}})
+    Some(json!({"inclusionList": {"patterns": patterns}}))
 }
 
 /// One expression for all names: Envoy compares each new name with every pattern.

@@ -2,7 +2,9 @@
 
 use std::{process::Command, time::Duration};
 
-use envoy::bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Token, Variant};
+use envoy::bootstrap::{
+    Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Labels, Token, Variant,
+};
 use serde_json::json;
 
 use crate::real_envoy::{certificate, envoy_binary};
@@ -26,6 +28,7 @@ fn plain() -> Bootstrap {
         access_log_socket: "/tmp/kuma-al-web-default.sock".to_owned(),
         names: ClusterNames::LEGACY,
         counted: None,
+        labels: Labels::InAgent,
         health_discovery: true,
         gateway: None,
     }
@@ -52,6 +55,7 @@ fn envoy_accepts_a_bootstrap_of_either_variant_and_scheme_of_names() {
     accepted(|bootstrap| {
         bootstrap.variant = Variant::StateOfTheWorld;
         bootstrap.names = ClusterNames::UNIFIED;
+        bootstrap.labels = Labels::InEnvoy;
         bootstrap.token = Token::Inline("a-token".to_owned());
         bootstrap.control_plane.ipv4_only = true;
         bootstrap.health_discovery = false;

@@ -15,7 +15,7 @@ use std::{
 
 use envoy::{
     Encoder,
-    bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Token, Variant},
+    bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Labels, Token, Variant},
     json,
 };
 use plan::{Counting, ProxyPlan};
@@ -126,6 +126,7 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>, f
         access_log_socket: at("access-log.sock"),
         names,
         counted,
+        labels: Labels::InAgent,
         health_discovery: false,
         gateway: None,
     }

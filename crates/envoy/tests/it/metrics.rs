@@ -27,7 +27,7 @@ use xds::Type;
 use crate::{
     live::Live,
     real_envoy::certificate,
-    support::{BACKEND, SECURED, plan, traits, unified},
+    support::{BACKEND, PLAIN, SECURED, plan, traits, unified},
     view::{check, shown, target},
 };
 
@@ -257,15 +257,48 @@ fn is_basic(family: &str) -> bool {
         || BASIC_PARTS.iter().any(|part| family.contains(part))
 }
 
+/// What is counted for a MeshMetric with these profiles, and whether for what has had no traffic, too.
+fn counting(profiles: &Value, unused: bool) -> Option<Counting> {
+    let sidecar = json!({"profiles": profiles, "includeUnused": unused});
+    let page = json!({"type": "Prometheus", "prometheus": {}});
+    let conf: Conf = serde_json::from_value(json!({"sidecar": sidecar, "backends": [page]})).unwrap();
+    Counting::of(&conf)
+}
+
+#[test]
+fn a_cluster_is_counted_for_from_its_first_traffic_on_unless_unused_metrics_are_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = "127.77.0.25";
+    let plan = plan(&[PLAIN, BACKEND, &proxy(address)], &in_folder(&folder, unified("web")));
+    for profile in ["All", "Basic"] {
+        let profiles = json!({"appendProfiles": [{"name": profile}]});
+        let stats = |live: &Live| -> BTreeSet<String> {
+            let text = live.get("/stats");
+            let names = text.lines().filter_map(|line| Some(line.split_once(": ")?.0.to_owned()));
+            names.filter(|name| name.starts_with("cluster.kri_")).collect()
+        };
+        let unused = {
+            let live = Live::counting(&plan, ClusterNames::UNIFIED, counting(&profiles, true));
+            stats(&live)
+        };
+        let live = Live::counting(&plan, ClusterNames::UNIFIED, counting(&profiles, false));
+        let before = stats(&live);
+        assert!(before.iter().any(|name| name.ends_with(".membership_total")), "{before:?}");
+        assert!(!before.iter().any(|name| name.contains(".upstream_rq_")), "{before:?}");
+        let stream = TcpStream::connect((address, 10011)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // There is no endpoint.
+        assert!(asked(stream, "/", "").starts_with("HTTP/1.1 503"));
+        let after = stats(&live);
+        assert!(unused.is_subset(&after), "{:?}", unused.difference(&after).collect::<Vec<_>>());
+        assert!(before.len() * 10 < unused.len() * 7, "{} of {}", before.len(), unused.len());
+    }
+}
+
 #[test]
 fn an_envoy_keeps_all_that_its_profile_wants_and_little_else() {
     let folder = tempfile::tempdir().unwrap();
-    let counting = |profiles: Value| {
-        let page = json!({"type": "Prometheus", "prometheus": {}});
-        let conf: Conf =
-            serde_json::from_value(json!({"sidecar": {"profiles": profiles}, "backends": [page]})).unwrap();
-        Counting::of(&conf)
-    };
+    let counting = |profiles: Value| counting(&profiles, true);
     let plan = plan(&[SECURED, BACKEND, &proxy("127.77.0.23")], &in_folder(&folder, unified("web")));
     let kept = |counted: Option<Counting>| {
         let live = Live::counting(&plan, ClusterNames::UNIFIED, counted);
@@ -285,6 +318,9 @@ fn an_envoy_keeps_all_that_its_profile_wants_and_little_else() {
     assert!(none.contains(unwanted), "{none:?}");
     assert!(!none.contains("envoy_cluster_upstream_rq_total"), "{none:?}");
     assert!(lines_of_none * 3 < lines_of_all, "{lines_of_none} of {lines_of_all}");
+    // One of each thing that the outbound has, and the one that was added.
+    let of_outbound: Vec<&str> = text.lines().filter(|line| line.contains("kri_msvc_")).collect();
+    assert!(of_outbound.len() < 10, "{of_outbound:#?}");
     // What the agent and inspection find the names of objects by.
     for name in [
         "cluster.self_http.membership_total",

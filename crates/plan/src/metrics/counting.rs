@@ -2,7 +2,8 @@
 //!
 //! A proxy cannot change that while it runs: it is decided when the proxy starts, from the MeshMetric that
 //! selects it then. What the proxy was started with, it tells as a text when it connects; the text is
-//! `Basic` or `None`, then `-` and `+` with parts of names that are less or more.
+//! `All`, `Basic` or `None`, then `used` if what has had no traffic is not counted, then `-` and `+` with parts
+//! of names that are less or more.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -11,14 +12,36 @@ use resources::kinds::mesh_metric::{
     profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
 };
 
+/// What a text has that says that only what is used is counted.
+const USED: &str = "used";
+
 /// Families of metrics, by parts of their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Counting {
-    basic: bool,
+    base: Base,
+    /// Clusters are counted for from their first traffic on.
+    used_only: bool,
     /// Parts of the profile Basic that are not wanted.
     without: BTreeSet<&'static str>,
     /// Names of which some part must be this.
     with: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Base {
+    All,
+    Basic,
+    None,
+}
+
+impl Base {
+    fn name(self) -> &'static str {
+        match self {
+            Base::All => "All",
+            Base::Basic => "Basic",
+            Base::None => "None",
+        }
+    }
 }
 
 impl Counting {
@@ -28,15 +51,18 @@ impl Counting {
         if conf.backends().is_empty() {
             return None;
         }
+        let used_only = conf.sidecar.as_ref().and_then(|sidecar| sidecar.include_unused) != Some(true);
         let default = Profiles::default();
         let profiles = conf.profiles().unwrap_or(&default);
-        let basic = match profiles.effective() {
-            ProfileName::All | ProfileName::Other(_) => return None,
-            ProfileName::Basic => true,
-            ProfileName::None => false,
+        let base = match profiles.effective() {
+            ProfileName::All | ProfileName::Other(_) => Base::All,
+            _ if profiles.included().iter().any(|selector| selector.kind == SelectorType::Regex) => Base::All,
+            ProfileName::Basic => Base::Basic,
+            ProfileName::None => Base::None,
         };
-        if profiles.included().iter().any(|selector| selector.kind == SelectorType::Regex) {
-            return None;
+        if base == Base::All {
+            let all = Counting { base, used_only, without: BTreeSet::new(), with: BTreeSet::new() };
+            return used_only.then_some(all);
         }
         let with = profiles.included().iter().map(|selector| selector.text.clone());
         let excluded: Vec<&str> = profiles
@@ -47,8 +73,9 @@ impl Counting {
             .collect();
         let unwanted = |part: &&str| excluded.iter().any(|text| part.contains(text));
         Some(Counting {
-            basic,
-            without: BASIC_PARTS.into_iter().filter(unwanted).filter(|_| basic).collect(),
+            base,
+            used_only,
+            without: BASIC_PARTS.into_iter().filter(unwanted).filter(|_| base == Base::Basic).collect(),
             with: with.filter(|text| can_be_a_name(text)).collect(),
         })
     }
@@ -56,29 +83,33 @@ impl Counting {
     /// Reads what a proxy was started with; `None` for everything.
     fn parse(text: &str) -> Option<Counting> {
         let mut words = text.split(' ');
-        let basic = match words.next()? {
-            "Basic" => true,
-            "None" => false,
-            _ => return None,
-        };
-        let (mut without, mut with) = (BTreeSet::new(), BTreeSet::new());
+        let first = words.next()?;
+        let base = [Base::All, Base::Basic, Base::None].into_iter().find(|base| base.name() == first)?;
+        let (mut used_only, mut without, mut with) = (false, BTreeSet::new(), BTreeSet::new());
         for word in words {
             if let Some(part) = word.strip_prefix('-') {
                 without.extend(BASIC_PARTS.into_iter().find(|known| *known == part));
             } else if let Some(part) = word.strip_prefix('+') {
                 with.insert(part.to_owned());
+            } else if word == USED {
+                used_only = true;
             }
         }
-        Some(Counting { basic, without, with })
+        Some(Counting { base, used_only, without, with })
     }
 
     /// What a conf wants and a proxy that was started with `started` does not count.
     pub fn missing(conf: &Conf, started: Option<&str>) -> Option<String> {
         let started = Counting::parse(started?)?;
-        match Counting::of(conf) {
-            Some(wanted) => wanted.missing_in(&started),
-            None => Some("all but those".to_owned()),
-        }
+        let wanted = Counting::of(conf);
+        let unused = started.used_only && wanted.as_ref().is_none_or(|wanted| !wanted.used_only);
+        let families = match wanted {
+            _ if started.base == Base::All => None,
+            Some(wanted) if wanted.base != Base::All => wanted.missing_in(&started),
+            _ => Some("all but those".to_owned()),
+        };
+        let unused = unused.then(|| "those of clusters without traffic".to_owned());
+        families.into_iter().chain(unused).reduce(|families, unused| format!("{families}, {unused}"))
     }
 
     fn missing_in(&self, started: &Counting) -> Option<String> {
@@ -89,22 +120,37 @@ impl Counting {
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 
+    /// Whether every family is counted.
+    pub fn is_all(&self) -> bool {
+        self.base == Base::All
+    }
+
+    /// Whether clusters are counted for from their first traffic on.
+    pub fn used_only(&self) -> bool {
+        self.used_only
+    }
+
     /// Texts that stand in the name of every family that is counted; one of them is enough.
     pub fn parts(&self) -> Vec<&str> {
-        let basic = BASIC_PARTS.iter().copied().filter(|part| self.basic && !self.without.contains(part));
+        let is_basic = self.base == Base::Basic;
+        let basic = BASIC_PARTS.iter().copied().filter(|part| is_basic && !self.without.contains(part));
         basic.collect()
     }
 
     /// Names of families, or beginnings or parts of them, that are counted too.
     pub fn whole(&self) -> Vec<&str> {
-        let basic = BASIC_NAMES.iter().chain(&BASIC_BEGINNINGS).copied().filter(|_| self.basic);
+        let basic = BASIC_NAMES.iter().chain(&BASIC_BEGINNINGS).copied();
+        let basic = basic.filter(|_| self.base == Base::Basic);
         basic.chain(self.with.iter().map(String::as_str)).collect()
     }
 }
 
 impl fmt::Display for Counting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.basic { "Basic" } else { "None" })?;
+        f.write_str(self.base.name())?;
+        if self.used_only {
+            write!(f, " {USED}")?;
+        }
         self.without.iter().try_for_each(|part| write!(f, " -{part}"))?;
         self.with.iter().try_for_each(|part| write!(f, " +{part}"))
     }
@@ -137,23 +183,34 @@ mod tests {
     #[test]
     fn what_everybody_may_want_is_not_limited() {
         assert_eq!(Counting::of(&Conf::default()), None);
-        assert_eq!(counting(json!({"appendProfiles": names(&["Basic", "All"])})), None);
-        assert_eq!(counting(json!({"include": [{"type": "Regex", "match": ".*"}]})), None);
+        let unused = |profiles: Value| {
+            let mut conf = conf(profiles);
+            conf.sidecar.get_or_insert_default().include_unused = Some(true);
+            Counting::of(&conf)
+        };
+        for all in [
+            json!({"appendProfiles": names(&["Basic", "All"])}),
+            json!({"include": [{"type": "Regex", "match": ".*"}]}),
+        ] {
+            assert_eq!(counting(all.clone()).unwrap().to_string(), "All used");
+            assert_eq!(unused(all), None);
+        }
+        assert_eq!(unused(json!({})).unwrap().to_string(), "Basic");
     }
 
     #[test]
     fn a_text_says_what_a_proxy_was_started_with() {
         let basic = counting(json!({})).unwrap();
-        assert_eq!(basic.to_string(), "Basic");
+        assert_eq!(basic.to_string(), "Basic used");
         let own = counting(json!({
             "exclude": [{"type": "Contains", "match": "overflow"}, {"type": "Prefix", "match": "envoy_http"}],
             "include": [{"type": "Prefix", "match": "envoy_cluster_lb"}, {"type": "Exact", "match": "not a name"}],
         }))
         .unwrap();
-        assert_eq!(own.to_string(), "Basic -overflow +envoy_cluster_lb");
+        assert_eq!(own.to_string(), "Basic used -overflow +envoy_cluster_lb");
         assert_eq!(Counting::parse(&own.to_string()), Some(own));
         let none = counting(json!({"appendProfiles": names(&["None"])})).unwrap();
-        assert_eq!((none.to_string().as_str(), none.parts(), none.whole()), ("None", vec![], vec![]));
+        assert_eq!((none.to_string().as_str(), none.parts(), none.whole()), ("None used", vec![], vec![]));
     }
 
     #[test]
@@ -166,6 +223,18 @@ mod tests {
         let more = json!({"include": [{"type": "Exact", "match": "envoy_cluster_lb_recalculate"}]});
         assert_eq!(missing(more.clone(), Some("Basic")).as_deref(), Some("envoy_cluster_lb_recalculate"));
         assert_eq!(missing(more, Some("Basic +envoy_cluster_lb")), None);
-        assert!(missing(json!({"appendProfiles": names(&["All"])}), Some("Basic")).is_some());
+        let all = json!({"appendProfiles": names(&["All"])});
+        assert_eq!(missing(all.clone(), Some("Basic")).as_deref(), Some("all but those"));
+        assert_eq!(missing(all.clone(), Some("All used")), None);
+        assert_eq!(missing(json!({}), Some("All used")), None);
+        let mut unused = conf(all);
+        unused.sidecar.get_or_insert_default().include_unused = Some(true);
+        let missing = |started| Counting::missing(&unused, Some(started));
+        assert_eq!(missing("All used").as_deref(), Some("those of clusters without traffic"));
+        let both = "all but those, those of clusters without traffic";
+        assert_eq!(
+            (missing("Basic").as_deref(), missing("Basic used").as_deref()),
+            (Some("all but those"), Some(both))
+        );
     }
 }

@@ -82,6 +82,8 @@ const SERIES: &[&str] = &[
     r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{dotted}",worker=""}"#,
     r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{line}",worker=""}"#,
     r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{peer}",worker=""}"#,
+    r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{main}",worker="0",envoy_worker_id="0"}"#,
+    r#"envoy_listener_downstream_cx_total{envoy_listener_address="@{dotted}",worker="0",envoy_worker_id="0"}"#,
     r#"envoy_rbac_allowed{listener="http.{main}",envoy_rbac_http_prefix="~{main}",envoy_http_conn_manager_prefix="{main}"}"#,
     r#"envoy_rbac_allowed{listener="http.{dotted}",envoy_rbac_http_prefix="~{dotted}",envoy_http_conn_manager_prefix="{dotted}"}"#,
     r#"envoy_rbac_allowed{listener="~{line}",envoy_rbac_prefix="~{line}"}"#,

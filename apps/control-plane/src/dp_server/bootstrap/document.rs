@@ -1,6 +1,8 @@
 //! The bootstrap of one proxy: the settings of the control plane, the agent's request and the Dataplane together.
 
-use envoy::bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Token, Variant};
+use envoy::bootstrap::{
+    Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Labels, Token, Variant,
+};
 use plan::Counting;
 use resources::{
     Draft,
@@ -24,7 +26,7 @@ pub fn bootstrap(
     counted: Option<&Counting>,
 ) -> Bootstrap {
     let unified = features::unified_naming(request.features.iter().map(String::as_str));
-    let delta = request.features.iter().any(|feature| feature == features::DELTA);
+    let has = |wanted: &str| request.features.iter().any(|feature| feature == wanted);
     let admin = AdminInterface::of(params, request, dataplane);
     let mut metadata = metadata(params, request, admin.as_ref());
     if let Some(counted) = counted {
@@ -35,13 +37,15 @@ pub fn bootstrap(
         node_cluster: service_of(dataplane),
         metadata,
         control_plane,
-        variant: if delta { Variant::Delta } else { Variant::StateOfTheWorld },
+        variant: if has(features::DELTA) { Variant::Delta } else { Variant::StateOfTheWorld },
         token: token(params, request),
         admin: admin.map(|admin| admin.configured(params, request)),
         access_log_socket: socket::access_log(&request.workdir, &request.name, &request.mesh),
         names: if unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
         health_discovery: params.health_discovery,
         counted: counted.cloned(),
+        // An agent that does not say so shows what Envoy says.
+        labels: if has(features::STATS_LABELS) { Labels::InAgent } else { Labels::InEnvoy },
         gateway: is_builtin_gateway(dataplane).then_some(Gateway {
             max_connections: params.gateway_connections,
             max_heap_bytes: request.resources.max_heap_size_bytes,
