@@ -62,6 +62,19 @@ impl Layers {
         }
     }
 
+    /// Sets one field to a text, read as the variable of the field is.
+    pub fn set_text(&mut self, path: &str, text: &str) -> Result<(), LayerError> {
+        let variable = Variable::all().iter().find(|variable| variable.path == path);
+        let value = match variable {
+            Some(variable) => {
+                variable.read(text).map_err(|reason| LayerError::Field { field: path.into(), reason })?
+            }
+            None => text.into(),
+        };
+        self.set(path, value);
+        Ok(())
+    }
+
     /// The configuration, with defaults for what was not said.
     pub fn config(self) -> Result<Config, LayerError> {
         serde_path_to_error::deserialize(Value::Object(self.value)).map_err(|error| LayerError::Field {

@@ -93,7 +93,7 @@ fn what_is_wrong_is_named_with_its_field_and_value() {
         ),
         ("redirect: {inbound: {port: 70000}}", "is not a valid port"),
         ("redirect: {dns: {prot: 1}}", "unknown field `prot`"),
-        ("ipFamilyMode: ipv6", "ipFamilyMode: unknown variant `ipv6`, expected `dualstack` or `ipv4`"),
+        ("ipFamilyMode: ipv6", "ipFamilyMode: unknown variant `ipv6`, expected one of"),
         ("retry: {sleepBetweenRetries: 2}", "retry.sleepBetweenRetries: "),
         ("retry: {sleepBetweenRetries: soon}", "'soon' is not a duration"),
         ("- a list", "the file must contain a map of settings"),
