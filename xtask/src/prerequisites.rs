@@ -1,4 +1,5 @@
-//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, Prometheus, and OpenSSL's program.
+//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, Prometheus, OpenSSL's
+//! program, and those of the network: iptables and `ip`.
 
 use std::{
     fs,
@@ -19,7 +20,7 @@ struct Program {
     keep_quiet: fn(&[&str]) -> anyhow::Result<()>,
 }
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 5] = [
     Program {
         name: "PostgreSQL",
         package: "postgresql",
@@ -33,6 +34,14 @@ const PROGRAMS: [Program; 3] = [
         keep_quiet: keep_from_starting_prometheus,
     },
     Program { name: "OpenSSL", package: "openssl", find: || find_in_path("openssl"), keep_quiet: |_| Ok(()) },
+    // Installing it adds no rule; tests use it in network namespaces of their own.
+    Program {
+        name: "iptables",
+        package: "iptables",
+        find: || find_for_root("iptables"),
+        keep_quiet: |_| Ok(()),
+    },
+    Program { name: "iproute2", package: "iproute2", find: || find_for_root("ip"), keep_quiet: |_| Ok(()) },
 ];
 
 /// Installs what is missing, or says what to install when it may not.
@@ -91,6 +100,12 @@ fn find_postgres() -> Option<PathBuf> {
 /// The program of this name that a shell would start.
 pub fn find_in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+/// A program that is for root may be where only root's path leads.
+fn find_for_root(program: &str) -> Option<PathBuf> {
+    let folders = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(program));
+    find_in_path(program).or_else(|| folders.into_iter().find(|path| path.is_file()))
 }
 
 /// How to run a command as root: directly, through sudo without a password, or not at all.

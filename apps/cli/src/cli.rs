@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, kri, migrate, proxy, reference, sni, version,
+    generate, get, inspect, install, kri, migrate, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -90,6 +90,16 @@ pub enum Command {
         #[command(subcommand)]
         command: sni::Command,
     },
+    /// Install what a machine needs beside its proxy
+    Install {
+        #[command(subcommand)]
+        command: install::Install,
+    },
+    /// Remove what was installed
+    Uninstall {
+        #[command(subcommand)]
+        command: install::Uninstall,
+    },
     /// Translate what Kuma calls legacy
     Migrate {
         #[command(subcommand)]
@@ -131,6 +141,8 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Generate { command } => command.run(&cli.global),
         Command::Kri { command } => command.run(),
         Command::Sni { command } => command.run(),
+        Command::Install { command } => command.run(),
+        Command::Uninstall { command } => command.run(),
         Command::Version(version) => version.run(&cli.global),
         Command::Completion(completion) => completion.run(),
         Command::Reference => reference::run(),

@@ -20,6 +20,7 @@ mod generate;
 mod get;
 mod insight;
 mod inspect;
+mod install;
 mod kri;
 mod kuma_kinds;
 mod migrate;

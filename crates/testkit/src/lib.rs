@@ -2,5 +2,6 @@
 
 pub mod collector;
 pub mod kuma;
+pub mod netns;
 pub mod ports;
 pub mod postgres;

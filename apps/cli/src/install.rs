@@ -1,0 +1,187 @@
+//! `kumactl install` and `kumactl uninstall`: the firewall rules of transparent proxying.
+
+mod flags;
+
+use std::io::Read as _;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use transparent_proxy::{Config, Failure as Refusal, Installation, Layers, uninstall};
+
+use crate::{
+    failure::{Failure, Result},
+    terminal,
+};
+
+#[derive(Debug, Subcommand)]
+pub enum Install {
+    TransparentProxy(Box<InstallTransparentProxy>),
+}
+
+/// Lead the traffic of this machine through its proxy, by iptables rules
+///
+/// Needs root, and a user that runs kuma-dp and nothing else: its traffic is not redirected. Rules of an
+/// earlier installation are replaced. Settings come from files (`--transparent-proxy-config`), from
+/// variables `KUMA_TRANSPARENT_PROXY_…` and from flags; later ones of these win. Mind your way into the
+/// machine: `--exclude-inbound-ports 22` keeps SSH out of the mesh.
+#[derive(Debug, Args)]
+pub struct InstallTransparentProxy {
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    flags: flags::Flags,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Uninstall {
+    TransparentProxy(UninstallTransparentProxy),
+}
+
+/// Remove the iptables rules of transparent proxying
+///
+/// Rules are told by their comments and the names of their chains; all others stay as they are.
+#[derive(Debug, Args)]
+pub struct UninstallTransparentProxy {
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// Flags of both commands.
+#[derive(Debug, Args)]
+struct Sources {
+    /// File of settings in YAML or JSON, - for stdin; may be given several times or with commas, the last one wins
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    transparent_proxy_config: Vec<String>,
+    /// Print what would be done, and do nothing; works without root
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    dry_run: Option<bool>,
+    /// Tell every step, and write rules with long names of options
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    verbose: Option<bool>,
+    /// Programs to use: name:path[,name:path…], all three of a family (iptables, iptables-save, iptables-restore)
+    #[arg(long, value_name = "LIST")]
+    iptables_executables: Option<String>,
+    /// How many seconds iptables-legacy waits for its lock
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u32>,
+    /// How many microseconds it waits between two attempts at the lock
+    #[arg(long, value_name = "MICROSECONDS")]
+    wait_interval: Option<u32>,
+    /// How many attempts follow one that failed
+    #[arg(long, value_name = "N")]
+    max_retries: Option<u32>,
+    /// How long to wait between two attempts
+    #[arg(long, value_name = "DURATION")]
+    sleep_between_retries: Option<String>,
+}
+
+impl Sources {
+    /// The layers below the flags of a command.
+    fn layers(&self) -> Result<Layers> {
+        let mut layers = Layers::default();
+        for source in self.transparent_proxy_config.iter().filter(|source| !source.is_empty()) {
+            let (name, text) = read(source)?;
+            layers.text(&name, &text).map_err(Failure::invalid)?;
+        }
+        layers.environment(|name| std::env::var(name).ok()).map_err(Failure::invalid)?;
+        if let Some(list) = &self.iptables_executables {
+            layers.set_text("iptablesExecutables", list).map_err(Failure::invalid)?;
+        }
+        let given: [(&str, Option<Value>); 6] = [
+            ("dryRun", self.dry_run.map(Value::from)),
+            ("verbose", self.verbose.map(Value::from)),
+            ("wait", self.wait.map(Value::from)),
+            ("waitInterval", self.wait_interval.map(Value::from)),
+            ("retry.maxRetries", self.max_retries.map(Value::from)),
+            ("retry.sleepBetweenRetries", self.sleep_between_retries.clone().map(Value::from)),
+        ];
+        set(&mut layers, given);
+        Ok(layers)
+    }
+}
+
+fn set(layers: &mut Layers, given: impl IntoIterator<Item = (&'static str, Option<Value>)>) {
+    for (path, value) in given {
+        if let Some(value) = value {
+            layers.set(path, value);
+        }
+    }
+}
+
+/// The text of a file or of stdin, and what to call it.
+fn read(source: &str) -> Result<(String, String)> {
+    if source == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(("stdin".into(), text));
+    }
+    let text = std::fs::read_to_string(source).map_err(|error| {
+        Failure::invalid(format!("--transparent-proxy-config: cannot read {source}: {error}"))
+    })?;
+    Ok((source.to_owned(), text))
+}
+
+impl Install {
+    pub fn run(&self) -> Result<()> {
+        let Install::TransparentProxy(install) = self;
+        install.run()
+    }
+}
+
+impl InstallTransparentProxy {
+    fn config(&self) -> Result<Config> {
+        let mut layers = self.sources.layers()?;
+        set(&mut layers, self.flags.given());
+        layers.config().map_err(Failure::invalid)
+    }
+
+    fn run(&self) -> Result<()> {
+        let config = self.config()?;
+        let installation = Installation::prepare(&config).map_err(|refusal| explain(&refusal))?;
+        for warning in &installation.warnings {
+            terminal::warn(warning);
+        }
+        if config.dry_run {
+            return Ok(terminal::data(&installation.text())?);
+        }
+        if config.verbose {
+            terminal::talk(installation.text().trim_end());
+        }
+        installation.install(&telling(&config)).map_err(|refusal| explain(&refusal))?;
+        terminal::talk(
+            "transparent proxy installed; run kuma-dp as the user that was excluded, with --transparent-proxy",
+        );
+        Ok(())
+    }
+}
+
+impl Uninstall {
+    pub fn run(&self) -> Result<()> {
+        let Uninstall::TransparentProxy(UninstallTransparentProxy { sources }) = self;
+        let config = sources.layers()?.config().map_err(Failure::invalid)?;
+        let found = uninstall(&config, &telling(&config)).map_err(|refusal| explain(&refusal))?;
+        match (found, config.dry_run) {
+            (true, false) => terminal::talk("transparent proxy removed"),
+            (true, true) => {}
+            (false, _) => terminal::talk("there are no rules of a transparent proxy"),
+        }
+        Ok(())
+    }
+}
+
+/// Steps are told when somebody asked for them.
+fn telling(config: &Config) -> impl Fn(&str) + use<> {
+    let tell = config.verbose || config.dry_run;
+    move |text: &str| {
+        if tell {
+            terminal::talk(text);
+        }
+    }
+}
+
+fn explain(refusal: &Refusal) -> Failure {
+    match refusal {
+        Refusal::Invalid(_) | Refusal::UnknownUser(_) | Refusal::NoUser => Failure::invalid(refusal),
+        _ => Failure::failed(refusal),
+    }
+}

@@ -1,0 +1,48 @@
+//! Why the firewall could not be changed.
+
+use std::path::PathBuf;
+
+use crate::{Family, Invalid};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Invalid(#[from] Invalid),
+    #[error(
+        "firewall rules are root's to change: run the command as root, or see what it would do with --dry-run"
+    )]
+    NotRoot,
+    #[error(
+        "the specified UID or username ('{0}') does not refer to a valid user on the host: \
+         create the user (`useradd --uid 5678 --user-group kuma-dp`), or name the one that runs kuma-dp"
+    )]
+    UnknownUser(String),
+    #[error(
+        "no UID or username provided, and user with the default UID ('5678') or username ('kuma-dp') could not \
+         be found: create it (`useradd --uid 5678 --user-group kuma-dp`), or name the user that runs kuma-dp \
+         with --kuma-dp-user"
+    )]
+    NoUser,
+    #[error(
+        "cannot find the programs for {family} rules ({looked_for}): install iptables, or say where they are with --iptables-executables"
+    )]
+    NoPrograms { family: Family, looked_for: String },
+    #[error("iptables lacks what the rules need: {0}")]
+    Lacking(String),
+    #[error("{program}: {reason}")]
+    Program { program: PathBuf, reason: String },
+    #[error(
+        "{family} rules of a transparent proxy are there without the comments that identify all of them, \
+         so that they cannot be removed safely: remove them by hand, beginning with those that name a chain \
+         KUMA_MESH_…"
+    )]
+    NoComments { family: Family },
+    #[error("cannot read the resolvers of this machine from {path}: {reason}")]
+    Resolvers { path: String, reason: String },
+    #[error("cannot look at the network interfaces: {0}")]
+    Interfaces(std::io::Error),
+    #[error("{cause}; the firewall is as it was before")]
+    RolledBack { cause: Box<Failure> },
+    #[error("{cause}; and the firewall could not be brought back to what it was before: {undo}")]
+    NotRolledBack { cause: Box<Failure>, undo: Box<Failure> },
+}

@@ -1,0 +1,17 @@
+//! Transparent proxying: firewall rules that lead the traffic of a machine through its proxy.
+//!
+//! [`Config`] says what is wanted, [`Rules`] are what `iptables-restore` takes for it: a pure function.
+//! [`Installation`] looks at the machine and installs them, [`uninstall`] removes them again.
+
+pub mod config;
+mod dataplane;
+mod exclusions;
+mod failure;
+mod machine;
+mod rules;
+
+pub use config::{Config, Layers};
+pub use dataplane::{DataplaneConfig, DataplaneFlow, DataplaneRedirect};
+pub use failure::Failure;
+pub use machine::{Installation, uninstall};
+pub use rules::{Environment, Family, Invalid, Rules};

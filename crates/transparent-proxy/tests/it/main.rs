@@ -1,0 +1,6 @@
+//! Real rules in network namespaces, seen by clients and servers in them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod firewall;
+mod redirect;
+mod world;
