@@ -17,22 +17,30 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, Reporter, TlsParameters, effective::Applying};
+use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
 pub struct Calls {
     dataplane: Arc<Resource>,
+    /// The redirection in place of the Dataplane's, where the agent says one; it may be none.
+    told: Option<Option<Arc<TransparentProxying>>>,
     hash: u64,
 }
 
 impl Calls {
     pub fn of(dataplane: &Arc<Resource>) -> Calls {
-        let mut calls = Calls { dataplane: dataplane.clone(), hash: 0 };
+        let mut calls = Calls { dataplane: dataplane.clone(), told: None, hash: 0 };
         let mut hasher = DefaultHasher::new();
         (calls.outbounds(), calls.redirect()).hash(&mut hasher);
         calls.hash = hasher.finish();
         calls
+    }
+
+    /// The same, redirected as the agent says, if it does.
+    fn redirected(mut self, told: Option<Redirection>) -> Calls {
+        self.told = told.map(|told| told.over(self.redirect()).map(Arc::new));
+        self
     }
 
     /// Whether these are the calls of this very version of the Dataplane.
@@ -46,7 +54,10 @@ impl Calls {
 
     /// How traffic is redirected to the proxy, if it is.
     pub fn redirect(&self) -> Option<&TransparentProxying> {
-        self.networking().and_then(|networking| networking.transparent_proxying.as_ref())
+        match &self.told {
+            Some(told) => told.as_deref(),
+            None => self.networking().and_then(|networking| networking.transparent_proxying.as_ref()),
+        }
     }
 
     fn networking(&self) -> Option<&Networking> {
@@ -57,7 +68,8 @@ impl Calls {
 impl PartialEq for Calls {
     fn eq(&self, other: &Calls) -> bool {
         let same = || self.outbounds() == other.outbounds() && self.redirect() == other.redirect();
-        self.are_of(&other.dataplane) || (self.hash == other.hash && same())
+        let is_one = self.are_of(&other.dataplane) && self.told == other.told;
+        is_one || (self.hash == other.hash && same())
     }
 }
 
@@ -95,6 +107,7 @@ pub struct Class {
 impl Class {
     /// The class of a proxy, if none of its inbounds is where it would be offered a destination.
     pub fn of(traits: &ProxyTraits, dataplane: &Resource, calls: Calls, applying: Applying) -> Class {
+        let calls = calls.redirected(traits.redirection);
         let parameters = TlsParameters::of(&applying);
         let applying = applying.about_calls();
         Class {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{AdminNames, CertificateFiles};
+use crate::{AdminNames, CertificateFiles, Redirection};
 
 /// Whom a proxy serves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -33,6 +33,8 @@ pub struct ProxyTraits {
     pub strict_inbound_ports: bool,
     /// Virtual addresses are bound by listeners, so nothing is redirected.
     pub bind_outbounds: bool,
+    /// How traffic is redirected to it, where its agent says so; otherwise as its Dataplane says.
+    pub redirection: Option<Redirection>,
     pub ipv6: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
@@ -64,6 +66,7 @@ impl ProxyTraits {
             reuse_port: false,
             strict_inbound_ports: false,
             bind_outbounds: false,
+            redirection: None,
             ipv6: true,
             admin_port: 0,
             admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),

@@ -7,6 +7,8 @@ pub const DELTA: &str = "feature-delta-grpc";
 pub const REUSE_PORT: &str = "feature-reuse-port";
 /// Binds virtual addresses instead of having traffic redirected.
 pub const BIND_OUTBOUNDS: &str = "feature-bind-outbounds";
+/// Says how its machine redirects traffic.
+pub const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
 /// Wants no redirected traffic but for its inbounds.
 pub const STRICT_INBOUND_PORTS: &str = "feature-strict-inbound-ports";
 /// Makes the labels that only Kuma has from names of statistics, so that Envoy need not.

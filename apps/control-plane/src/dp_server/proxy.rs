@@ -2,13 +2,17 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use plan::{AdminTarget, CertificateFiles, ProxyKind, ProxyTraits};
+use plan::{AdminTarget, CertificateFiles, ProxyKind, ProxyTraits, Redirection};
 use resources::{Draft, Key, Kind};
 use serde_json::Value;
 use store::Snapshot;
 use tonic::Status;
 
 use super::{Context, bootstrap, credentials::Credentials, features};
+
+/// Where traffic is redirected to when an agent names no port.
+const INBOUND_PORT: u16 = 15006;
+const OUTBOUND_PORT: u16 = 15001;
 
 /// A proxy that has said who it is.
 #[derive(Debug, Clone)]
@@ -118,6 +122,7 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         reuse_port: features.contains(&features::REUSE_PORT),
         strict_inbound_ports: features.contains(&features::STRICT_INBOUND_PORTS),
         bind_outbounds: features.contains(&features::BIND_OUTBOUNDS),
+        redirection: redirection(metadata, &features),
         ipv6: metadata.get("ipv6Enabled").and_then(Value::as_bool).unwrap_or(true),
         admin_port: port("dataplane.admin.port").unwrap_or_default(),
         admin_target,
@@ -134,5 +139,54 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
             _ => None,
         },
         counted: text(bootstrap::COUNTED).map(Arc::from),
+    }
+}
+
+/// How the agent says that its machine redirects traffic, if it does.
+fn redirection(metadata: &Value, features: &[&str]) -> Option<Redirection> {
+    let told = metadata.get("transparentProxy").filter(|told| told["redirect"].is_object())?;
+    if !features.contains(&features::REDIRECTION) {
+        return None;
+    }
+    let flow = |direction: &str, usual: u16| {
+        let flow = &told["redirect"][direction];
+        // Numbers of a protobuf Struct are floating.
+        let port = flow["port"].as_u64().or_else(|| flow["port"].as_f64().map(|port| port as u64));
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        (flow["enabled"].as_bool().unwrap_or(false), port.unwrap_or(usual))
+    };
+    let (inbound, inbound_port) = flow("inbound", INBOUND_PORT);
+    let (outbound, outbound_port) = flow("outbound", OUTBOUND_PORT);
+    let ipv6 = told["ipFamilyMode"].as_str() != Some("ipv4");
+    Some(Redirection { enabled: inbound || outbound, inbound_port, outbound_port, ipv6 })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_says_how_its_machine_redirects_traffic() {
+        let of = |features: &[&str], told: Value| {
+            traits("default", "web", &json!({"features": features, "transparentProxy": told})).redirection
+        };
+        let flow = |enabled: bool, port: Value| json!({"enabled": enabled, "port": port});
+        let redirect = |inbound: Value, outbound: Value| json!({"ipFamilyMode": "ipv4", "redirect": {"inbound": inbound, "outbound": outbound}});
+        let said = |enabled, inbound_port, outbound_port, ipv6| {
+            Some(Redirection { enabled, inbound_port, outbound_port, ipv6 })
+        };
+        let known = [features::REDIRECTION];
+        let both = redirect(flow(true, json!(16006.0)), flow(true, json!(16001)));
+        assert_eq!(of(&known, both.clone()), said(true, 16006, 16001, false));
+        assert_eq!(of(&[], both), None);
+        let none = redirect(flow(false, json!(15006)), flow(false, json!(15001)));
+        assert_eq!(of(&known, none), said(false, 15006, 15001, false));
+        let strange = redirect(flow(true, json!(-1)), flow(false, json!("x")));
+        assert_eq!(of(&known, strange), said(true, 15006, 15001, false));
+        assert_eq!(of(&known, json!({"redirect": {}})), said(false, 15006, 15001, true));
+        assert_eq!(of(&known, json!({})), None);
+        assert_eq!(of(&known, Value::Null), None);
     }
 }

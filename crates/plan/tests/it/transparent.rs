@@ -1,6 +1,6 @@
 //! Transparent proxying: traffic that is redirected to the proxy without the application knowing.
 
-use plan::ProxyTraits;
+use plan::{ProxyTraits, Redirection};
 
 use crate::{
     problems::texts,
@@ -121,6 +121,28 @@ fn what_is_not_for_the_mesh_is_let_through_unless_the_mesh_forbids_it() {
         &[("0.0.0.0:15001", false), ("0.0.0.0:15006", true)],
     );
     check_passthrough(PLAIN, "inbound: [{ port: 80 }]", true, &[]);
+}
+
+#[test]
+fn what_an_agent_says_about_the_redirection_counts_more_than_the_dataplane() {
+    let told = |enabled, ipv6| ProxyTraits {
+        redirection: Some(Redirection { enabled, inbound_port: 25006, outbound_port: 25001, ipv6 }),
+        ..traits("web")
+    };
+    let planned = |transparent: &str, traits: &ProxyTraits| {
+        let web = web(&format!("{transparent}\ninbound: [{{ port: 80 }}]"));
+        plan(&[PLAIN, BACKEND, OTHER, &web], traits)
+    };
+    let written = "transparentProxying: { redirectPortInbound: 25006, redirectPortOutbound: 25001 }";
+    assert_eq!(planned("", &told(true, true)), planned(written, &traits("web")));
+    assert_eq!(planned("transparentProxying: {}", &told(true, true)), planned(written, &traits("web")));
+    let v4 = written.replace("{ ", "{ ipFamilyMode: IPv4, ");
+    assert_eq!(planned("", &told(true, false)), planned(&v4, &traits("web")));
+    assert_eq!(planned(written, &told(false, true)), planned("", &traits("web")));
+    // What the application may reach is the Dataplane's to say.
+    let narrow = "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: other }] } }";
+    let plan = planned(narrow, &told(true, false));
+    assert_eq!((plan.outbounds.len(), plan.passthrough[0].port), (1, 25001));
 }
 
 /// Whether each of both inbound directions goes on, and where it leads.

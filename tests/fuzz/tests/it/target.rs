@@ -110,6 +110,7 @@ impl Target {
             reuse_port: true,
             strict_inbound_ports: false,
             bind_outbounds: false,
+            redirection: None,
             ipv6: false,
             admin_port: 0,
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use envoy::health::{Check, Health, Probe};
+use plan::Redirection;
 use resources::{
     duration::{GoDuration, ProtoDuration},
     kinds::dataplane::{Dataplane, Health as Ready, Inbound, InboundState, Networking, ServiceProbe},
@@ -23,9 +24,9 @@ pub fn defaults(settings: &HealthCheckDefaults) -> Check {
 }
 
 /// The applications to check: those of inbounds with a probe.
-pub fn probes(dataplane: &Dataplane, defaults: Check) -> Vec<Probe> {
+pub fn probes(dataplane: &Dataplane, told: Option<Redirection>, defaults: Check) -> Vec<Probe> {
     let Some(networking) = &dataplane.networking else { return Vec::new() };
-    let redirected = networking.transparent_proxying.is_some();
+    let redirected = told.map_or(networking.transparent_proxying.is_some(), |told| told.enabled);
     let probe = |inbound: &Inbound| {
         let settings = inbound.service_probe.as_ref()?;
         let (address, port) = workload(inbound, networking)?;
@@ -153,7 +154,7 @@ mod tests {
         networking.transparent_proxying = Some(Default::default());
         let probe = networking.inbound[0].service_probe.as_mut().unwrap();
         (probe.timeout, probe.healthy_threshold) = (Some(ProtoDuration::from_secs(7)), Some(3));
-        let [probe] = &probes(&dataplane, defaults)[..] else { panic!("one inbound has a probe") };
+        let [probe] = &probes(&dataplane, None, defaults)[..] else { panic!("one inbound has a probe") };
         assert_eq!((probe.address, probe.port), ("127.0.0.9".parse().unwrap(), 8080));
         assert!(probe.from_loopback_source);
         let seconds = Duration::from_secs;

@@ -154,7 +154,11 @@ impl Session {
             target,
             check: hds.defaults,
         });
-        let wanted = specifier(hds.interval, admin, &checks::probes(dataplane, hds.defaults));
+        let wanted = specifier(
+            hds.interval,
+            admin,
+            &checks::probes(dataplane, self.proxy.traits.redirection, hds.defaults),
+        );
         if self.sent.as_ref() == Some(&wanted) {
             return Ok(());
         }
