@@ -20,6 +20,7 @@ mod external;
 mod faults;
 mod given;
 mod health_checks;
+mod hostnames;
 mod inbound;
 pub mod known;
 pub mod metrics;
@@ -75,6 +76,7 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
+pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames};
 pub use known::{Meaning, Role, meanings};
 pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
@@ -144,6 +146,8 @@ pub struct ProxyPlan {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// What the application can call by name.
+    pub hostnames: Hostnames,
     pub passthrough: Vec<Passthrough>,
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
@@ -186,6 +190,8 @@ pub struct Outgoing {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// What applications can call by name.
+    pub hostnames: Hostnames,
     /// How requests that go out are traced.
     pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
@@ -367,13 +373,14 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         patches,
         mut problems,
     } = own;
-    let Outgoing { outbounds, backends, .. } = outgoing;
+    let Outgoing { outbounds, backends, hostnames, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
         mesh,
         inbounds,
         outbounds,
         backends,
+        hostnames,
         passthrough,
         collectors,
         tracing,
@@ -458,7 +465,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
-    let outbounds = outbound::plan(&context, &mut backends, &mut problems);
+    let (outbounds, hostnames) = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));
     problems.extend(balancing.without_effect());
@@ -473,6 +480,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
+        hostnames,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         patches,

@@ -214,9 +214,7 @@ impl OfMesh {
     }
 
     fn readers_of(&self, id: &DestinationId) -> impl Iterator<Item = &Arc<ClassCell>> {
-        let reads = [Dependency::Destination(id.clone()), Dependency::AllDestinations, Dependency::AllTags];
-        let by_tags = matches!(id, DestinationId::Tags(_));
-        let reads = reads.into_iter().filter(move |read| by_tags || *read != Dependency::AllTags);
+        let reads = [Dependency::Destination(id.clone()), Dependency::AllDestinations].into_iter();
         reads.filter_map(|read| self.classes.get(&read)).flat_map(HashMap::values)
     }
 
