@@ -6,12 +6,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::IpAddr,
     sync::Arc,
 };
 
 use resources::Key;
-use topology::{Destination, DestinationId, VirtualHost, VirtualPort};
+use topology::{Destination, DestinationId, HostConflict, MeshSnapshot, VirtualHost, VirtualPort};
 
 /// What can be called by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -19,6 +20,8 @@ pub struct Hostnames {
     pub by_name: BTreeMap<Arc<str>, Hostname>,
     /// Claims that lost, sorted.
     pub conflicts: BTreeSet<HostnameConflict>,
+    /// Whether queries for addresses of IPv6 are answered, too.
+    pub ipv6: bool,
 }
 
 /// One hostname.
@@ -52,6 +55,64 @@ pub struct HostnameConflict {
     pub port: u16,
     pub winner: HostnamePort,
     pub loser: HostnamePort,
+}
+
+impl From<&HostConflict> for HostnameConflict {
+    fn from(conflict: &HostConflict) -> HostnameConflict {
+        HostnameConflict {
+            hostname: conflict.hostname.clone(),
+            port: conflict.port,
+            winner: HostnamePort::of_virtual(&conflict.winner),
+            loser: HostnamePort::of_virtual(&conflict.loser),
+        }
+    }
+}
+
+impl fmt::Display for HostnameConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostnameConflict { hostname, port, winner, loser } = self;
+        write!(f, "{hostname}:{port} is claimed by {winner} and by {loser}; the first one has it")
+    }
+}
+
+impl fmt::Display for HostnamePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            HostnameOrigin::VirtualOutbound(name) => write!(f, "VirtualOutbound {name:?}")?,
+            HostnameOrigin::Service(key) => write!(f, "{} {:?}", key.kind.name(), key.name)?,
+        }
+        if let DestinationId::Tags(tags) = &self.destination {
+            let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            write!(f, " for {}", tags.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a VirtualOutbound claims that something else claims, too, whoever has it.
+pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
+    let hosts = &snapshot.virtual_hosts;
+    let of_policy = |port: &VirtualPort| &*port.policy == policy;
+    let involved = hosts.conflicts.iter().filter(|lost| of_policy(&lost.winner) || of_policy(&lost.loser));
+    let mut found: BTreeSet<HostnameConflict> = involved.map(HostnameConflict::from).collect();
+    for destination in snapshot.destinations.values() {
+        let Some(service) = &destination.service else { continue };
+        let Ok(port) = u16::try_from(destination.port) else { continue };
+        for hostname in &destination.hostnames {
+            let Some(host) = hosts.by_name.get(hostname.as_str()) else { continue };
+            let Some(winner) = host.ports.get(&port).filter(|port| of_policy(port)) else { continue };
+            found.insert(HostnameConflict {
+                hostname: host.hostname.clone(),
+                port,
+                winner: HostnamePort::of_virtual(winner),
+                loser: HostnamePort {
+                    origin: HostnameOrigin::Service(service.clone()),
+                    destination: destination.id.clone(),
+                },
+            });
+        }
+    }
+    found
 }
 
 impl HostnamePort {

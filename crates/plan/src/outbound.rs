@@ -13,7 +13,7 @@ use std::{
 use resources::{
     Key, Kind,
     kinds::{
-        dataplane::{self, BackendRef, ReachableBackendRef, TransparentProxying},
+        dataplane::{self, BackendRef, IpFamilyMode, ReachableBackendRef, TransparentProxying},
         mesh::{Mesh, MeshServicesMode},
     },
     labels,
@@ -21,8 +21,8 @@ use resources::{
 use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
-    Code, Context, Dependency, HostnameConflict, HostnameOrigin, Hostnames, Outbound, Problem, Routing,
-    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route,
+    Code, Context, Dependency, HostnameConflict, Hostnames, Outbound, Problem, Routing, backend::Backends,
+    inbound::UNIFIED_NAME, ip_of, port_of, route,
 };
 
 pub(crate) fn plan(
@@ -49,6 +49,7 @@ pub(crate) fn plan(
     let unlisted =
         context.class.calls.redirect().or_else(|| context.class.bind_outbounds.then_some(&anything));
     if let Some(redirect) = unlisted {
+        planned.hostnames.ipv6 = context.class.ipv6 && redirect.ip_family_mode != IpFamilyMode::IPv4;
         let reachable = Reachable::of(context, redirect, &listed, planned.problems);
         for destination in reachable.destinations(context) {
             planned.redirected(destination);
@@ -230,20 +231,11 @@ fn virtual_hosts<'s>(context: &Context<'s>, redirect: &TransparentProxying) -> V
 }
 
 fn conflict_of(conflict: &HostnameConflict) -> Problem {
-    let HostnameConflict { hostname, port, winner, loser } = conflict;
-    let named = |origin: &HostnameOrigin| match origin {
-        HostnameOrigin::VirtualOutbound(name) => format!("VirtualOutbound {name:?}"),
-        HostnameOrigin::Service(key) => format!("{} {:?}", key.kind.name(), key.name),
-    };
-    let (winner, lost) = (named(&winner.origin), named(&loser.origin));
-    let text = format!(
-        "the hostname {hostname} at port {port} is claimed by {winner} and by {lost}; the first one has it"
-    );
-    let service = match &loser.destination {
+    let service = match &conflict.loser.destination {
         DestinationId::Port(kri) => Some(kri.without_section()),
         DestinationId::Tags(_) => None,
     };
-    Problem::new(Code::HostnameConflict, text).or_about(service)
+    Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(service)
 }
 
 fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -33,6 +33,8 @@ pub struct ProxyTraits {
     pub strict_inbound_ports: bool,
     /// Virtual addresses are bound by listeners, so nothing is redirected.
     pub bind_outbounds: bool,
+    /// Its agent answers queries for hostnames.
+    pub resolver: bool,
     pub ipv6: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
@@ -64,6 +66,7 @@ impl ProxyTraits {
             reuse_port: false,
             strict_inbound_ports: false,
             bind_outbounds: false,
+            resolver: false,
             ipv6: true,
             admin_port: 0,
             admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),

@@ -279,6 +279,7 @@ mod tests {
             reuse_port: true,
             strict_inbound_ports: false,
             bind_outbounds: false,
+            resolver: false,
             ipv6: true,
             admin_port: 0,
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),

@@ -151,8 +151,8 @@ fn random_service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resourc
     let spec = json!({ "selector": selector, "ports": ports });
     let mut service = resource(key(Kind::MeshService, &format!("s-{name}")), labels, spec);
     if status > 1 {
-        let status =
-            json!({ "vips": [{ "ip": format!("241.0.{name}.{status}") }], "tls": { "status": "Ready" } });
+        let status = json!({ "vips": [{ "ip": format!("241.0.{name}.{status}") }], "tls": { "status": "Ready" },
+                "addresses": [{ "hostname": format!("s-{status}.mesh") }] });
         service.status = Some(Status::from_json(Kind::MeshService, status).unwrap());
     }
     service
@@ -262,16 +262,22 @@ fn same(incremental: &Proxy, scratch: &Proxy) {
     }
 }
 
+/// Both ways of naming, with and without IPv6, and with agents that are told hostnames or not.
+pub fn various_traits(name: u8) -> ProxyTraits {
+    ProxyTraits {
+        unified_naming: name > 1,
+        ipv6: name % 2 == 1,
+        resolver: name != 1,
+        work_dir: "/tmp/kuma-dp".to_owned(),
+        ..traits("default", &format!("dp-{name}"))
+    }
+}
+
 async fn follow(steps: &[Step]) {
     let world = World::new();
     world.put([mesh("default", "STRICT")]).await;
-    let mut proxies: Vec<Proxy> = (0..PROXIES)
-        .map(|name| {
-            let traits = traits("default", &format!("dp-{name}"));
-            // Both ways of naming, with and without IPv6.
-            Proxy::connect(&world, ProxyTraits { unified_naming: name > 1, ipv6: name % 2 == 1, ..traits })
-        })
-        .collect();
+    let mut proxies: Vec<Proxy> =
+        (0..PROXIES).map(|name| Proxy::connect(&world, various_traits(name))).collect();
     for (batch, turns) in steps {
         store(&world, batch).await;
         for (name, proxy) in proxies.iter_mut().enumerate() {

@@ -100,6 +100,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         reuse_port: true,
         strict_inbound_ports: false,
         bind_outbounds: false,
+        resolver: false,
         ipv6: false,
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),

@@ -14,12 +14,13 @@ use envoy::{Encoder, bootstrap::ClusterNames};
 use plan::{ProxyPlan, ProxyTraits};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
 use serde_json::{Value, json};
+use topology::MeshSnapshot;
 use xds::{Target, Type};
 
 use crate::{
     enforcement::free_port,
     live::Live,
-    support::{PLAIN, plan, traits, unified, web},
+    support::{PLAIN, mesh, plan, traits, unified, web},
     view::{check, shown},
 };
 
@@ -216,54 +217,95 @@ fn a_proxy_without_redirected_traffic_is_told_that_it_has_no_effect() {
 
 /// A server outside of the mesh, which answers whatever it is told.
 fn server(ip: &str) -> SocketAddr {
-    let socket = TcpListener::bind((ip, 0)).unwrap();
+    saying((ip, 0), "outside")
+}
+
+/// A server that answers with these words.
+pub fn saying(at: (&str, u16), words: &'static str) -> SocketAddr {
+    let socket = TcpListener::bind(at).unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut client in socket.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut asked = [0; 4096];
                 let _ = client.read(&mut asked);
-                let _ = client
-                    .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 7\r\n\r\noutside");
+                let length = words.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = client.write_all(format!("{head}{words}").as_bytes());
             });
         }
     });
     address
 }
 
+/// The filter by which it is told.
+fn told() -> Value {
+    json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+    } })
+}
+
 /// An Envoy that is told where connections were to go.
-struct World {
+pub struct World {
     _envoy: Live,
     port: u16,
 }
 
 impl World {
     fn with(traits: &ProxyTraits, matches: &Value) -> World {
+        let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
+        let told = json!({ "op": "replace", "path": "/listenerFilters/0", "value": told() });
+        World::of(traits, (&[PLAIN, &policy], ""), &told, |_| {})
+    }
+
+    /// Without matches nothing needs to be told apart, so that no listener filter is there already.
+    fn without_matches(traits: &ProxyTraits, documents: &[&str]) -> World {
+        World::changed(traits, "", documents, |_| {})
+    }
+
+    /// As [`World::without_matches`], with more about redirection in the Dataplane, and changes of the mesh.
+    pub fn changed(
+        traits: &ProxyTraits,
+        redirection: &str,
+        documents: &[&str],
+        change: impl FnOnce(&mut MeshSnapshot),
+    ) -> World {
+        let told = json!({ "op": "add", "path": "/listenerFilters", "value": [told()] });
+        World::of(traits, (documents, redirection), &told, change)
+    }
+
+    fn of(
+        traits: &ProxyTraits,
+        (documents, redirection): (&[&str], &str),
+        told: &Value,
+        change: impl FnOnce(&mut MeshSnapshot),
+    ) -> World {
         let port = free_port();
-        let told = json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
-        } });
-        let patch = json!([{ "listener": { "operation": "Patch", "match": { "origin": "transparent" }, "jsonPatches": [
-            { "op": "replace", "path": "/listenerFilters/0", "value": told },
-        ] } }]);
+        let patch = json!([{ "listener": {
+            "operation": "Patch", "match": { "origin": "transparent" }, "jsonPatches": [told],
+        } }]);
         let patch = format!(
             "type: MeshProxyPatch\nmesh: default\nname: told\nspec: {{ targetRef: {{ kind: Dataplane, name: web }}, \
              default: {{ appendModifications: {patch} }} }}"
         );
         let redirected = format!(
-            "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: IPv4 }}",
+            "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: IPv4{redirection} }}",
             free_port()
         );
-        let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
         let traits = ProxyTraits { admin_port: 0, ..traits.clone() };
-        let plan = plan(&[PLAIN, &web(&redirected), &policy, &patch], &traits);
+        let web = web(&redirected);
+        let all: Vec<&str> = documents.iter().copied().chain([&*web, &patch]).collect();
+        let mut snapshot = MeshSnapshot::clone(&mesh(&all));
+        change(&mut snapshot);
+        let plan = plan::for_proxy(&snapshot, &traits).unwrap();
         assert_eq!(plan.problems, []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { _envoy: Live::start(&plan, names), port }
     }
 
     /// What the server at an address answers; nothing where the connection ends.
-    fn say(&self, to: SocketAddr, words: &[u8]) -> String {
+    pub fn say(&self, to: SocketAddr, words: &[u8]) -> String {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = format!("PROXY TCP4 127.0.0.1 {} 4321 {}\r\n", to.ip(), to.port());
@@ -322,5 +364,23 @@ fn a_real_envoy_lets_out_what_matches_and_nothing_else() {
         assert_eq!(world.say(elsewhere, b"hello\n"), "");
         assert_eq!(world.get(elsewhere, "api.example.com"), "", "not at other ports");
         assert!(matches!(database.ip(), IpAddr::V4(_)));
+    }
+}
+
+#[test]
+fn a_real_envoy_lets_nothing_out_where_the_mesh_or_a_policy_shuts_the_way() {
+    let outside = server("127.53.0.9");
+    let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
+    let mode = |mode: &str| policy(&json!({ "passthroughMode": mode }));
+    for (documents, open) in [
+        (vec![PLAIN.to_owned()], true),
+        (vec![closed.clone()], false),
+        (vec![PLAIN.to_owned(), mode("None")], false),
+        (vec![closed, mode("All")], true),
+    ] {
+        let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+        let world = World::without_matches(&unified("web"), &documents);
+        let answer = world.say(outside, b"hello\n");
+        assert_eq!(answer.ends_with("outside"), open, "{documents:?}: {answer}");
     }
 }

@@ -84,6 +84,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         reuse_port: true,
         strict_inbound_ports: false,
         bind_outbounds: false,
+        resolver: false,
         ipv6: true,
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),

@@ -163,9 +163,13 @@ fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_port
             .collect();
         at.sort_unstable();
         assert_eq!(at, [80, 9000]);
-        let lost = "the hostname backend.svc.mesh.local at port 80 is claimed by VirtualOutbound \"vo\" and by \
-                    MeshService \"backend\"; the first one has it";
+        let lost = "backend.svc.mesh.local:80 is claimed by VirtualOutbound \"vo\" for kuma.io/service=backend and \
+                    by MeshService \"backend\"; the first one has it";
         assert_eq!(texts(&plan.problems), [lost]);
+        let told: Vec<String> =
+            plan::claimed_twice(&snapshot, "vo").iter().map(ToString::to_string).collect();
+        assert_eq!(told, [lost]);
+        assert_eq!(plan::claimed_twice(&snapshot, "another").len(), 0);
     }
 }
 
@@ -207,4 +211,55 @@ fn references_to_backends_mean_every_port_and_every_service_that_has_the_labels(
         [port(3, "81"), port(3, "main-port")].join(" ")
     );
     assert_eq!(offered("{ kind: MeshService, name: test-server-1, namespace: elsewhere }"), "");
+}
+
+/// The agent's document of a proxy whose agent answers queries.
+fn records(transparent: &str, traits: &ProxyTraits) -> Option<plan::AgentPart> {
+    let plan = planned("Exclusive", transparent, &ProxyTraits { resolver: true, ..traits.clone() });
+    assert_eq!(plan.agent.is_some_and(|agent| agent.with_hostnames), plan.records.is_some());
+    plan.records
+}
+
+#[test]
+fn agents_are_sent_the_hostnames_that_something_is_offered_under_as_kuma_writes_them() {
+    let part = records("{ reachableServices: [other] }", &traits("web")).unwrap();
+    assert_eq!(
+        part.body,
+        r#"{"records":[{"name":"other.mesh","ips":["240.0.0.3","::ffff:f000:3"]}],"ttl":30}"#
+    );
+    assert_eq!(
+        (part.path, part.route.as_str(), part.not_modified.as_str()),
+        ("/dns", "_kuma:dynamicconfig:/dns", "")
+    );
+    assert_eq!(part.etag.len(), 64);
+    let part = records("{}", &unified("web")).unwrap();
+    assert_eq!(
+        part.body,
+        r#"{"records":[{"name":"backend.mesh","ips":["240.0.0.1","::ffff:f000:1"]},{"name":"backend.svc.mesh.local","ips":["241.0.0.1","::ffff:f100:1"]},{"name":"other.mesh","ips":["240.0.0.3","::ffff:f000:3"]},{"name":"v1.backend.mesh","ips":["240.0.0.2","::ffff:f000:2"]}],"ttl":30}"#
+    );
+    assert_eq!(part.route, "system_dynamicconfig_dns");
+    assert_eq!(part.not_modified, "system_dynamicconfig_dns_not_modified");
+    let nothing = records("{ reachableBackends: { refs: [] } }", &traits("web")).unwrap();
+    assert_eq!(nothing.body, r#"{"records":[],"ttl":30}"#);
+}
+
+#[test]
+fn twins_of_ipv6_are_sent_only_where_it_is_redirected() {
+    let only = |transparent: &str, ipv6: bool| {
+        records(transparent, &ProxyTraits { ipv6, ..traits("web") }).unwrap().body
+    };
+    let other = |mode: &str| format!("{{ reachableServices: [other], {mode} }}");
+    let v4 = r#"{"records":[{"name":"other.mesh","ips":["240.0.0.3"]}],"ttl":30}"#;
+    assert_eq!(only(&other("ipFamilyMode: IPv4"), true), v4);
+    assert_eq!(only(&other("ipFamilyMode: DualStack"), false), v4);
+    assert!(only(&other("ipFamilyMode: DualStack"), true).contains("::ffff:f000:3"));
+}
+
+#[test]
+fn agents_that_answer_no_queries_are_sent_no_hostnames() {
+    assert_eq!(planned("Exclusive", "{}", &traits("web")).records, None);
+    let elsewhere = ProxyTraits { work_dir: String::new(), ..traits("web") };
+    assert_eq!(records("{}", &elsewhere), None);
+    let bound = ProxyTraits { bind_outbounds: true, ..traits("web") };
+    assert_eq!(records("{}", &bound), None);
 }

@@ -6,14 +6,13 @@ use std::{
 };
 
 use control_plane::what_if::Targets;
-use plan::ProxyTraits;
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource};
 use xds::{Encoded, Type};
 
 use crate::{
-    rebuild::{PROXIES, Step, Write, built, policies_in_a_full_mesh, steps, store},
-    world::{Proxy, World, mesh, traits},
+    rebuild::{PROXIES, Step, Write, built, policies_in_a_full_mesh, steps, store, various_traits},
+    world::{Proxy, World, mesh},
 };
 
 type Configuration = BTreeMap<(Type, String), Vec<u8>>;
@@ -67,12 +66,8 @@ fn predicted(world: &World, batch: &[Write]) -> BTreeMap<String, Differences> {
 async fn follow(steps: &[Step]) {
     let world = World::new();
     world.put([mesh("default", "STRICT")]).await;
-    let mut proxies: Vec<Proxy> = (0..PROXIES)
-        .map(|name| {
-            let traits = traits("default", &format!("dp-{name}"));
-            Proxy::connect(&world, ProxyTraits { unified_naming: name > 1, ipv6: name % 2 == 1, ..traits })
-        })
-        .collect();
+    let mut proxies: Vec<Proxy> =
+        (0..PROXIES).map(|name| Proxy::connect(&world, various_traits(name))).collect();
     for proxy in &mut proxies {
         proxy.turn().await;
     }
