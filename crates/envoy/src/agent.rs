@@ -5,6 +5,8 @@
 //! hostnames there are. Both must be in one route configuration, which therefore is discovered apart from the
 //! listener: after everything that the hostnames lead to.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use config::{
     core::v3::{HeaderValue, HeaderValueOption},
@@ -39,7 +41,10 @@ const VIRTUAL_HOSTS: u32 = 2;
 
 /// What all agents of a class are sent, encoded.
 #[derive(Debug, Clone)]
-pub struct Documents {
+pub struct Documents(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     routes: Bytes,
     largest: usize,
     version: u128,
@@ -47,7 +52,7 @@ pub struct Documents {
 
 impl PartialEq for Documents {
     fn eq(&self, other: &Documents) -> bool {
-        self.version == other.version
+        self.0.version == other.0.version
     }
 }
 
@@ -55,7 +60,7 @@ impl Documents {
     pub fn of(part: &AgentPart) -> Documents {
         let only_routes = route::VirtualHost { routes: answers(part).into(), ..Default::default() };
         let routes: Bytes = only_routes.encode_to_vec().into();
-        Documents { version: xxh3_128(&routes), routes, largest: part.body.len() }
+        Documents(Arc::new(Shared { version: xxh3_128(&routes), routes, largest: part.body.len() }))
     }
 }
 
@@ -87,7 +92,7 @@ pub(crate) fn routes(agent: &AgentConfiguration, shared: Option<&Documents>) -> 
     let name = &agent.names.listener;
     let mut whole = configuration(agent, name, shared);
     let host = whole.virtual_hosts.pop().unwrap_or_default().encode_to_vec();
-    let tail = shared.map(|documents| documents.routes.clone()).unwrap_or_default();
+    let tail = shared.map(|documents| documents.0.routes.clone()).unwrap_or_default();
     // The virtual host comes last, and its routes last in it, so that those of the class can follow.
     let mut own = whole.encode_to_vec();
     encode_key(VIRTUAL_HOSTS, WireType::LengthDelimited, &mut own);
@@ -95,7 +100,7 @@ pub(crate) fn routes(agent: &AgentConfiguration, shared: Option<&Documents>) -> 
     own.extend(host);
     let mut version = Xxh3::new();
     version.update(&own);
-    version.update(&shared.map_or(0, |documents| documents.version).to_le_bytes());
+    version.update(&shared.map_or(0, |documents| documents.0.version).to_le_bytes());
     Encoded::joined(Type::Route, name, version.digest128(), &own, tail)
 }
 
@@ -106,7 +111,7 @@ fn configuration(
     shared: Option<&Documents>,
 ) -> route::RouteConfiguration {
     let lengths = agent.parts.iter().map(|part| part.body.len());
-    let largest = lengths.chain(shared.map(|documents| documents.largest)).max().unwrap_or_default();
+    let largest = lengths.chain(shared.map(|documents| documents.0.largest)).max().unwrap_or_default();
     let all = agent.parts.iter().flat_map(answers).collect();
     let mut made = crate::route::configuration(name, &agent.names.listener, all);
     made.validate_clusters = None;

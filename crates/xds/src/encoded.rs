@@ -26,8 +26,8 @@ pub struct Encoded {
     /// A hash of the content: the same on every control plane and after every restart.
     pub version: u128,
     resource: Bytes,
-    /// What follows; empty for most.
-    shared: Bytes,
+    /// What follows; most have nothing, and there are many.
+    shared: Option<Box<Bytes>>,
     any_len: u32,
     body_len: u32,
 }
@@ -54,15 +54,16 @@ impl Encoded {
         // Messages of more than 4 GiB cannot be sent over gRPC.
         let len = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let (any_len, body_len) = (len(any_len), len(whole));
+        let shared = (!shared.is_empty()).then(|| Box::new(shared));
         Encoded { name: name.into(), version, resource: buffer.into(), shared, any_len, body_len }
     }
 
     /// The `Resource` message of a delta response.
     pub fn resource(&self) -> Bytes {
-        if self.shared.is_empty() {
-            return self.resource.clone();
+        match &self.shared {
+            Some(shared) => [&self.resource[..], shared].concat().into(),
+            None => self.resource.clone(),
         }
-        [&self.resource[..], &self.shared].concat().into()
     }
 
     /// The `Any` of a state-of-the-world response.
@@ -77,7 +78,7 @@ impl Encoded {
 
     /// How many bytes a response carries for it.
     pub fn size(&self) -> usize {
-        self.resource.len() + self.shared.len()
+        self.resource.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
     }
 
     /// How many of them are kept for this resource alone.
