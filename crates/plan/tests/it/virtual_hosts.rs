@@ -48,14 +48,18 @@ fn tags(of: &[(&str, &str)]) -> Arc<BTreeMap<String, String>> {
     Arc::new(of.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// The mesh with these hostnames, each with its address and, by port, the tags it leads to.
-fn hosts(documents: &[&str], hosts: &[(&str, &str, &[(u16, &[(&str, &str)])])]) -> MeshSnapshot {
+/// Names and values.
+type Tags = &'static [(&'static str, &'static str)];
+
+/// A hostname, its address, and the tags that each port leads to.
+type Host = (&'static str, &'static str, &'static [(u16, Tags)]);
+
+/// The mesh with these hostnames.
+fn hosts(documents: &[&str], hosts: &[Host]) -> MeshSnapshot {
     let mut snapshot = MeshSnapshot::clone(&mesh(documents));
     for (hostname, vip, ports) in hosts {
         let hostname: Arc<str> = (*hostname).into();
-        let port = |(port, to): &(u16, &[(&str, &str)])| {
-            (*port, VirtualPort { policy: "vo".into(), tags: tags(to) })
-        };
+        let port = |(port, to): &(u16, Tags)| (*port, VirtualPort { policy: "vo".into(), tags: tags(to) });
         let vip = vip.parse().ok();
         let host = VirtualHost { hostname: hostname.clone(), vip, ports: ports.iter().map(port).collect() };
         snapshot.virtual_hosts.by_name.insert(hostname, Arc::new(host));
@@ -63,7 +67,7 @@ fn hosts(documents: &[&str], hosts: &[(&str, &str, &[(u16, &[(&str, &str)])])]) 
     snapshot
 }
 
-const ALL: &[(&str, &str, &[(u16, &[(&str, &str)])])] = &[
+const ALL: &[Host] = &[
     (
         "backend.mesh",
         "240.0.0.1",
@@ -144,8 +148,9 @@ fn reachable_services_narrow_hostnames_and_explicit_backends_leave_none() {
 
 #[test]
 fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_ports() {
-    let host = [("backend.svc.mesh.local", "240.0.0.9", &[(80, &[("kuma.io/service", "backend")][..])][..])];
-    let snapshot = hosts(&[PLAIN, BACKEND, &web("transparentProxying: {}")], &host);
+    const TAKEN_OVER: Host =
+        ("backend.svc.mesh.local", "240.0.0.9", &[(80, &[("kuma.io/service", "backend")])]);
+    let snapshot = hosts(&[PLAIN, BACKEND, &web("transparentProxying: {}")], &[TAKEN_OVER]);
     for traits in [traits("web"), unified("web")] {
         let plan = plan::for_proxy(&snapshot, &traits).unwrap();
         let hostname = &plan.hostnames.by_name["backend.svc.mesh.local"];
