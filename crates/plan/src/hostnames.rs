@@ -1,8 +1,8 @@
 //! Hostnames that the application behind a proxy can call, and where each of their ports leads.
 //!
-//! A hostname has one owner, because whoever looks it up says no port. Services bring theirs in their status; a
-//! VirtualOutbound takes over a hostname of a service and keeps what the service offers at other ports, so that
-//! nothing stops to work that nobody claims.
+//! A hostname has one owner, because a query names no port. Services bring theirs in their status. A VirtualOutbound
+//! takes over a hostname of a service and keeps what the service offers at other ports, so that only what is claimed
+//! twice is lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,7 +89,7 @@ impl fmt::Display for HostnamePort {
     }
 }
 
-/// What a VirtualOutbound claims that something else claims, too, whoever has it.
+/// What a VirtualOutbound claims that something else claims, too; the winner has it.
 pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
     let hosts = &snapshot.virtual_hosts;
     let of_policy = |port: &VirtualPort| &*port.policy == policy;

@@ -239,7 +239,7 @@ pub fn saying(at: (&str, u16), words: &'static str) -> SocketAddr {
     address
 }
 
-/// The filter by which it is told.
+/// The filter that reads where a connection was to go.
 fn told() -> Value {
     json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
         "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",

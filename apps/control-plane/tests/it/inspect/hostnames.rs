@@ -38,7 +38,7 @@ async fn hostnames_are_listed_with_addresses_origins_and_destinations() {
     let services = [
         named("backend", "241.0.0.1", "backend.svc.mesh.local"),
         named("other", "241.0.0.2", "other.svc.mesh.local"),
-        // Nobody has given it an address yet.
+        // It has no address yet.
         service("default", "pending", &[]),
     ];
     inspected.world.put(services.into_iter().chain([exclusive(""), redirected("web", redirect)])).await;
