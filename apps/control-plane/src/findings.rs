@@ -15,6 +15,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use api::{InspectError, Problems};
@@ -31,6 +32,11 @@ use crate::{
     following::{Follow, Meshes},
     push::{Mailbox, Push, lock},
 };
+
+/// How long the answer to a write waits until its effect is seen.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many hostnames the answer to a write names.
+const MOST_WARNINGS: usize = 20;
 
 /// Everything that is found.
 pub struct Findings {
@@ -109,6 +115,7 @@ impl Findings {
         self.catch_up();
         let mut found: BTreeSet<Finding> =
             lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::iter).cloned().collect();
+        found.extend(lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::hostnames));
         // What is known of a policy need not be repeated by each proxy that it selects.
         let whose = |finding: &Finding| (finding.code, finding.about.as_ref().map(Kri::without_section));
         let known: BTreeSet<_> = found.iter().map(whose).collect();
@@ -158,6 +165,17 @@ impl Problems for Findings {
     async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError> {
         self.push.caught_up().await;
         Ok(self.list(mesh, Timestamp::now()))
+    }
+
+    async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String> {
+        // What was written stays written, however long it takes to be seen here.
+        let seen = tokio::time::timeout(PATIENCE, self.push.caught_up()).await;
+        let Some(mesh) = self.push.mesh(mesh).filter(|_| seen.is_ok()) else { return Vec::new() };
+        let conflicts = plan::claimed_twice(&mesh, name);
+        let told = conflicts.iter().take(MOST_WARNINGS).map(ToString::to_string);
+        let more = conflicts.len().saturating_sub(MOST_WARNINGS);
+        let rest = (more > 0).then(|| format!("{more} more hostnames are claimed twice"));
+        told.chain(rest).collect()
     }
 }
 

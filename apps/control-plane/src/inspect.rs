@@ -13,6 +13,7 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod hostnames;
 mod layout;
 pub(crate) mod policies;
 pub(crate) mod reach;
@@ -25,6 +26,7 @@ use anyhow::Context as _;
 use api::{
     AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
     inspect::{
+        hostnames::HostnameList,
         layout::Layout,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
@@ -181,6 +183,17 @@ impl Inspect for Proxies {
             let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
             plan.problems.extend(envoy::patch::problems(&plan));
             Ok(layout::of(&mesh, dataplane, plan))
+        })
+        .await
+    }
+
+    async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let traits = self.last_known(&snapshot, proxy);
+        self.computed(move || {
+            let plan = plan::for_proxy(&mesh, &traits);
+            let plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+            Ok(hostnames::of(&snapshot, &mesh, &plan))
         })
         .await
     }

@@ -3,6 +3,7 @@
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
 //! business: whoever implements [`Inspect`].
 
+pub mod hostnames;
 pub mod layout;
 pub mod older;
 pub mod policies;
@@ -36,6 +37,7 @@ use crate::{
     patch,
     route::Operation,
 };
+use hostnames::HostnameList;
 use layout::Layout;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
@@ -57,6 +59,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// What the proxy consists of, connected or not.
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError>;
+
+    /// The hostnames that the proxy offers something under, connected or not.
+    async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError>;
 
     /// Every rule in effect for the proxy.
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError>;

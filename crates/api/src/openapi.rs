@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     inspect::{
+        hostnames::HostnameList,
         layout::Layout,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
@@ -242,6 +243,7 @@ fn summary(operation: Operation) -> String {
         Operation::ProxyClusters => "The clusters of a proxy and how they are".into(),
         Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
         Operation::ProxyLayout => "What a proxy consists of, and what it is called in Envoy".into(),
+        Operation::ProxyHostnames => "The hostnames that a proxy offers something under".into(),
         Operation::ProxyRules => "Every rule in effect for a proxy".into(),
         Operation::ProxyPolicies => "The policies in effect for a proxy as a whole".into(),
         Operation::InboundPolicies => "The policies in effect for an inbound of a proxy".into(),
@@ -288,6 +290,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::ProxyClusters
         | Operation::ProxyConfig
         | Operation::ProxyLayout
+        | Operation::ProxyHostnames
         | Operation::ProxyRules
         | Operation::ProxyPolicies
         | Operation::InboundPolicies
@@ -410,6 +413,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
             json_of(listing(generator.subschema_for::<Meta>().to_value(), SELECTION))
         }
         Operation::ProxyLayout => json_of(generator.subschema_for::<Layout>().to_value()),
+        Operation::ProxyHostnames => json_of(generator.subschema_for::<HostnameList>().to_value()),
         Operation::ProxyRules => json_of(generator.subschema_for::<RuleList>().to_value()),
         Operation::ProxyPolicies
         | Operation::InboundPolicies

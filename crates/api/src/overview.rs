@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use store::Snapshot;
 
 use crate::{
-    Error,
+    Error, Inspect,
     call::{Call, with_revision},
     json, list,
     resource::RETRIEVE,
@@ -24,7 +24,7 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
 }
 
 /// `GET …/{name}/_overview`.
-pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
+pub async fn get(call: Call, kind: Kind) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     call.mesh(&snapshot)?;
     call.check_access(kind)?;
@@ -37,7 +37,25 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
     {
         shown[lower_camel(kind.name())] = Value::Object(Map::new());
     }
+    if kind == Kind::Dataplane {
+        add_hostnames(&*call.context.inspect, &resource.key, &mut shown).await;
+    }
     Ok(with_revision(json::ok(&shown), &snapshot))
+}
+
+/// Adds what the proxy offers under hostnames to what its Dataplane lists. It is computed when it is asked for: stored
+/// for every proxy it would grow with the mesh. A Dataplane that nothing can be computed for is shown as it is.
+async fn add_hostnames(inspect: &dyn Inspect, dataplane: &Key, shown: &mut Value) {
+    let Ok(hostnames) = inspect.hostnames(dataplane).await else { return };
+    let Some(networking) = shown["dataplane"]["networking"].as_object_mut() else { return };
+    let mut offered = hostnames.outbounds();
+    if offered.is_empty() {
+        return;
+    }
+    let listed = networking.entry("outbound").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(listed) = listed.as_array_mut() {
+        listed.append(&mut offered);
+    }
 }
 
 fn insight<'a>(snapshot: &'a Snapshot, resource: &Resource) -> Option<&'a Arc<Resource>> {

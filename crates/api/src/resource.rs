@@ -69,10 +69,14 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
         mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
     }
     let exists = snapshot.get(&draft.key).is_some();
+    let key = draft.key.clone();
     let put = call.context.registrar.put_on(draft, &snapshot).await;
     let put = put.map_err(|refused| refusal(refused, exists))?;
 
-    let warnings = warnings(&unknown_fields, put.warnings);
+    let mut warnings = warnings(&unknown_fields, put.warnings);
+    if kind == Kind::VirtualOutbound {
+        warnings.extend(call.context.problems.of_virtual_outbound(&key.mesh, &key.name).await);
+    }
     let (status, outcome) = match put.outcome {
         Outcome::Created => (StatusCode::CREATED, "created"),
         Outcome::Updated => (StatusCode::OK, "updated"),

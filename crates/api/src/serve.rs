@@ -107,6 +107,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => inspect::admin(call).await,
         Operation::ProxyConfig => inspect::config(call).await,
         Operation::ProxyLayout => inspect::layout(call).await,
+        Operation::ProxyHostnames => inspect::hostnames::list(call).await,
         Operation::ProxyRules => inspect::rules(call).await,
         Operation::ProxyPolicies
         | Operation::InboundPolicies
@@ -127,7 +128,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::Put(kind) => resource::put(call, kind).await,
         Operation::Delete(kind) => resource::delete(call, kind).await,
         Operation::OverviewList(kind) => aside(call, move |call| overview::list(call, kind)).await,
-        Operation::Overview(kind) => overview::get(&call, kind),
+        Operation::Overview(kind) => overview::get(call, kind).await,
     }
 }
 

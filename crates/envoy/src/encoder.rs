@@ -13,8 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough, Patches, Plan,
-    Problem, ProxyPlan, Security, Tracing, ZoneProxy,
+    Admin, AgentConfiguration, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough,
+    Patches, Plan, Problem, ProxyPlan, Security, Tracing, ZoneProxy,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -22,6 +22,7 @@ use xds::{Encoded, Layer, Target, Type};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
+    agent::{self, Documents},
     part::{
         AdminCluster, AdminListener, AgentListener, CollectorCluster, EndpointsOf, ExternalCluster,
         InboundCluster, InboundListener, MatchedCluster, MeshCluster, MetricsCluster, MetricsOutCluster,
@@ -92,10 +93,12 @@ impl Encoder {
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, passthrough, admin.as_ref());
         self.put_metrics(&mut own, metrics.as_ref());
+        self.put_agent(&mut own, plan.agent.as_ref());
         self.put_additions(&mut own);
         let mut shared = Making::with(patches);
         self.put_outgoing(&mut shared, (outbounds, tracing), backends, security);
-        let ((own, mut problems), (shared, more)) = (own.finish(), shared.finish());
+        let ((mut own, mut problems), (shared, more)) = (own.finish(), shared.finish());
+        self.put_documents(&mut own, plan.agent.as_ref(), plan.records.as_ref().map(Documents::of).as_ref());
         problems.extend(more);
         (Target { own, shared: Arc::new(shared) }, problems)
     }
@@ -112,13 +115,15 @@ impl Encoder {
         }
     }
 
-    /// What only this proxy has, except secrets, which the caller inserts; and what patches cannot do there.
+    /// What only this proxy has, except secrets and documents, which the caller inserts; and what patches cannot do
+    /// there.
     pub fn lower_own(&self, plan: &Own) -> (xds::Own, Vec<Problem>) {
         let mut own = Making::with(plan.patches.as_ref());
         self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_deref());
         self.put_collectors(&mut own, &plan.collectors);
         self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
         self.put_metrics(&mut own, plan.metrics.as_ref());
+        self.put_agent(&mut own, plan.agent.as_ref());
         self.put_additions(&mut own);
         own.finish()
     }
@@ -198,7 +203,7 @@ impl Encoder {
     }
 
     fn put_metrics(&self, own: &mut Making<'_, xds::Own>, metrics: Option<&Metrics>) {
-        let Some(Metrics { pages, collectors, agent }) = metrics else { return };
+        let Some(Metrics { pages, collectors, .. }) = metrics else { return };
         for page in pages {
             self.put_into(own, &PageListener(page));
             self.put_into(own, &MetricsCluster::of(page));
@@ -207,7 +212,25 @@ impl Encoder {
             self.put_into(own, &MetricsOutListener(collector));
             self.put_into(own, &MetricsOutCluster(collector));
         }
-        self.put_into(own, &AgentListener(agent));
+    }
+
+    fn put_agent(&self, own: &mut Making<'_, xds::Own>, agent: Option<&AgentConfiguration>) {
+        if let Some(agent) = agent {
+            self.put_into(own, &AgentListener(agent));
+        }
+    }
+
+    /// What the agent of a proxy reads, where documents of its class are among it.
+    pub fn put_documents(
+        &self,
+        own: &mut xds::Own,
+        agent: Option<&AgentConfiguration>,
+        shared: Option<&Documents>,
+    ) {
+        if let Some(agent) = agent.filter(|agent| agent.with_hostnames) {
+            self.encoded[Type::Route as usize].fetch_add(1, Ordering::Relaxed);
+            own.insert(Type::Route, Arc::new(agent::routes(agent, shared)));
+        }
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.

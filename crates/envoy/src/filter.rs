@@ -41,7 +41,7 @@ const LOCAL: std::ops::RangeFrom<usize> = 5..;
 /// Requests of HTTP.
 pub(crate) struct HttpFilter {
     pub stats: String,
-    pub routes: route::RouteConfiguration,
+    pub routes: RouteSpecifier,
     /// What policies ask for; what every request passes is added to them.
     pub filters: Chain<HttpSlot, hcm::HttpFilter>,
     pub grpc: bool,
@@ -51,6 +51,11 @@ pub(crate) struct HttpFilter {
     pub direction: Side,
     pub logs: Vec<AccessLog>,
     pub tracing: Option<Tracing>,
+}
+
+/// Routes that are a part of the listener.
+pub(crate) fn given(routes: route::RouteConfiguration) -> RouteSpecifier {
+    RouteSpecifier::RouteConfig(routes)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +95,7 @@ impl HttpFilter {
                 unix_sockets: false,
                 cidr_ranges: internal.collect(),
             }),
-            route_specifier: Some(RouteSpecifier::RouteConfig(self.routes)),
+            route_specifier: Some(self.routes),
             access_log: self.logs,
             tracing: self.tracing,
             ..Default::default()

@@ -11,6 +11,7 @@
 //! Invariant: the same plan gives the same bytes, on every control plane and after every restart.
 
 mod access_log;
+mod agent;
 mod balancing;
 pub mod bootstrap;
 mod breaker;
@@ -41,4 +42,5 @@ pub mod stats;
 mod telemetry;
 mod tls;
 
+pub use agent::Documents;
 pub use encoder::Encoder;

@@ -174,7 +174,7 @@ impl InboundListener<'_> {
         routes.request_headers_to_remove = vec![TAGS_HEADER.to_owned()];
         HttpFilter {
             stats: names.filter_stats.clone(),
-            routes,
+            routes: filter::given(routes),
             filters,
             grpc: *protocol == Protocol::Grpc,
             ipv6: *ipv6,
@@ -210,7 +210,11 @@ impl Part for OutboundListener<'_> {
                 let routes = planned.iter().flat_map(route::of).collect();
                 HttpFilter {
                     stats: names.filter_stats.clone(),
-                    routes: route::configuration(&names.route_configuration, &names.virtual_host, routes),
+                    routes: filter::given(route::configuration(
+                        &names.route_configuration,
+                        &names.virtual_host,
+                        routes,
+                    )),
                     filters: Chain::empty(),
                     grpc: self.protocol == Protocol::Grpc,
                     ipv6: self.ipv6,
@@ -332,7 +336,7 @@ impl AdminListener<'_> {
         let names = &self.0.names;
         let handled = HttpFilter {
             stats: names.filter_stats.clone(),
-            routes: route::configuration(&names.listener, &names.listener, routes),
+            routes: filter::given(route::configuration(&names.listener, &names.listener, routes)),
             filters: Chain::empty(),
             grpc: false,
             ipv6: self.0.ipv6,

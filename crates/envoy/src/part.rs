@@ -148,8 +148,7 @@ pub(crate) struct MatchedCluster<'a> {
     pub http2: bool,
 }
 
-/// The cluster where redirected traffic ends. Listeners of both IP versions lead there, so it does not
-/// depend on one of them.
+/// The cluster where redirected traffic ends. It is called as the one that would let it through.
 #[derive(Hash)]
 pub(crate) struct RefusalCluster<'a> {
     pub name: &'a str,

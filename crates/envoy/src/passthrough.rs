@@ -93,7 +93,7 @@ fn http(way: &Way, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
     routes.virtual_hosts = virtual_hosts;
     HttpFilter {
         stats: way.stats.clone(),
-        routes,
+        routes: filter::given(routes),
         filters: Chain::empty(),
         grpc: false,
         ipv6,

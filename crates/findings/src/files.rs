@@ -24,7 +24,8 @@ pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Findin
     for mesh in meshes {
         state.apply(&generated(&changes, &mesh.name));
         let Some(mesh) = state.mesh(&mesh.name) else { continue };
-        found.extend(MeshFindings::of(mesh.clone()).iter().cloned());
+        let of_mesh = MeshFindings::of(mesh.clone());
+        found.extend(of_mesh.iter().cloned().chain(of_mesh.hostnames()));
         for dataplane in mesh.dataplanes.values() {
             for unified_naming in [false, true] {
                 let assumed = ProxyTraits::assumed(&mesh.name, &dataplane.key.name);

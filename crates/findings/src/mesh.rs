@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use plan::HostnameConflict;
 use policy::Policy;
 use resources::{
     Key, Kind,
@@ -113,6 +114,15 @@ impl MeshFindings {
 
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.of_mesh.iter().chain(self.of_policies.values().flatten())
+    }
+
+    /// Hostnames that VirtualOutbounds claim twice. They have no identifier, so these are about the mesh.
+    pub fn hostnames(&self) -> impl Iterator<Item = Finding> {
+        let mesh = self.snapshot.mesh.kri("");
+        self.snapshot.virtual_hosts.conflicts.iter().map(move |conflict| {
+            let text = HostnameConflict::from(conflict).to_string();
+            Finding::new(Code::HostnameConflict, text).or_about(mesh.clone())
+        })
     }
 
     /// How many policies were examined since the beginning, for proving that cost follows change.

@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, effective::Applying};
+use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, agent, effective::Applying};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -89,6 +89,8 @@ pub struct Class {
     pub ipv6: bool,
     /// Virtual addresses are bound, so nothing needs to be redirected.
     pub bind_outbounds: bool,
+    /// Agents are told which hostnames there are.
+    pub resolves: bool,
     pub system_ca_path: Option<String>,
     pub namespace: Option<String>,
     pub calls: Calls,
@@ -115,6 +117,7 @@ impl Class {
             unified_naming: traits.unified_naming,
             ipv6: traits.ipv6,
             bind_outbounds: traits.bind_outbounds,
+            resolves: agent::resolves(traits, calls.redirect()),
             system_ca_path: traits.system_ca_path.clone(),
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
@@ -132,10 +135,10 @@ impl Class {
     }
 
     fn key(&self) -> impl Eq + Hash + '_ {
-        let Class { mesh, unified_naming, ipv6, bind_outbounds, .. } = self;
+        let Class { mesh, unified_naming, ipv6, bind_outbounds, resolves, .. } = self;
         let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
-        let traits = (mesh, unified_naming, ipv6, bind_outbounds, system_ca_path, namespace);
+        let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace);
         (traits, calls, taken, (identity, reporter, parameters), policies)
     }
 }

@@ -12,8 +12,8 @@ use resources::naming::Kri;
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough, ProxyPlan,
-    Route, Routing, Way,
+    Admin, AgentConfiguration, AgentPart, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough,
+    ProxyPlan, Route, Routing, Way,
 };
 
 /// What a name stands for.
@@ -47,6 +47,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
     plan.admin.iter().for_each(|admin| known.admin(admin));
     plan.metrics.iter().for_each(|metrics| known.metrics(metrics));
+    plan.agent.iter().for_each(|agent| known.agent(agent, plan.records.as_ref()));
     let system = Meaning { kri: None, role: Role::System };
     for Collector { cluster, cluster_stats, .. } in &plan.collectors {
         known.add(&system, [cluster.as_str()]);
@@ -151,9 +152,13 @@ impl Known {
             self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
             self.add(&meaning, names.cluster_stats.as_deref());
         }
-        let AgentConfiguration { names, parts, .. } = &metrics.agent;
+    }
+
+    fn agent(&mut self, agent: &AgentConfiguration, shared: Option<&AgentPart>) {
+        let meaning = Meaning { kri: None, role: Role::System };
+        let AgentConfiguration { names, parts, .. } = agent;
         self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), []);
-        let routes = parts.iter().flat_map(|part| [part.route.as_str(), &part.not_modified]);
+        let routes = parts.iter().chain(shared).flat_map(|part| [part.route.as_str(), &part.not_modified]);
         self.add(&meaning, routes.filter(|name| !name.is_empty()));
     }
 

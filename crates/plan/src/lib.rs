@@ -10,6 +10,7 @@
 //! Invariant: this crate has never heard of Envoy.
 
 mod access_logs;
+mod agent;
 mod backend;
 mod balancing;
 mod breakers;
@@ -20,6 +21,7 @@ mod external;
 mod faults;
 mod given;
 mod health_checks;
+mod hostnames;
 mod inbound;
 pub mod known;
 pub mod metrics;
@@ -40,6 +42,7 @@ mod targets;
 mod telemetry;
 mod timeouts;
 mod tracing;
+mod zone_proxy;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +52,7 @@ use std::{
 };
 
 use resources::{
-    Key, Kind, Resource, Spec,
+    Kind, Resource,
     kinds::{
         dataplane::{Dataplane, Networking, TransparentProxying},
         mesh::Mesh,
@@ -70,14 +73,16 @@ use timeouts::OutboundTimeouts;
 use tracing::Traces;
 
 pub use access_logs::{AccessLog, Line, LogFilter, LogSink, Record, RecordValue};
+pub use agent::{AgentConfiguration, AgentPart, spelled};
 pub use backend::Backend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
+pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use known::{Meaning, Role, meanings};
-pub use metrics::{AgentConfiguration, CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
+pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
 };
@@ -95,6 +100,7 @@ pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
+pub use zone_proxy::ZoneProxy;
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -130,14 +136,6 @@ impl Plan {
     }
 }
 
-/// Everything a proxy must do that serves a zone. What crosses zones through it comes with the zones; its own
-/// interface it has in common with every proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ZoneProxy {
-    pub admin: Option<Admin>,
-    pub problems: Vec<Problem>,
-}
-
 /// Everything a sidecar must do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyPlan {
@@ -146,6 +144,10 @@ pub struct ProxyPlan {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// What the application can call by name.
+    pub hostnames: Hostnames,
+    /// What its agent is sent of these.
+    pub records: Option<AgentPart>,
     pub passthrough: Vec<Passthrough>,
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
@@ -154,6 +156,8 @@ pub struct ProxyPlan {
     pub admin: Option<Admin>,
     /// `None` where no MeshMetric asks for them.
     pub metrics: Option<Metrics>,
+    /// `None` where its agent reads nothing.
+    pub agent: Option<AgentConfiguration>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
     /// What is changed when all this is configured.
@@ -174,6 +178,8 @@ pub struct Own {
     pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
     pub metrics: Option<Metrics>,
+    /// `None` where its agent reads nothing.
+    pub agent: Option<AgentConfiguration>,
     /// What secures inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
     /// What is changed when all this is configured.
@@ -188,6 +194,10 @@ pub struct Outgoing {
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
     pub backends: Vec<Backend>,
+    /// What applications can call by name.
+    pub hostnames: Hostnames,
+    /// What agents are sent of these; `None` where they do not answer queries.
+    pub records: Option<AgentPart>,
     /// How requests that go out are traced.
     pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
@@ -328,22 +338,9 @@ struct Context<'a> {
 pub fn plan(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<Plan, Error> {
     match traits.kind {
         ProxyKind::Sidecar => for_proxy(snapshot, traits).map(Box::new).map(Plan::Sidecar),
-        ProxyKind::Ingress => zone_proxy(snapshot, traits, Kind::ZoneIngress).map(Plan::Ingress),
-        ProxyKind::Egress => zone_proxy(snapshot, traits, Kind::ZoneEgress).map(Plan::Egress),
+        ProxyKind::Ingress => zone_proxy::plan(snapshot, traits, Kind::ZoneIngress).map(Plan::Ingress),
+        ProxyKind::Egress => zone_proxy::plan(snapshot, traits, Kind::ZoneEgress).map(Plan::Egress),
     }
-}
-
-fn zone_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits, kind: Kind) -> Result<ZoneProxy, Error> {
-    let stored = snapshot.globals.get(&Key::global(kind, &traits.name));
-    let address = stored.and_then(|stored| match &stored.spec {
-        Spec::ZoneIngress(spec) => spec.networking.as_ref().map(|networking| &networking.address),
-        Spec::ZoneEgress(spec) => spec.networking.as_ref().map(|networking| &networking.address),
-        _ => None,
-    });
-    let address = address.ok_or_else(|| Error::NoZoneProxy { kind, name: traits.name.clone() })?;
-    let mut problems = Vec::new();
-    let names = Names::chosen(traits.unified_naming);
-    Ok(ZoneProxy { admin: system::admin(address, names, traits, &mut problems), problems })
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -365,22 +362,26 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         tracing,
         admin,
         metrics,
+        agent,
         security,
         patches,
         mut problems,
     } = own;
-    let Outgoing { outbounds, backends, .. } = outgoing;
+    let Outgoing { outbounds, backends, hostnames, records, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
         mesh,
         inbounds,
         outbounds,
         backends,
+        hostnames,
+        records,
         passthrough,
         collectors,
         tracing,
         admin,
         metrics,
+        agent,
         security,
         patches,
         problems,
@@ -415,9 +416,11 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let mut collectors = logs.clusters(traits, &mut problems);
     collectors.extend(traces.collector(traits, &mut problems));
     let inbounds = inbound::plan(&context, &mut problems);
+    let metrics = metrics::plan(&context, &inbounds, &mut problems);
     let mut own = Own {
         mesh: snapshot.name.clone(),
-        metrics: metrics::plan(&context, &inbounds, &mut problems),
+        agent: AgentConfiguration::of(&context, metrics.as_ref()),
+        metrics,
         inbounds,
         passthrough: system::passthrough(&context, &mut problems),
         collectors,
@@ -461,7 +464,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
-    let outbounds = outbound::plan(&context, &mut backends, &mut problems);
+    let (outbounds, hostnames) = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));
     problems.extend(balancing.without_effect());
@@ -476,6 +479,8 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
         backends,
+        records: agent::hostnames(class, names, &hostnames),
+        hostnames,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         patches,

@@ -22,9 +22,10 @@ use resources::{
 };
 use topology::MeshSnapshot;
 
-use crate::{Applying, Code, Effective, Inbound, OwnContext, Problem, SystemNames, ip_of, port_of};
+use crate::{
+    AgentPart, Applying, Code, Effective, Inbound, OwnContext, Problem, SystemNames, ip_of, port_of,
+};
 
-pub use agent::{AgentConfiguration, AgentPart};
 pub use counting::Counting;
 
 /// For collectors without an address.
@@ -37,8 +38,8 @@ const INTERVAL: &str = "1m0s";
 pub struct Metrics {
     pub pages: Vec<MetricsPage>,
     pub collectors: Vec<MetricsCollector>,
-    /// What the agent reads from its Envoy.
-    pub agent: AgentConfiguration,
+    /// What the agent reads about them from its proxy.
+    pub document: AgentPart,
 }
 
 /// Offer a page of metrics, which the agent writes.
@@ -136,8 +137,8 @@ pub(crate) fn plan(
             _ => {}
         }
     }
-    let agent = AgentConfiguration::of(context, &conf, work_dir, !pages.is_empty(), &collectors);
-    Some(Metrics { pages, collectors, agent })
+    let document = agent::document(context, &conf, !pages.is_empty(), &collectors);
+    Some(Metrics { pages, collectors, document })
 }
 
 /// The addresses at which the proxy listens already.

@@ -230,16 +230,6 @@ impl Names {
         }
     }
 
-    /// The names of what accepts redirected traffic to end it: all refusals are counted in one place.
-    pub fn refusal(self, ip: IpVersion) -> PassthroughNames {
-        let cluster = SelfName::NoDestination.to_string();
-        PassthroughNames {
-            cluster_stats: Some(cluster.clone()),
-            cluster,
-            ..self.passthrough(ip, Direction::Inbound)
-        }
-    }
-
     pub fn admin(self) -> AdminNames {
         let (name, readiness) = match self {
             Names::Unified => (system::ENVOY_ADMIN, system::READINESS),

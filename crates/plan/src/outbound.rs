@@ -1,8 +1,8 @@
 //! What the proxy offers its application to call.
 //!
 //! Without transparent proxying that is what the Dataplane lists. With it, or when the proxy binds virtual
-//! addresses itself, every destination that has one is offered there, unless the Dataplane says which ones it
-//! needs.
+//! addresses itself, every service that has one is offered there, and so is every hostname that VirtualOutbounds
+//! make, unless the Dataplane says which ones it needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,29 +13,30 @@ use std::{
 use resources::{
     Key, Kind,
     kinds::{
-        dataplane::{self, BackendRef, ReachableBackendRef, TransparentProxying},
+        dataplane::{self, BackendRef, IpFamilyMode, ReachableBackendRef, TransparentProxying},
         mesh::{Mesh, MeshServicesMode},
     },
     labels,
 };
-use topology::{Destination, DestinationId};
+use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
-    Code, Context, Dependency, Outbound, Problem, Routing, backend::Backends, inbound::UNIFIED_NAME, ip_of,
-    port_of, route,
+    Code, Context, Dependency, HostnameConflict, Hostnames, Outbound, Problem, Routing, backend::Backends,
+    inbound::UNIFIED_NAME, ip_of, port_of, route,
 };
 
 pub(crate) fn plan(
     context: &Context<'_>,
     backends: &mut Backends<'_>,
     problems: &mut Vec<Problem>,
-) -> Vec<Outbound> {
+) -> (Vec<Outbound>, Hostnames) {
     let mut planned = Planned {
         context,
         backends,
         outbounds: Vec::new(),
         listeners: BTreeMap::new(),
         taken: context.class.taken.clone(),
+        hostnames: Hostnames::default(),
         problems,
     };
     let mut listed = BTreeSet::new();
@@ -48,12 +49,18 @@ pub(crate) fn plan(
     let unlisted =
         context.class.calls.redirect().or_else(|| context.class.bind_outbounds.then_some(&anything));
     if let Some(redirect) = unlisted {
+        planned.hostnames.ipv6 = context.class.ipv6 && redirect.ip_family_mode != IpFamilyMode::IPv4;
         let reachable = Reachable::of(context, redirect, &listed, planned.problems);
         for destination in reachable.destinations(context) {
             planned.redirected(destination);
         }
+        for host in virtual_hosts(context, redirect) {
+            planned.virtual_host(host, &redirect.reachable_services);
+        }
     }
-    planned.outbounds
+    let lost = planned.hostnames.conflicts.iter().map(conflict_of);
+    planned.problems.extend(lost);
+    (planned.outbounds, planned.hostnames)
 }
 
 struct Planned<'c, 'p, 'a> {
@@ -63,6 +70,7 @@ struct Planned<'c, 'p, 'a> {
     /// Where in `outbounds` a listener of this name is.
     listeners: BTreeMap<String, usize>,
     taken: BTreeSet<(IpAddr, u16)>,
+    hostnames: Hostnames,
     problems: &'p mut Vec<Problem>,
 }
 
@@ -110,6 +118,7 @@ impl Planned<'_, '_, '_> {
 
     /// A destination at each of its virtual addresses.
     fn redirected(&mut self, destination: &Arc<Destination>) {
+        let mut offered = BTreeSet::new();
         for &address in &destination.vips {
             let whose = format!("virtual address {address}:{}", destination.port);
             let Some(port) = port_of(destination.port, &whose, self.problems) else { continue };
@@ -117,12 +126,44 @@ impl Planned<'_, '_, '_> {
                 continue;
             }
             // Headless services have the addresses of their instances, this one's among them.
-            if self.taken.insert((address, port)) {
-                self.add(destination, address, port, &BTreeMap::new(), &whose);
+            if self.taken.insert((address, port))
+                && self.add(destination, address, port, &BTreeMap::new(), &whose)
+            {
+                offered.insert(address);
             }
+        }
+        if let Ok(port) = u16::try_from(destination.port) {
+            self.hostnames.add_service(destination, port, &offered);
         }
     }
 
+    /// A hostname of VirtualOutbounds at its address, as far as it leads to these services; to all if there are none.
+    fn virtual_host(&mut self, host: &VirtualHost, services: &[String]) {
+        let Some(vip) = host.vip.map(IpAddr::V4) else { return };
+        let wanted = |service: &str| services.is_empty() || services.iter().any(|known| known == service);
+        let mut offered = Vec::new();
+        for (&port, to) in host.ports.iter().filter(|(_, to)| wanted(to.service())) {
+            if self.offer(&DestinationId::Tags(to.tags.clone()), vip, port, &host.hostname) {
+                offered.push(port);
+            }
+        }
+        if offered.is_empty() {
+            return;
+        }
+        for (port, destination) in self.hostnames.add_virtual(host, vip, &offered) {
+            self.offer(&destination, vip, port, &host.hostname);
+        }
+    }
+
+    /// Offers a destination under a hostname; says whether it could be.
+    fn offer(&mut self, id: &DestinationId, address: IpAddr, port: u16, hostname: &str) -> bool {
+        self.context.reads.note(Dependency::Destination(id.clone()));
+        let Some(destination) = self.context.snapshot.destinations.get(id) else { return false };
+        let whose = format!("hostname {hostname}, port {port}");
+        self.taken.insert((address, port)) && self.add(destination, address, port, &BTreeMap::new(), &whose)
+    }
+
+    /// Says whether it could be added.
     fn add(
         &mut self,
         destination: &Arc<Destination>,
@@ -130,18 +171,18 @@ impl Planned<'_, '_, '_> {
         port: u16,
         tags: &BTreeMap<String, String>,
         whose: &str,
-    ) {
+    ) -> bool {
         let context = self.context;
         if let Err(reason) = self.backends.lead_to(destination) {
             self.problems.push(Problem::new(Code::UnusableDestination, format!("{whose}: {reason}")));
-            return;
+            return false;
         }
         let names = context.names.outbound(destination, address, port);
         // Unified names do not hold the address, so a destination offered at two is one listener at both.
         let same = self.listeners.get(&names.listener).and_then(|&index| self.outbounds.get_mut(index));
         if let Some(other) = same {
             other.also_at.push((address, port));
-            return;
+            return true;
         }
         self.listeners.insert(names.listener.clone(), self.outbounds.len());
         let routing = route::plan(context, destination, &names, self.backends, self.problems);
@@ -167,7 +208,34 @@ impl Planned<'_, '_, '_> {
             },
             routing,
         });
+        true
     }
+}
+
+/// The hostnames of VirtualOutbounds that the Dataplane may need: those of its `reachableServices`, or all, unless it
+/// names the backends it needs.
+fn virtual_hosts<'s>(context: &Context<'s>, redirect: &TransparentProxying) -> Vec<&'s Arc<VirtualHost>> {
+    let all = context.snapshot.virtual_hosts.by_name.values();
+    if redirect.reachable_services.is_empty() {
+        if redirect.reachable_backends.is_some() {
+            return Vec::new();
+        }
+        context.reads.note(Dependency::AllVirtualHosts);
+        return all.collect();
+    }
+    let services: BTreeSet<&str> = redirect.reachable_services.iter().map(String::as_str).collect();
+    for &service in &services {
+        context.reads.note(Dependency::VirtualHostsOf(service.into()));
+    }
+    all.filter(|host| host.ports.values().any(|to| services.contains(to.service()))).collect()
+}
+
+fn conflict_of(conflict: &HostnameConflict) -> Problem {
+    let service = match &conflict.loser.destination {
+        DestinationId::Port(kri) => Some(kri.without_section()),
+        DestinationId::Tags(_) => None,
+    };
+    Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(service)
 }
 
 fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -183,24 +251,18 @@ fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<S
     }
 }
 
-/// Which destinations are offered at their virtual addresses.
-struct Reachable<'a> {
-    /// `None` for all.
-    backends: Option<BTreeSet<DestinationId>>,
-    /// Empty for all.
-    services: &'a [String],
-    by_tags: bool,
-}
+/// Which services are offered at their virtual addresses; `None` for all.
+struct Reachable(Option<BTreeSet<DestinationId>>);
 
-impl<'a> Reachable<'a> {
+impl Reachable {
     fn of(
-        context: &Context<'a>,
-        redirect: &'a TransparentProxying,
+        context: &Context<'_>,
+        redirect: &TransparentProxying,
         listed: &BTreeSet<DestinationId>,
         problems: &mut Vec<Problem>,
-    ) -> Reachable<'a> {
+    ) -> Reachable {
         let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
-        let backends = match &redirect.reachable_backends {
+        Reachable(match &redirect.reachable_backends {
             Some(reachable) => {
                 Some(reachable.refs.iter().flat_map(|r| resolve(context, r, problems)).collect())
             }
@@ -211,41 +273,18 @@ impl<'a> Reachable<'a> {
                 Some(BTreeSet::new())
             }
             None => None,
-        };
-        Reachable {
-            backends,
-            services: &redirect.reachable_services,
-            by_tags: mode != MeshServicesMode::Exclusive,
-        }
+        })
     }
 
     /// All of them, sorted. Looks at every destination only where every one may be meant.
     fn destinations<'s>(&self, context: &Context<'s>) -> Vec<&'s Arc<Destination>> {
         let all = &context.snapshot.destinations;
-        let Some(backends) = &self.backends else {
+        let Some(backends) = &self.0 else {
             context.reads.note(Dependency::AllDestinations);
-            return all.values().filter(|destination| self.has(destination)).collect();
+            return all.values().collect();
         };
         backends.iter().cloned().map(Dependency::Destination).for_each(|read| context.reads.note(read));
-        let mut found: Vec<_> = backends.iter().filter_map(|id| all.get(id)).collect();
-        if self.by_tags {
-            context.reads.note(Dependency::AllTags);
-            // They come after all ports.
-            let tagged = all.range(DestinationId::Tags(Arc::default())..).map(|(_, destination)| destination);
-            found.extend(tagged.filter(|destination| self.has(destination)));
-        }
-        found
-    }
-
-    fn has(&self, destination: &Destination) -> bool {
-        match &destination.id {
-            DestinationId::Port(_) => self.backends.as_ref().is_none_or(|all| all.contains(&destination.id)),
-            DestinationId::Tags(tags) => {
-                let service = tags.get(labels::SERVICE);
-                self.by_tags
-                    && (self.services.is_empty() || service.is_some_and(|s| self.services.contains(s)))
-            }
-        }
+        backends.iter().filter_map(|id| all.get(id)).collect()
     }
 }
 

@@ -35,6 +35,8 @@ pub struct ProxyTraits {
     pub bind_outbounds: bool,
     /// How traffic is redirected to it, where its agent says so; otherwise as its Dataplane says.
     pub redirection: Option<Redirection>,
+    /// Its agent answers queries for hostnames.
+    pub resolver: bool,
     pub ipv6: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
@@ -67,6 +69,7 @@ impl ProxyTraits {
             strict_inbound_ports: false,
             bind_outbounds: false,
             redirection: None,
+            resolver: false,
             ipv6: true,
             admin_port: 0,
             admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),

@@ -16,8 +16,6 @@ pub enum Dependency {
     Mesh,
     /// Every destination of the mesh.
     AllDestinations,
-    /// Every destination that is selected by tags.
-    AllTags,
     Destination(DestinationId),
     /// The ports of a service, by its name in the store; it need not exist.
     Service(Key),
@@ -82,10 +80,9 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     let mut touched = BTreeSet::new();
     for id in &affected.destinations {
         touched.insert(Dependency::AllDestinations);
-        touched.insert(match id {
-            DestinationId::Port(kri) => Dependency::Resource(kri.without_section()),
-            DestinationId::Tags(_) => Dependency::AllTags,
-        });
+        if let DestinationId::Port(kri) = id {
+            touched.insert(Dependency::Resource(kri.without_section()));
+        }
         touched.insert(Dependency::Destination(id.clone()));
     }
     touched.extend(affected.services.keys().cloned().map(Dependency::Service));

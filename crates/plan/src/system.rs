@@ -41,10 +41,9 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
     for (direction, port) in directions {
         let Some(port) = port_of(port, "transparentProxying", problems) else { continue };
         for (version, address) in versions.into_iter().flatten() {
-            let (names, allowed) = match direction {
-                Direction::Inbound if !lets_in => (context.names.refusal(version), false),
-                Direction::Inbound => (context.names.passthrough(version, direction), true),
-                Direction::Outbound => (context.names.passthrough(version, direction), lets_out),
+            let allowed = match direction {
+                Direction::Inbound => lets_in,
+                Direction::Outbound => lets_out,
             };
             let ways = match &exits {
                 Some(Exits::Matched(ways)) if direction == Direction::Outbound => {
@@ -53,7 +52,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
                 _ => Arc::default(),
             };
             planned.push(Passthrough {
-                names,
+                names: context.names.passthrough(version, direction),
                 address,
                 port,
                 direction,

@@ -87,6 +87,10 @@ codes! {
         "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
          allowance.",
         "Delete one of the two.";
+    HostnameConflict = "hostname-conflict", Warning,
+        "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by two \
+         services. One of the two has it; the finding says which one.",
+        "Give one of the two another hostname or port.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";

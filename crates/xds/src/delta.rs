@@ -6,9 +6,13 @@
 //! Order between types, so that nothing is used before it is there nor removed while it is used:
 //!
 //! ```text
-//!   added, changed:  clusters ─ACK─▶ their endpoints ─ACK─▶ listeners, routes
-//!   removed:         listeners, routes ─ACK─▶ clusters ─ACK─▶ endpoints, secrets
+//!   added, changed:  clusters ─ACK─▶ their endpoints ─ACK─▶ listeners ─ACK─▶ routes
+//!   removed:         routes ─ACK─▶ listeners ─ACK─▶ clusters ─ACK─▶ endpoints, secrets
 //! ```
+//!
+//! Routes may tell about listeners (an agent reads in one which hostnames there are), so they come after
+//! listeners and go before them. Where listeners come and go at a time, the new ones do not wait for the old ones to
+//! go: one may take over the address of another.
 
 mod channel;
 
@@ -246,8 +250,13 @@ impl Stream {
         self.send(Type::Secret, &target, true, nothing_uses, actions);
         let usable = self.clusters_are_usable(&target);
         let idle = !self.channel(Type::Listener).has_sends(target.of(Type::Listener));
-        self.send(Type::Listener, &target, usable, usable || idle, actions);
-        self.send(Type::Route, &target, usable, true, actions);
+        let told = self.channel(Type::Route).settled(target.of(Type::Route));
+        self.send(Type::Listener, &target, usable, if idle { told } else { usable }, actions);
+        let listening = {
+            let listeners = self.channel(Type::Listener);
+            !listeners.is_waiting() && !listeners.has_sends(target.of(Type::Listener))
+        };
+        self.send(Type::Route, &target, usable && listening, true, actions);
     }
 
     fn send(
@@ -266,7 +275,7 @@ impl Stream {
         let nonce = self.last_nonce.to_string();
         actions.push(Action::Send(DeltaResponse {
             system_version_info: String::new(),
-            resources: batch.sent.iter().map(|resource| resource.resource().clone()).collect(),
+            resources: batch.sent.iter().map(|resource| resource.resource()).collect(),
             type_url: kind.url().to_owned(),
             nonce: nonce.clone(),
             removed_resources: batch.removed.iter().map(ToString::to_string).collect(),

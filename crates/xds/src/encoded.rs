@@ -18,13 +18,16 @@ use crate::{
 /// A named and versioned resource, with the bytes of its `Resource` message.
 ///
 /// The `Any` is the last field of that message and the body the last of the `Any`, so one buffer serves
-/// delta responses, state-of-the-world responses and inspection.
+/// delta responses, state-of-the-world responses and inspection. The end of the body may be shared with other
+/// resources: then it is kept once and joined when a response is made.
 #[derive(Clone)]
 pub struct Encoded {
     pub name: Arc<str>,
     /// A hash of the content: the same on every control plane and after every restart.
     pub version: u128,
     resource: Bytes,
+    /// What follows; most have nothing, and there are many.
+    shared: Option<Box<Bytes>>,
     any_len: u32,
     body_len: u32,
 }
@@ -32,25 +35,35 @@ pub struct Encoded {
 impl Encoded {
     /// `body` is the protobuf message of the resource, without an `Any` around it.
     pub fn new(kind: Type, name: &str, version: u128, body: &[u8]) -> Encoded {
+        Encoded::joined(kind, name, version, body, Bytes::new())
+    }
+
+    /// `body` and then `shared` are the protobuf message of the resource. `shared` is not copied.
+    pub fn joined(kind: Type, name: &str, version: u128, body: &[u8], shared: Bytes) -> Encoded {
+        let whole = body.len() + shared.len();
         let head = Resource { version: version_text(version), resource: None, name: name.to_owned() };
         let any = Any { type_url: kind.url().to_owned(), value: Bytes::new() }.encode_to_vec();
-        let any_len = any.len() + field_len(body.len());
-        let mut buffer = Vec::with_capacity(head.encoded_len() + field_len(any_len));
+        let any_len = any.len() + field_len(whole);
+        let mut buffer = Vec::with_capacity(head.encoded_len() + field_len(any_len) - shared.len());
         buffer.extend(head.encode_to_vec());
         // Both the `Any` in a `Resource` and the value in an `Any` are field 2, length-delimited.
         put_field(&mut buffer, any_len);
         buffer.extend(any);
-        put_field(&mut buffer, body.len());
+        put_field(&mut buffer, whole);
         buffer.extend(body);
         // Messages of more than 4 GiB cannot be sent over gRPC.
         let len = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let (any_len, body_len) = (len(any_len), len(body.len()));
-        Encoded { name: name.into(), version, resource: buffer.into(), any_len, body_len }
+        let (any_len, body_len) = (len(any_len), len(whole));
+        let shared = (!shared.is_empty()).then(|| Box::new(shared));
+        Encoded { name: name.into(), version, resource: buffer.into(), shared, any_len, body_len }
     }
 
     /// The `Resource` message of a delta response.
-    pub fn resource(&self) -> &Bytes {
-        &self.resource
+    pub fn resource(&self) -> Bytes {
+        match &self.shared {
+            Some(shared) => [&self.resource[..], shared].concat().into(),
+            None => self.resource.clone(),
+        }
     }
 
     /// The `Any` of a state-of-the-world response.
@@ -65,6 +78,11 @@ impl Encoded {
 
     /// How many bytes a response carries for it.
     pub fn size(&self) -> usize {
+        self.resource.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
+    }
+
+    /// How many of them are kept for this resource alone.
+    pub fn own_size(&self) -> usize {
         self.resource.len()
     }
 
@@ -74,7 +92,8 @@ impl Encoded {
     }
 
     fn tail(&self, len: u32) -> Bytes {
-        self.resource.slice(self.resource.len().saturating_sub(len as usize)..)
+        let whole = self.resource();
+        whole.slice(whole.len().saturating_sub(len as usize)..)
     }
 }
 
@@ -151,12 +170,19 @@ mod tests {
     fn one_buffer_holds_the_resource_its_any_and_its_body() {
         for body in [&b""[..], b"x", &[7; 100], &[7; 20_000], &[7; 3_000_000]] {
             let encoded = Encoded::new(Type::Cluster, "backend", 7, body);
-            let resource = Resource::decode(encoded.resource().clone()).unwrap();
+            let resource = Resource::decode(encoded.resource()).unwrap();
             assert_eq!((&*resource.name, resource.version), ("backend", version_text(7)));
             let any = resource.resource.unwrap();
             assert_eq!((&*any.type_url, &any.value[..]), (Type::Cluster.url(), body));
             assert_eq!(Any::decode(encoded.any()).unwrap(), any);
             assert_eq!(&encoded.body()[..], body);
+            for at in [0, body.len() / 2, body.len()] {
+                let (own, shared) = body.split_at(at);
+                let joined =
+                    Encoded::joined(Type::Cluster, "backend", 7, own, Bytes::copy_from_slice(shared));
+                assert_eq!((joined.resource(), joined.any()), (encoded.resource(), encoded.any()));
+                assert_eq!((joined.body(), joined.size()), (encoded.body(), encoded.size()));
+            }
         }
     }
 

@@ -156,7 +156,10 @@ impl Stream {
         self.send(Type::Secret, &target, false, actions);
         if self.clusters_are_usable(&target, in_use) {
             self.send(Type::Listener, &target, false, actions);
-            self.send(Type::Route, &target, false, actions);
+            // Routes may tell about listeners, which must be there by then.
+            if self.channels[Type::Listener as usize].settled(Type::Listener, target.of(Type::Listener)) {
+                self.send(Type::Route, &target, false, actions);
+            }
         }
     }
 

@@ -141,8 +141,6 @@ fn older_name(name: &str, listening: &[Listening], dataplane: Option<&Dataplane>
             let port = destination_port(&kri, listening, dataplane)?;
             Some(legacy::destination(&kri, port))
         }
-        // Called the same before, so its series needs no copy.
-        Class::SelfName(SelfName::NoDestination) => None,
         Class::Legacy(_) | Class::Other => None,
     }
 }

@@ -1,6 +1,7 @@
 //! `inspect dataplane NAME`: what applies to one proxy, what it says about itself, or what it would be
 //! told now.
 
+mod hostnames;
 mod policies;
 mod rules;
 mod sections;
@@ -69,6 +70,8 @@ enum View {
     Stats,
     /// The proxy's clusters and their endpoints
     Clusters,
+    /// What the application can call by name, where that leads, and claims that lost
+    Hostnames,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,6 +113,10 @@ impl Dataplane {
             (View::Stats, _) if self.format == Some(EnvoyFormat::Summary) => {
                 let value = self.ask(client, "summary")?.json(&attempted)?;
                 read.render(&value, || summary::table(&value))
+            }
+            (View::Hostnames, _) => {
+                let value = ask(client, &self.mesh, &self.name, "_hostnames")?.json(&attempted)?;
+                read.render(&value, || hostnames::table(&value))
             }
             (_, None) => {
                 let format = if self.format == Some(EnvoyFormat::Json) { "json" } else { "" };

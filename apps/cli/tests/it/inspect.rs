@@ -366,6 +366,50 @@ fn statistics_are_summed_up_by_resource() {
 }
 
 #[test]
+fn hostnames_of_a_proxy_are_shown_with_where_they_lead_and_claims_that_lost() {
+    let server = Server::start();
+    let by_policy = json!({"origin": {"kind": "VirtualOutbound", "name": "vo"}, "tags": {"kuma.io/service": "backend", "version": "v1"}});
+    let kri = "kri_msvc_default_east__web_80";
+    let by_service =
+        json!({"origin": {"kind": "MeshService", "name": "web", "hostnameGenerator": "local"}, "kri": kri});
+    let port = |port: u16, mut claim: Value| {
+        claim["port"] = port.into();
+        claim
+    };
+    let hostnames = json!({
+        "total": 2, "resolver": false,
+        "items": [
+            {"hostname": "v1.backend.mesh", "addresses": ["240.0.0.1", "::ffff:f000:1"], "ports": [port(8080, by_policy.clone())]},
+            {"hostname": "web.svc", "addresses": ["241.0.0.1"], "ports": [port(80, by_service.clone())]},
+        ],
+        "conflicts": [{"hostname": "v1.backend.mesh", "port": 8080, "winner": by_policy, "loser": by_service}],
+    });
+    server.on("GET", "/meshes/default/dataplanes/web/_hostnames", 200, hostnames.clone());
+    let program = Program::of(&server);
+    let run = |more: &[&str]| {
+        program.run(&[&["inspect", "dataplane", "web", "--type", "hostnames"], more].concat()).ok()
+    };
+    let expect = [
+        vec!["HOSTNAME", "ADDRESSES", "FROM", "LEADS TO"],
+        vec![
+            "v1.backend.mesh:8080",
+            "240.0.0.1,::ffff:f000:1",
+            "VirtualOutbound/vo",
+            "kuma.io/service=backend version=v1",
+        ],
+        vec!["web.svc:80", "241.0.0.1", "MeshService/web by HostnameGenerator/local", kri],
+        vec![],
+        vec![
+            "Conflict: v1.backend.mesh:8080 is claimed by VirtualOutbound/vo (has it) and by MeshService/web by HostnameGenerator/local",
+        ],
+        vec![],
+        vec!["The agent of this proxy answers no queries for hostnames of the mesh."],
+    ];
+    assert_eq!(run(&[]).lines().into_iter().map(cells).collect::<Vec<_>>(), expect);
+    assert_eq!(run(&["-o", "json"]).json(), hostnames);
+}
+
+#[test]
 fn every_policy_tells_which_proxies_it_applies_to() {
     let server = Server::start();
     let program = Program::of(&server);

@@ -9,6 +9,8 @@ pub const REUSE_PORT: &str = "feature-reuse-port";
 pub const BIND_OUTBOUNDS: &str = "feature-bind-outbounds";
 /// Says how its machine redirects traffic.
 pub const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
+/// Answers queries for hostnames of the mesh itself.
+pub const EMBEDDED_DNS: &str = "feature-embedded-dns";
 /// Wants no redirected traffic but for its inbounds.
 pub const STRICT_INBOUND_PORTS: &str = "feature-strict-inbound-ports";
 /// Makes the labels that only Kuma has from names of statistics, so that Envoy need not.
@@ -26,5 +28,24 @@ mod tests {
         let of = |features: &[&str]| traits("default", "web", &json!({ "features": features }));
         assert!(of(&[REUSE_PORT, BIND_OUTBOUNDS]).bind_outbounds);
         assert!(!of(&[REUSE_PORT]).bind_outbounds);
+    }
+
+    #[test]
+    fn an_agent_resolves_hostnames_where_queries_are_redirected_to_it() {
+        let of = |features: &[&str], more: serde_json::Value| {
+            let mut metadata = json!({ "features": features });
+            for (field, value) in more.as_object().unwrap() {
+                metadata[field] = value.clone();
+            }
+            traits("default", "web", &metadata).resolver
+        };
+        let redirect = |enabled: bool| json!({ "redirect": { "dns": { "enabled": enabled } } });
+        assert!(of(&[EMBEDDED_DNS], json!({ "dataplane.dns.port": "15053" })));
+        assert!(!of(&[EMBEDDED_DNS], json!({ "dataplane.dns.port": "0" })));
+        assert!(!of(&[EMBEDDED_DNS], json!({})));
+        assert!(!of(&[], json!({ "dataplane.dns.port": "15053" })));
+        assert!(of(&[EMBEDDED_DNS], json!({ "transparentProxy": redirect(true) })));
+        let both = json!({ "transparentProxy": redirect(false), "dataplane.dns.port": "15053" });
+        assert!(!of(&[EMBEDDED_DNS], both));
     }
 }

@@ -123,6 +123,11 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         strict_inbound_ports: features.contains(&features::STRICT_INBOUND_PORTS),
         bind_outbounds: features.contains(&features::BIND_OUTBOUNDS),
         redirection: redirection(metadata, &features),
+        // Queries reach the agent where its transparent proxy redirects them.
+        resolver: features.contains(&features::EMBEDDED_DNS)
+            && metadata["transparentProxy"]["redirect"]["dns"]["enabled"]
+                .as_bool()
+                .unwrap_or(port("dataplane.dns.port").unwrap_or_default() != 0),
         ipv6: metadata.get("ipv6Enabled").and_then(Value::as_bool).unwrap_or(true),
         admin_port: port("dataplane.admin.port").unwrap_or_default(),
         admin_target,

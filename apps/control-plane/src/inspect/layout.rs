@@ -1,6 +1,9 @@
 //! What a proxy consists of, read off the plan that its configuration is made from.
 
-use std::net::IpAddr;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use api::inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceStats, ProxyResources};
 use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, is_http, known::address_stats};
@@ -13,7 +16,8 @@ use topology::{DestinationId, MeshSnapshot};
 /// The layout of the proxy of `dataplane`, which has this plan.
 pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout {
     let own = dataplane.kri("");
-    let mut outbounds: Vec<LayoutItem> = plan.outbounds.iter().map(|o| outbound(mesh, o)).collect();
+    let named = named(&plan);
+    let mut outbounds: Vec<LayoutItem> = plan.outbounds.iter().map(|o| outbound(mesh, o, &named)).collect();
     outbounds.sort_by(|a, b| (&a.kri, &a.proxy_resource_name).cmp(&(&b.kri, &b.proxy_resource_name)));
     Layout {
         kri: own.as_ref().map(Kri::to_string).unwrap_or_default(),
@@ -50,13 +54,33 @@ fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {
         kri: kri.map(|kri| kri.to_string()).unwrap_or_default(),
         port: (*port).into(),
         protocol: protocol.word(),
+        hostnames: Vec::new(),
         proxy_resource_name: names.cluster.clone(),
         proxy_resources,
     }
 }
 
-fn outbound(mesh: &MeshSnapshot, outbound: &Outbound) -> LayoutItem {
-    let Outbound { names, destination, address, port, protocol, routing, .. } = outbound;
+type Named<'a> = BTreeMap<(IpAddr, u16), Vec<&'a str>>;
+
+/// The hostnames that stand for each address at which something is offered.
+fn named(plan: &ProxyPlan) -> Named<'_> {
+    let mut named = Named::new();
+    for (name, hostname) in &plan.hostnames.by_name {
+        for &address in &hostname.addresses {
+            for &port in hostname.ports.keys() {
+                named.entry((address, port)).or_default().push(name);
+            }
+        }
+    }
+    named
+}
+
+fn outbound(mesh: &MeshSnapshot, outbound: &Outbound, named: &Named<'_>) -> LayoutItem {
+    let Outbound { names, destination, address, port, protocol, routing, also_at, .. } = outbound;
+    let offered_at = [(*address, *port)].into_iter().chain(also_at.iter().copied());
+    let hostnames: BTreeSet<String> = offered_at
+        .flat_map(|at| named.get(&at).into_iter().flatten().map(move |name| format!("{name}:{}", at.1)))
+        .collect();
     let kri = match destination {
         DestinationId::Port(kri) => kri.to_string(),
         DestinationId::Tags(_) => String::new(),
@@ -75,6 +99,7 @@ fn outbound(mesh: &MeshSnapshot, outbound: &Outbound) -> LayoutItem {
         kri,
         port: of_destination.filter(|port| *port != 0).unwrap_or((*port).into()),
         protocol: protocol.word(),
+        hostnames: hostnames.into_iter().collect(),
         proxy_resource_name: names.cluster.clone(),
         proxy_resources: parts.shown(),
     }

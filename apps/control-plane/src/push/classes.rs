@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use envoy::Documents;
 use plan::{Backend, Class, Outgoing, Problem, Reads};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
@@ -66,6 +67,7 @@ struct State {
     reads: Reads,
     backends: HashMap<DestinationId, Served>,
     addresses: BTreeSet<Address>,
+    documents: Option<Documents>,
 }
 
 /// How the endpoints of a destination reach the proxy.
@@ -99,6 +101,8 @@ pub(super) struct Member {
 pub(super) struct Outcome {
     pub(super) layer: Arc<Layer>,
     pub(super) problems: Arc<[Problem]>,
+    /// What the agents of its members are sent.
+    pub(super) documents: Option<Documents>,
 }
 
 impl Classes {
@@ -153,7 +157,11 @@ impl Member {
         let mut state = lock(&self.cell.state);
         self.cell.catch_up(&mut state, push)?;
         let clash = answers_at.iter().filter(|address| state.addresses.contains(address));
-        let outcome = Outcome { layer: state.layer.clone(), problems: state.problems.clone() };
+        let outcome = Outcome {
+            layer: state.layer.clone(),
+            problems: state.problems.clone(),
+            documents: state.documents.clone(),
+        };
         Some((outcome, clash.copied().collect()))
     }
 }
@@ -224,6 +232,7 @@ impl State {
             |backend: &Backend| Some((backend.destination.clone(), Served::of(backend, &self.layer)?));
         self.backends = plan.backends.iter().filter_map(served).collect();
         self.addresses = plan.addresses().collect();
+        self.documents = plan.records.as_ref().map(Documents::of);
         self.problems = plan.problems.into_iter().chain(unpatched).collect();
         plan.reads
     }

@@ -214,9 +214,7 @@ impl OfMesh {
     }
 
     fn readers_of(&self, id: &DestinationId) -> impl Iterator<Item = &Arc<ClassCell>> {
-        let reads = [Dependency::Destination(id.clone()), Dependency::AllDestinations, Dependency::AllTags];
-        let by_tags = matches!(id, DestinationId::Tags(_));
-        let reads = reads.into_iter().filter(move |read| by_tags || *read != Dependency::AllTags);
+        let reads = [Dependency::Destination(id.clone()), Dependency::AllDestinations].into_iter();
         reads.filter_map(|read| self.classes.get(&read)).flat_map(HashMap::values)
     }
 
@@ -282,6 +280,7 @@ mod tests {
             strict_inbound_ports: false,
             bind_outbounds: false,
             redirection: None,
+            resolver: false,
             ipv6: true,
             admin_port: 0,
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),

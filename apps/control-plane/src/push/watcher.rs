@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use envoy::Documents;
 use jiff::Timestamp;
-use plan::{AdminTls, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames};
+use plan::{AdminTls, AgentConfiguration, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames};
 use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
 use topology::MeshSnapshot;
@@ -138,6 +139,9 @@ pub struct Current {
     outbound_problems: Arc<[Problem]>,
     /// Where its application answers.
     answers_at: Arc<[(IpAddr, u16)]>,
+    /// What its agent reads, where documents of its class are among it.
+    agent: Option<Arc<AgentConfiguration>>,
+    documents: Option<Documents>,
 }
 
 impl Current {
@@ -181,7 +185,8 @@ impl Connected {
             }
         };
         self.join(class);
-        let (resources, unpatched) = self.push.encoder.lower_own(&own);
+        let (mut resources, unpatched) = self.push.encoder.lower_own(&own);
+        self.push.encoder.put_documents(&mut resources, own.agent.as_ref(), None);
         let current = Current {
             target: Target { own: resources, shared: Arc::<Layer>::default() },
             dataplane,
@@ -189,6 +194,8 @@ impl Connected {
             secrets: own.security.map(|security| security.secrets),
             own_problems: own.problems.into_iter().chain(unpatched).collect(),
             outbound_problems: Arc::default(),
+            agent: own.agent.filter(|agent| agent.with_hostnames).map(Arc::new),
+            documents: None,
         };
         Some(self.with_outbounds(&current))
     }
@@ -196,9 +203,15 @@ impl Connected {
     /// The same with the outbounds of the proxy's class as they are now.
     fn with_outbounds(&self, current: &Current) -> Current {
         let mut next = current.clone();
-        let Some(Outcome { layer, problems }) = self.settle(&current.answers_at) else { return next };
+        let Some(Outcome { layer, problems, documents }) = self.settle(&current.answers_at) else {
+            return next;
+        };
         next.target.shared = layer;
         next.outbound_problems = problems;
+        if next.documents != documents {
+            self.push.encoder.put_documents(&mut next.target.own, next.agent.as_deref(), documents.as_ref());
+            next.documents = documents;
+        }
         next
     }
 

@@ -122,6 +122,7 @@ struct Offered {
     layer: Arc<Layer>,
     problems: Arc<[Problem]>,
     addresses: Arc<BTreeSet<(IpAddr, u16)>>,
+    documents: Option<envoy::Documents>,
 }
 
 impl<'a> Targets<'a> {
@@ -183,7 +184,8 @@ impl Side<'_> {
             let clash = answers_at.iter().filter(|address| offered.addresses.contains(address));
             let clash: Vec<_> = clash.copied().collect();
             if clash.is_empty() {
-                let (resources, unpatched) = encoder.lower_own(&own);
+                let (mut resources, unpatched) = encoder.lower_own(&own);
+                encoder.put_documents(&mut resources, own.agent.as_ref(), offered.documents.as_ref());
                 let target = Target { own: resources, shared: offered.layer };
                 let problems =
                     own.problems.iter().chain(&unpatched).chain(&*offered.problems).cloned().collect();
@@ -201,8 +203,9 @@ impl Side<'_> {
         let (layer, unpatched) = encoder.lower_outgoing(&plan);
         self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
         let addresses = Arc::new(plan.addresses().collect());
+        let documents = plan.records.as_ref().map(envoy::Documents::of);
         let problems = plan.problems.into_iter().chain(unpatched).collect();
-        let offered = Offered { layer: Arc::new(layer), addresses, problems };
+        let offered = Offered { layer: Arc::new(layer), addresses, problems, documents };
         self.classes.insert(class.clone(), offered.clone());
         offered
     }

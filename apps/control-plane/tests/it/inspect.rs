@@ -1,8 +1,9 @@
 //! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
 
 mod faults;
+pub mod hostnames;
 mod kinds;
-mod layout;
+pub mod layout;
 mod policies;
 mod reach;
 mod rest;

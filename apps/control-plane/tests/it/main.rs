@@ -10,6 +10,7 @@ mod command;
 mod config;
 mod findings;
 mod health;
+mod hostnames;
 mod identities;
 mod impostors;
 mod insights;

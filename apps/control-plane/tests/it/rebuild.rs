@@ -162,8 +162,8 @@ fn random_service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resourc
     let spec = json!({ "selector": selector, "ports": ports });
     let mut service = resource(key(Kind::MeshService, &format!("s-{name}")), labels, spec);
     if status > 1 {
-        let status =
-            json!({ "vips": [{ "ip": format!("241.0.{name}.{status}") }], "tls": { "status": "Ready" } });
+        let status = json!({ "vips": [{ "ip": format!("241.0.{name}.{status}") }], "tls": { "status": "Ready" },
+                "addresses": [{ "hostname": format!("s-{status}.mesh") }] });
         service.status = Some(Status::from_json(Kind::MeshService, status).unwrap());
     }
     service
@@ -276,7 +276,7 @@ fn same(incremental: &Proxy, scratch: &Proxy) {
 }
 
 /// Proxies of both ways of naming, with and without IPv6 and a node that says where it is. Their agents have a place
-/// for sockets.
+/// for sockets, and answer queries for hostnames or not.
 pub fn connected(world: &World) -> Vec<Proxy> {
     let proxy = |name| {
         let traits = ProxyTraits {
@@ -284,6 +284,7 @@ pub fn connected(world: &World) -> Vec<Proxy> {
             ipv6: name % 2 == 1,
             host_ip: (name == 1).then_some(IpAddr::from([192, 0, 2, 99])),
             work_dir: "/tmp/kuma".to_owned(),
+            resolver: name != 1,
             ..traits("default", &format!("dp-{name}"))
         };
         Proxy::connect(world, traits)

@@ -101,6 +101,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         strict_inbound_ports: false,
         bind_outbounds: false,
         redirection: None,
+        resolver: false,
         ipv6: false,
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),

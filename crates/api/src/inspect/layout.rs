@@ -38,6 +38,9 @@ pub struct LayoutItem {
     /// For an outbound, the port of the destination; where that has none, the port it is offered at.
     pub port: u32,
     pub protocol: &'static str,
+    /// Where an outbound can be called by name, each with its port. Not in Kuma.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hostnames: Vec<String>,
     /// The name of the cluster; with unified naming, the name of everything.
     pub proxy_resource_name: String,
     /// What each part is called in Envoy now, in whichever scheme the proxy uses. Not in Kuma.

@@ -15,6 +15,9 @@ use crate::{Error, call::Call, list::Paging};
 pub trait Problems: fmt::Debug + Send + Sync {
     /// Everything that is wrong with a mesh now, the worst first.
     async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError>;
+
+    /// What a VirtualOutbound claims that something else claims, too, as of now: each a sentence for its author.
+    async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String>;
 }
 
 /// What may be wrong with a mesh, the worst first.

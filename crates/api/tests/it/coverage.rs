@@ -112,6 +112,7 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::ProxyLayout => {
             Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
         }
+        Operation::ProxyHostnames => Case::get(path, vec![("/items/0/hostname", json!("sample.mesh"))]),
         Operation::ProxyRules => {
             Case::get(path, vec![("/resource/name", json!("sample")), ("/rules", json!([]))])
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::{
     Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
     inspect::{
+        hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
@@ -64,6 +65,16 @@ impl Inspect for FakeProxies {
 
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
         Ok(Layout { kri: format!("layout of {}", proxy.name), ..Layout::default() })
+    }
+
+    /// One hostname, made of the name of the proxy.
+    async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
+        let origin = HostnameOrigin { kind: "VirtualOutbound", name: "vo".into(), hostname_generator: None };
+        let tags = [("kuma.io/service".to_owned(), proxy.name.to_string())].into();
+        let port = HostnamePort { port: 80, claim: HostnameClaim { origin, kri: None, tags } };
+        let hostname = format!("{}.mesh", proxy.name);
+        let items = vec![HostnameItem { hostname, addresses: vec!["240.0.0.1".into()], ports: vec![port] }];
+        Ok(HostnameList { total: 1, resolver: true, items, conflicts: Vec::new() })
     }
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
@@ -364,6 +375,7 @@ async fn what_does_not_exist_cannot_be_looked_into() {
     for (path, title) in [
         ("/meshes/default/dataplanes/none/_layout", "Failed to retrieve Dataplane"),
         ("/meshes/none/dataplanes/web/_layout", "Failed to retrieve Mesh"),
+        ("/meshes/default/dataplanes/none/_hostnames", "Failed to retrieve Dataplane"),
         ("/meshes/default/dataplanes/none/_rules", "Could not retrieve Dataplane"),
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
@@ -441,4 +453,17 @@ async fn an_identifier_with_a_section_leads_to_its_resource() {
         let found = world.get(&format!("/_kri/{kri}")).await.expect(200).json();
         assert_eq!((&found["type"], &found["name"]), (&json!(kind), &json!("web")), "{kri}");
     }
+}
+
+#[tokio::test]
+async fn an_overview_shows_what_is_offered_under_hostnames_beside_what_the_dataplane_lists() {
+    let world = with_dataplanes(zone(), Settings::default()).await;
+    let overview = world.get("/meshes/default/dataplanes/web/_overview").await.expect(200).json();
+    let outbounds = overview["dataplane"]["networking"]["outbound"].as_array().unwrap();
+    let tags = json!({ "kuma.io/service": "web" });
+    let expected = json!({ "hostname": "web.mesh", "address": "240.0.0.1", "port": 80, "tags": tags });
+    assert_eq!(outbounds.last(), Some(&expected));
+    // What is stored does not grow.
+    let stored = world.get("/meshes/default/dataplanes/web").await.expect(200).json();
+    assert!(!stored.to_string().contains("hostname"), "{stored}");
 }

@@ -280,7 +280,7 @@ async fn a_services_hostnames_come_from_its_status() {
     missing.expect_problem(404, "could not retrieve service", "Not found");
     let title =
         "only \"meshservices,meshexternalservices,meshmultizoneservices\" are available for inspection";
-    let wrong = world.get("/meshes/default/dataplanes/web/_hostnames").await;
+    let wrong = world.get("/meshes/default/meshtimeouts/web/_hostnames").await;
     wrong.expect_problem(400, title, "Resource is not valid");
 }
 

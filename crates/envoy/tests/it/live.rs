@@ -147,7 +147,7 @@ fn shown(target: &Target, kind: Type) -> Vec<Value> {
 /// Endpoints and secrets, each in a file as the answer to a question for it, by name.
 fn files(target: &Target, folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
-    for kind in [Type::Endpoint, Type::Secret] {
+    for kind in [Type::Endpoint, Type::Secret, Type::Route] {
         for (name, mut resource) in target.of(kind).keys().zip(shown(target, kind)) {
             resource["@type"] = kind.url().into();
             let path = folder.join(format!("{}.json", files.len()));
@@ -170,6 +170,10 @@ fn beside(value: &mut Value, files: &BTreeMap<String, PathBuf>) {
             let name = fields.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
             if let Some(source) = fields.get_mut("sdsConfig") {
                 *source = from_file(&name);
+            }
+            if let Some(routes) = fields.get_mut("rds") {
+                let name = routes["routeConfigName"].as_str().unwrap_or_default().to_owned();
+                routes["configSource"] = from_file(&name);
             }
             if let Some(cluster) = fields.get_mut("edsClusterConfig") {
                 cluster["edsConfig"] = from_file(&name);

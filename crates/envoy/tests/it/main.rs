@@ -1,6 +1,7 @@
 //! What Envoy is told, as seen from outside: the parts asked for, as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod agent;
 mod balancing;
 mod bootstrap;
 mod bytes;
@@ -24,6 +25,7 @@ mod random_permissions;
 mod random_routes;
 mod rate_limits;
 mod real_envoy;
+mod redirected;
 #[path = "../../../policy/tests/it/reference.rs"]
 mod reference;
 mod resilience;

@@ -110,7 +110,7 @@ fn pages_ask_the_agent_and_the_agent_finds_its_document() {
         }
         assert!(page(5671, "/metrics").starts_with("HTTP/1.1 404"));
 
-        let part = &plan.metrics.as_ref().unwrap().agent.parts[0];
+        let part = &plan.metrics.as_ref().unwrap().document;
         let document = |headers: &str| {
             let socket = UnixStream::connect(folder.path().join("kuma-mesh-metric-config.sock")).unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -15,12 +15,13 @@ use envoy::{Encoder, bootstrap::ClusterNames};
 use plan::{ProxyPlan, ProxyTraits};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
 use serde_json::{Value, json};
+use topology::MeshSnapshot;
 use xds::{Target, Type};
 
 use crate::{
     enforcement::free_port,
     live::Live,
-    support::{PLAIN, plan, traits, unified, web},
+    support::{PLAIN, mesh, plan, traits, unified, web},
     telemetry_live::wait_for_line,
     view::{check, shown},
 };
@@ -218,23 +219,37 @@ fn a_proxy_without_redirected_traffic_is_told_that_it_has_no_effect() {
 
 /// A server outside of the mesh, which answers whatever it is told.
 fn server(ip: &str) -> SocketAddr {
-    let socket = TcpListener::bind((ip, 0)).unwrap();
+    saying((ip, 0), "outside")
+}
+
+/// A server that answers with these words.
+pub fn saying(at: (&str, u16), words: &'static str) -> SocketAddr {
+    let socket = TcpListener::bind(at).unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut client in socket.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut asked = [0; 4096];
                 let _ = client.read(&mut asked);
-                let _ = client
-                    .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 7\r\n\r\noutside");
+                let length = words.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = client.write_all(format!("{head}{words}").as_bytes());
             });
         }
     });
     address
 }
 
+/// The filter that reads where a connection was to go.
+fn told() -> Value {
+    json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+    } })
+}
+
 /// An Envoy that is told where connections were to go.
-struct World {
+pub struct World {
     _envoy: Live,
     port: u16,
 }
@@ -245,13 +260,39 @@ impl World {
     }
 
     fn of_family(family: &str, traits: &ProxyTraits, matches: &Value, log: Option<&str>) -> World {
+        let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
+        let told = json!({ "op": "replace", "path": "/listenerFilters/0", "value": told() });
+        let documents: Vec<&str> = [PLAIN, &policy].into_iter().chain(log).collect();
+        World::of(traits, &documents, family, &told, |_| {})
+    }
+
+    /// Without matches nothing needs to be told apart, so that no listener filter is there already.
+    fn without_matches(traits: &ProxyTraits, documents: &[&str]) -> World {
+        World::changed(traits, "", documents, |_| {})
+    }
+
+    /// As [`World::without_matches`], with more about redirection in the Dataplane, and changes of the mesh.
+    pub fn changed(
+        traits: &ProxyTraits,
+        redirection: &str,
+        documents: &[&str],
+        change: impl FnOnce(&mut MeshSnapshot),
+    ) -> World {
+        let told = json!({ "op": "add", "path": "/listenerFilters", "value": [told()] });
+        World::of(traits, documents, &format!("IPv4{redirection}"), &told, change)
+    }
+
+    fn of(
+        traits: &ProxyTraits,
+        documents: &[&str],
+        family: &str,
+        told: &Value,
+        change: impl FnOnce(&mut MeshSnapshot),
+    ) -> World {
         let port = free_port();
-        let told = json!({ "name": "envoy.filters.listener.proxy_protocol", "typedConfig": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
-        } });
-        let patch = json!([{ "listener": { "operation": "Patch", "match": { "origin": "transparent" }, "jsonPatches": [
-            { "op": "replace", "path": "/listenerFilters/0", "value": told },
-        ] } }]);
+        let patch = json!([{ "listener": {
+            "operation": "Patch", "match": { "origin": "transparent" }, "jsonPatches": [told],
+        } }]);
         let patch = format!(
             "type: MeshProxyPatch\nmesh: default\nname: told\nspec: {{ targetRef: {{ kind: Dataplane, name: web }}, \
              default: {{ appendModifications: {patch} }} }}"
@@ -260,18 +301,19 @@ impl World {
             "transparentProxying: {{ redirectPortOutbound: {port}, redirectPortInbound: {}, ipFamilyMode: {family} }}",
             free_port()
         );
-        let policy = policy(&json!({ "passthroughMode": "Matched", "appendMatch": matches }));
         let traits = ProxyTraits { admin_port: 0, ..traits.clone() };
         let web = web(&redirected);
-        let documents = [PLAIN, &web, &policy, &patch].into_iter().chain(log);
-        let plan = plan(&documents.collect::<Vec<_>>(), &traits);
+        let all: Vec<&str> = documents.iter().copied().chain([&*web, &patch]).collect();
+        let mut snapshot = MeshSnapshot::clone(&mesh(&all));
+        change(&mut snapshot);
+        let plan = plan::for_proxy(&snapshot, &traits).unwrap();
         assert_eq!(plan.problems, []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { _envoy: Live::start(&plan, names), port }
     }
 
     /// What the server at an address answers; nothing where the connection ends.
-    fn say(&self, to: SocketAddr, words: &[u8]) -> String {
+    pub fn say(&self, to: SocketAddr, words: &[u8]) -> String {
         // As the kernel redirects, to the listener of the same version.
         let (version, own) = if to.is_ipv4() { ("TCP4", "127.0.0.1") } else { ("TCP6", "::1") };
         let mut socket = TcpStream::connect((own, self.port)).unwrap();
@@ -415,4 +457,21 @@ fn what_is_let_out_without_a_look_is_logged_unless_a_policy_says_nothing_of_the_
     let one = all.replace(r#"{"kind":"Mesh"}"#, r#"{"kind":"MeshService","name":"backend"}"#);
     assert_ne!(one, all);
     assert_eq!(logged(&one), [0, 0]);
+}
+#[test]
+fn a_real_envoy_lets_nothing_out_where_the_mesh_or_a_policy_shuts_the_way() {
+    let outside = server("127.53.0.9");
+    let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
+    let mode = |mode: &str| policy(&json!({ "passthroughMode": mode }));
+    for (documents, open) in [
+        (vec![PLAIN.to_owned()], true),
+        (vec![closed.clone()], false),
+        (vec![PLAIN.to_owned(), mode("None")], false),
+        (vec![closed, mode("All")], true),
+    ] {
+        let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+        let world = World::without_matches(&unified("web"), &documents);
+        let answer = world.say(outside, b"hello\n");
+        assert_eq!(answer.ends_with("outside"), open, "{documents:?}: {answer}");
+    }
 }

@@ -127,12 +127,10 @@ fn with_unified_names_every_object_has_one_name() {
                 "self self_backend-kumahq.com = {DATAPLANE}backend-kumahq.com: cluster http listener rbac"
             ),
             format!("self self_http = {DATAPLANE}http: cluster http listener rbac"),
-            "self self_passthrough_ipv4_inbound: listener tcp".to_owned(),
+            "self self_passthrough_ipv4_inbound: cluster listener tcp".to_owned(),
             "self self_passthrough_ipv4_outbound: cluster listener tcp".to_owned(),
-            "self self_passthrough_ipv6_inbound: listener tcp".to_owned(),
+            "self self_passthrough_ipv6_inbound: cluster listener tcp".to_owned(),
             "self self_passthrough_ipv6_outbound: cluster listener tcp".to_owned(),
-            // Listeners of both IP versions lead there.
-            "self self_transparentproxy_no_destination_inbound: cluster".to_owned(),
             "system system_access_log_sink: cluster".to_owned(),
             "system system_ads: cluster".to_owned(),
             "system system_envoy_admin: cluster http listener".to_owned(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod following;
+mod hostnames;
 mod policies;
 mod proxies;
 mod support;

@@ -1,6 +1,4 @@
-//! What the agent beside a proxy is sent through the proxy.
-//!
-//! Kuma's agent reads the same documents, and knows by a checksum whether one is new: every byte counts.
+//! What the agent beside a proxy is sent about metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,38 +8,14 @@ use resources::{
         mesh_metric::{BackendType, Conf, Sidecar},
     },
     labels,
-    naming::{legacy, socket, system},
 };
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::MetricsCollector;
-use crate::{Names, OwnContext, names::AgentNames};
+use crate::{AgentPart, Names, OwnContext};
 
 /// The part that a MeshMetric makes, and its path.
 const MESH_METRIC: (&str, &str) = ("meshmetric", "/meshmetric");
-
-/// Documents for the agent, each at a path of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct AgentConfiguration {
-    pub names: AgentNames,
-    /// Where the agent asks.
-    pub socket: String,
-    pub parts: Vec<AgentPart>,
-    pub ipv6: bool,
-}
-
-/// One document for the agent.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct AgentPart {
-    pub path: &'static str,
-    pub route: String,
-    /// The route that answers when the agent has it already; older names have none.
-    pub not_modified: String,
-    pub body: String,
-    /// SHA-256 of the body.
-    pub etag: String,
-}
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -90,48 +64,28 @@ struct OpenTelemetry<'a> {
     refresh_interval: &'a str,
 }
 
-impl AgentConfiguration {
-    pub(super) fn of(
-        context: &OwnContext<'_>,
-        conf: &Conf,
-        work_dir: &str,
-        has_page: bool,
-        collectors: &[MetricsCollector],
-    ) -> AgentConfiguration {
-        let page = Backend { kind: BackendType::Prometheus, name: None, open_telemetry: None };
-        let pushed = collectors.iter().map(|to| Backend {
-            kind: BackendType::OpenTelemetry,
-            name: Some(&to.backend),
-            open_telemetry: Some(OpenTelemetry { endpoint: &to.socket, refresh_interval: &to.interval }),
-        });
-        let metrics = Metrics {
-            applications: applications(context, conf),
-            backends: has_page.then_some(page).into_iter().chain(pushed).collect(),
-            sidecar: conf.sidecar.as_ref(),
-            extra_labels: extra_labels(context),
-        };
-        let document = Document { observability: Observability { metrics } };
-        AgentConfiguration {
-            names: context.names.agent_configuration(),
-            socket: socket::configuration(work_dir),
-            // Text and numbers under string keys: writing them cannot fail.
-            parts: vec![part(
-                context.names,
-                MESH_METRIC,
-                serde_json::to_string(&document).unwrap_or_default(),
-            )],
-            ipv6: context.traits.ipv6,
-        }
-    }
-}
-
-fn part(names: Names, (name, path): (&str, &'static str), body: String) -> AgentPart {
-    let etag = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
-    let (route, not_modified) = match names {
-        Names::Unified => (system::dynamic_config(name), system::dynamic_config_not_modified(name)),
-        Names::Legacy => (legacy::dynamic_config(path), String::new()),
+/// The document about metrics.
+pub(super) fn document(
+    context: &OwnContext<'_>,
+    conf: &Conf,
+    has_page: bool,
+    collectors: &[MetricsCollector],
+) -> AgentPart {
+    let page = Backend { kind: BackendType::Prometheus, name: None, open_telemetry: None };
+    let pushed = collectors.iter().map(|to| Backend {
+        kind: BackendType::OpenTelemetry,
+        name: Some(&to.backend),
+        open_telemetry: Some(OpenTelemetry { endpoint: &to.socket, refresh_interval: &to.interval }),
+    });
+    let metrics = Metrics {
+        applications: applications(context, conf),
+        backends: has_page.then_some(page).into_iter().chain(pushed).collect(),
+        sidecar: conf.sidecar.as_ref(),
+        extra_labels: extra_labels(context),
     };
-    AgentPart { path, route, not_modified, body, etag }
+    let document = Document { observability: Observability { metrics } };
+    // Text and numbers under string keys: writing them cannot fail.
+    AgentPart::new(context.names, MESH_METRIC, serde_json::to_string(&document).unwrap_or_default())
 }
 
 /// A proxy of a zone stands beside no application.

@@ -96,7 +96,6 @@ fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
         match read {
             D::Mesh => "mesh".to_owned(),
             D::AllDestinations => "all destinations".to_owned(),
-            D::AllTags => "all tags".to_owned(),
             D::Destination(topology::DestinationId::Port(kri)) => kri.to_string(),
             D::Destination(topology::DestinationId::Tags(tags)) => format!("{tags:?}"),
             D::Service(key) => format!("{key}"),
@@ -119,7 +118,7 @@ fn a_plan_says_what_it_was_made_from() {
         format!("outbound: [{{ port: 10001, backendRef: {{ kind: MeshService, {reference} }} }}]")
     };
     reads("Exclusive", &[], "", &[]);
-    reads("Exclusive", &[], TRANSPARENT, &["all destinations"]);
+    reads("Exclusive", &[], TRANSPARENT, &["all destinations", "all virtual hosts"]);
     let backend = "MeshService \"backend\" in mesh \"default\"";
     reads("Exclusive", &[], &listed("name: backend, port: 80"), &[port, backend]);
     let absent = "MeshService \"absent\" in mesh \"default\"";
@@ -128,7 +127,9 @@ fn a_plan_says_what_it_was_made_from() {
     reads("Exclusive", &[], &listed("labels: { team: shop }, port: 80"), &[port, labelled]);
     let reachable = "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: backend, port: 80 }] } }";
     reads("Exclusive", &[], reachable, &[port, backend]);
-    reads("Everywhere", &[], reachable, &["all tags", port, backend]);
+    reads("Everywhere", &[], reachable, &[port, backend]);
+    let services = "transparentProxying: { reachableServices: [backend, other] }";
+    reads("Everywhere", &[], services, &["virtual hosts of backend", "virtual hosts of other"]);
     reads(
         "Exclusive",
         &[],

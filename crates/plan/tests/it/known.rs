@@ -121,10 +121,12 @@ fn passthrough_and_addresses_of_ipv6_have_a_meaning_too() {
     }
     let new = meanings(&plan(&[PLAIN, &web], &unified("web")), &WEB.parse().unwrap());
     assert_eq!(new["self_passthrough_ipv6_outbound"].role, Role::Passthrough);
-    for traits in [traits("web"), unified("web")] {
+    for (traits, name) in
+        [(traits("web"), "inbound_passthrough_ipv4"), (unified("web"), "self_passthrough_ipv4_inbound")]
+    {
         let strict = ProxyTraits { strict_inbound_ports: true, ..traits };
         let known = meanings(&plan(&[SECURED, &web], &strict), &WEB.parse().unwrap());
-        let refusal = &known["self_transparentproxy_no_destination_inbound"];
+        let refusal = &known[name];
         assert_eq!((refusal.role, &refusal.kri), (Role::Passthrough, &None));
     }
 }

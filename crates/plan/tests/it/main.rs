@@ -24,4 +24,5 @@ mod support;
 mod timeouts;
 mod tls;
 mod transparent;
+mod virtual_hosts;
 mod zone_proxies;

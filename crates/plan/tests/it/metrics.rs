@@ -38,7 +38,7 @@ fn metrics(policy: &str, traits: &ProxyTraits) -> Metrics {
 }
 
 fn document(metrics: &Metrics) -> Value {
-    serde_json::from_str::<Value>(&metrics.agent.parts[0].body).unwrap()["observability"]["metrics"].take()
+    serde_json::from_str::<Value>(&metrics.document.body).unwrap()["observability"]["metrics"].take()
 }
 
 #[test]
@@ -76,11 +76,10 @@ fn the_agent_gets_the_very_document_that_kumas_control_plane_sends() {
         "{{ sidecar: {{ includeUnused: false }}, applications: [{{ port: 8080 }}], backends: [{PAGE}] }}"
     );
     let made = metrics(&policy(&conf), &traits("dp-1"));
-    let part = &made.agent.parts[0];
+    let part = &made.document;
     assert_eq!(part.body.len(), 355, "{}", part.body);
     assert_eq!(part.etag, "03282959788b7fa4a49421e6e72acfa756ffcf8f69284d1064c7b4117ea156c1");
     assert_eq!((part.path, part.route.as_str()), ("/meshmetric", "_kuma:dynamicconfig:/meshmetric"));
-    assert_eq!(made.agent.socket, "/tmp/kuma-dp/kuma-mesh-metric-config.sock");
 }
 
 #[test]
@@ -90,7 +89,7 @@ fn with_unified_names_tags_are_no_labels() {
         document(&made)["extraLabels"],
         json!({"kuma.proxy_role": "sidecar", "kuma.workload": "backend", "mesh": "default", "zone": "zone-1"})
     );
-    let part = &made.agent.parts[0];
+    let part = &made.document;
     assert_eq!(part.route, "system_dynamicconfig_meshmetric");
     assert_eq!(part.not_modified, "system_dynamicconfig_meshmetric_not_modified");
 }

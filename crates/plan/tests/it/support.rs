@@ -85,6 +85,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         strict_inbound_ports: false,
         bind_outbounds: false,
         redirection: None,
+        resolver: false,
         ipv6: true,
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),

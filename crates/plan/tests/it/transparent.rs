@@ -157,16 +157,12 @@ fn check_refusal(mesh: &str, networking: &str, traits: &ProxyTraits, refused: bo
             format!("inbound:passthrough:{version}")
         };
         let in_stats = name.replace(':', "_");
-        let (cluster, cluster_in_stats) = if refused {
-            let refusal = "self_transparentproxy_no_destination_inbound".to_owned();
-            (refusal.clone(), Some(refusal))
-        } else {
-            (name.clone(), Some(in_stats.clone()).filter(|stats| *stats != name))
-        };
+        // What is refused keeps the names of what is let through.
+        let cluster_in_stats = Some(in_stats.clone()).filter(|stats| *stats != name);
         let names = &passthrough.names;
         assert_eq!(passthrough.allowed, !refused, "{networking}");
         assert_eq!((&names.listener, &names.filter_stats), (&name, &in_stats), "{networking}");
-        assert_eq!((&names.cluster, &names.cluster_stats), (&cluster, &cluster_in_stats), "{networking}");
+        assert_eq!((&names.cluster, &names.cluster_stats), (&name, &cluster_in_stats), "{networking}");
     }
     assert!(plan.passthrough[..2].iter().all(|outbound| outbound.allowed));
 }

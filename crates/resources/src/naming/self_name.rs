@@ -54,11 +54,7 @@ pub enum SelfName {
     Inbound(SectionName),
     /// Traffic the transparent proxy lets through to addresses the mesh does not know.
     Passthrough(IpVersion, Direction),
-    /// Where redirected traffic ends that no inbound is there for; called the same with older names.
-    NoDestination,
 }
-
-const NO_DESTINATION: &str = "self_transparentproxy_no_destination_inbound";
 
 impl SelfName {
     /// The name as Kuma 2.14 spells it.
@@ -68,7 +64,6 @@ impl SelfName {
             SelfName::Passthrough(ip, direction) => {
                 format!("self_transparentproxy_passthrough_{}_{}", direction.as_str(), ip.as_str())
             }
-            SelfName::NoDestination => NO_DESTINATION.to_owned(),
         }
     }
 }
@@ -80,7 +75,6 @@ impl fmt::Display for SelfName {
             SelfName::Passthrough(ip, direction) => {
                 write!(f, "self_passthrough_{}_{}", ip.as_str(), direction.as_str())
             }
-            SelfName::NoDestination => f.write_str(NO_DESTINATION),
         }
     }
 }
@@ -97,7 +91,6 @@ impl FromStr for SelfName {
         PASSTHROUGHS
             .into_iter()
             .map(|(ip, direction)| SelfName::Passthrough(ip, direction))
-            .chain([SelfName::NoDestination])
             .find(|known| known.to_string() == name || known.shipped_alias() == name)
             .ok_or_else(|| Error::SelfName(name.to_owned()))
     }

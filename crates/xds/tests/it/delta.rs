@@ -110,15 +110,69 @@ fn clusters_are_removed_after_the_listeners_and_routes_that_may_use_them() {
          > R #3
          ! acked R 3
          target C/a@1 R/r@2
-         < L 4 -l
-         < R 5 r@2
-         > L #4
-         ! acked L 4
-         > R #5
-         ! acked R 5
+         < R 4 r@2
+         > R #4
+         ! acked R 4
+         < L 5 -l
+         > L #5
+         ! acked L 5
          < C 6 -b
          > C #6
          ! acked C 6",
+    );
+}
+
+#[test]
+fn routes_that_tell_about_listeners_come_after_them_and_go_before_them() {
+    check(
+        "target L/a@1 R/names@1
+         > L
+         < L 1 a@1
+         > R +names
+         > L #1
+         ! acked L 1
+         < R 2 names@1
+         > R #2
+         ! acked R 2
+         target L/a@1 L/b@1 R/names@2
+         < L 3 b@1
+         > L #3
+         ! acked L 3
+         < R 4 names@2
+         > R #4
+         ! acked R 4
+         target L/b@1 R/names@3
+         < R 5 names@3
+         > R #5
+         ! acked R 5
+         < L 6 -a",
+    );
+    // A listener that takes over an address does not wait for the other one to go.
+    check(
+        "target L/a@1 R/names@1
+         > L
+         < L 1 a@1
+         > L #1
+         ! acked L 1
+         > R +names
+         < R 2 names@1
+         > R #2
+         ! acked R 2
+         target L/b@1 R/names@2
+         < L 3 b@1 -a
+         > L #3
+         ! acked L 3
+         < R 4 names@2",
+    );
+    // What is refused holds nothing up.
+    check(
+        "target L/a@1 R/names@1
+         > L
+         < L 1 a@1
+         > R +names
+         > L #1 error=Error adding/updating listener(s) a: bad
+         ! rejected L 1 [a] Error adding/updating listener(s) a: bad
+         < R 2 names@1",
     );
 }
 

@@ -181,3 +181,23 @@ fn a_stale_request_is_ignored_and_a_changed_node_ends_the_stream() {
          target C/a@2",
     );
 }
+
+#[test]
+fn routes_that_tell_about_listeners_come_after_them() {
+    check(
+        "target L/a@1 R/names@1
+         > L
+         < L 1 a@1
+         > R [names]
+         > L v #1
+         ! acked L 1
+         < R 2 names@1
+         > R [names] v #2
+         ! acked R 2
+         target L/a@1 L/b@1 R/names@2
+         < L 3 a@1 b@1
+         > L v #3
+         ! acked L 3
+         < R 4 names@2",
+    );
+}

@@ -100,17 +100,17 @@ const TABLE: &[Case] = &[
 #[rustfmt::skip]
 const PASSTHROUGH: &[Case] = &[
     Case { what: "inbound passthrough, IPv4",
-        legacy: ["inbound:passthrough:ipv4", "0.0.0.0_{6}", "self_transparentproxy_no_destination_inbound", "self_transparentproxy_no_destination_inbound",
+        legacy: ["inbound:passthrough:ipv4", "0.0.0.0_{6}", "inbound:passthrough:ipv4", "inbound_passthrough_ipv4",
                  NOTHING, NOTHING, "tcp inbound_passthrough_ipv4", NOTHING],
-        unified: &["self_passthrough_ipv4_inbound", "self_transparentproxy_no_destination_inbound"] },
+        unified: &["self_passthrough_ipv4_inbound"] },
     Case { what: "outbound passthrough, IPv4",
         legacy: ["outbound:passthrough:ipv4", "0.0.0.0_{7}", "outbound:passthrough:ipv4", "outbound_passthrough_ipv4",
                  NOTHING, NOTHING, "tcp outbound_passthrough_ipv4", NOTHING],
         unified: &["self_passthrough_ipv4_outbound"] },
     Case { what: "inbound passthrough, IPv6",
-        legacy: ["inbound:passthrough:ipv6", "[__]_{6}", "self_transparentproxy_no_destination_inbound", "self_transparentproxy_no_destination_inbound",
+        legacy: ["inbound:passthrough:ipv6", "[__]_{6}", "inbound:passthrough:ipv6", "inbound_passthrough_ipv6",
                  NOTHING, NOTHING, "tcp inbound_passthrough_ipv6", NOTHING],
-        unified: &["self_passthrough_ipv6_inbound", "self_transparentproxy_no_destination_inbound"] },
+        unified: &["self_passthrough_ipv6_inbound"] },
     Case { what: "outbound passthrough, IPv6",
         legacy: ["outbound:passthrough:ipv6", "[__]_{7}", "outbound:passthrough:ipv6", "outbound_passthrough_ipv6",
                  NOTHING, NOTHING, "tcp outbound_passthrough_ipv6", NOTHING],
@@ -407,8 +407,9 @@ fn passthrough_is_named_by_version_and_direction() {
         let is_passthrough = |row: &&Row| row.listener.contains("passthrough");
         assert_eq!(live.rows.iter().filter(is_passthrough).count(), rows.len(), "{:#?}", live.rows);
         let heard = call_tcp(Ipv4Addr::LOCALHOST, ports[0], "hello").unwrap_or_default();
-        let refused = "cluster.self_transparentproxy_no_destination_inbound.upstream_cx_none_healthy";
-        assert_eq!((heard.as_str(), Live::of(&proxy).stats.get(refused)), ("", Some(&1)), "{mode:?}");
+        let name = mode.of(("inbound_passthrough_ipv4", "self_passthrough_ipv4_inbound"));
+        let refused = format!("cluster.{name}.upstream_cx_none_healthy");
+        assert_eq!((heard.as_str(), Live::of(&proxy).stats.get(&refused)), ("", Some(&1)), "{mode:?}");
     }
 }
 

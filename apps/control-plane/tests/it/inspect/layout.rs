@@ -380,7 +380,7 @@ async fn refused_passthrough_is_listed_with_the_cluster_where_it_ends() {
             assert_eq!((&item["allowed"], &item["proxyResourceName"]), (&json!(false), &json!(listener)));
             let names = &item["proxyResources"];
             assert_eq!(names["listener"], listener);
-            assert_eq!(names["cluster"], "self_transparentproxy_no_destination_inbound");
+            assert_eq!(names["cluster"], listener);
         }
     }
 }

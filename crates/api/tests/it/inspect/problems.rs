@@ -19,6 +19,10 @@ impl Problems for FakeProblems {
             Finding::about(Code::Shadowed, kri("kri_mt_default___b_"), "overridden"),
         ])
     }
+
+    async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String> {
+        if name == "late" { vec![format!("{name} comes too late in {mesh}")] } else { Vec::new() }
+    }
 }
 
 #[tokio::test]
@@ -50,4 +54,20 @@ async fn problems_are_filtered_cut_and_explained() {
         assert_eq!(refused["detail"], reason);
     }
     world.get("/meshes/other/_problems").await.expect(404);
+}
+
+#[tokio::test]
+async fn the_author_of_a_virtual_outbound_is_warned_of_hostnames_that_are_claimed_twice() {
+    let world = World::with(zone(), Settings::default()).await;
+    for (name, expected) in [("late", json!(["late comes too late in default"])), ("first", Value::Null)] {
+        let parameters = json!([{ "name": "service", "tagKey": "kuma.io/service" }]);
+        let body = json!({
+            "type": "VirtualOutbound", "mesh": "default", "name": name,
+            "selectors": [{ "match": { "kuma.io/service": "*" } }],
+            "conf": { "host": "{{.service}}.mesh", "port": "80", "parameters": parameters },
+        });
+        let path = format!("/meshes/default/virtual-outbounds/{name}");
+        let answer = world.put(&path, &body).await.expect(201).json();
+        assert_eq!(answer.get("warnings").cloned().unwrap_or_default(), expected, "{name}");
+    }
 }

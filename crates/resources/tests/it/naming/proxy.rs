@@ -57,7 +57,6 @@ fn names_as_kuma_ships_them_are_read_as_the_same_names() {
         let shipped = format!("self_transparentproxy_passthrough_{}_{}", direction.as_str(), ip.as_str());
         check(&shipped, &SelfName::Passthrough(ip, direction));
     }
-    check("self_transparentproxy_no_destination_inbound", &SelfName::NoDestination);
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn other_descriptors_are_refused() {
         "self_passthrough_ipv5_inbound",
         "self_passthrough_inbound_ipv4",
         "self_transparentproxy_passthrough_ipv4_inbound",
-        "self_transparentproxy_no_destination_outbound",
+        "self_transparentproxy_no_destination_inbound",
         "self_inbound_dp_",
         "this_5050",
     ] {
@@ -269,7 +268,7 @@ fn statistics_spell_older_names_their_own_way() {
 fn any_self_name() -> impl Strategy<Value = SelfName> {
     let passthrough =
         select(PASSTHROUGHS.to_vec()).prop_map(|(ip, direction)| SelfName::Passthrough(ip, direction));
-    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough, Just(SelfName::NoDestination)]
+    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough]
 }
 
 proptest! {

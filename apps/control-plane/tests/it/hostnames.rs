@@ -1,0 +1,61 @@
+//! Hostnames on their way to the agents of proxies.
+
+use plan::ProxyTraits;
+use serde_json::json;
+use xds::{Encoded, Type};
+
+use crate::{
+    inspect::{
+        hostnames::{named, redirected},
+        layout::exclusive,
+    },
+    world::{Proxy, World, traits},
+};
+
+async fn proxy(world: &World, name: &str, resolver: bool) -> Proxy {
+    let work_dir = "/tmp/kuma-dp".to_owned();
+    let mut proxy = Proxy::connect(world, ProxyTraits { resolver, work_dir, ..traits("default", name) });
+    proxy.turn().await;
+    proxy
+}
+
+fn documents(proxy: &Proxy) -> Option<&Encoded> {
+    let target = &proxy.current.as_ref()?.target;
+    target.of(Type::Route).get("_kuma:dynamicconfig").map(|found| &**found)
+}
+
+fn tells(proxy: &Proxy, hostname: &str) -> bool {
+    documents(proxy)
+        .is_some_and(|found| found.body().windows(hostname.len()).any(|text| text == hostname.as_bytes()))
+}
+
+#[tokio::test]
+async fn agents_are_told_of_new_hostnames_and_one_copy_serves_all_proxies_of_a_class() {
+    let world = World::new();
+    let many =
+        (0..200).map(|n| named(&format!("s{n}"), &format!("241.0.1.{n}"), &format!("s{n}.svc.mesh.local")));
+    let proxies = ["web-1", "web-2"].map(|name| redirected(name, json!({})));
+    world.put(many.chain(proxies).chain([exclusive("")])).await;
+    let mut first = proxy(&world, "web-1", true).await;
+    let second = proxy(&world, "web-2", true).await;
+    assert_eq!(world.push.classes(), 1);
+    for proxy in [&first, &second] {
+        assert!(tells(proxy, "s199.svc.mesh.local") && !tells(proxy, "late.svc.mesh.local"));
+        let found = documents(proxy).unwrap();
+        assert!(found.own_size() < 400 && found.size() > 10_000, "{} of {}", found.own_size(), found.size());
+    }
+    world.put([named("late", "241.0.2.1", "late.svc.mesh.local")]).await;
+    first.turn().await;
+    assert!(tells(&first, "late.svc.mesh.local"));
+    world.delete(resources::Kind::MeshService, "default", "late").await;
+    first.turn().await;
+    assert!(!tells(&first, "late.svc.mesh.local") && tells(&first, "s0.svc.mesh.local"));
+}
+
+#[tokio::test]
+async fn an_agent_that_answers_no_queries_is_told_nothing() {
+    let world = World::new();
+    let backend = named("backend", "241.0.0.1", "backend.svc.mesh.local");
+    world.put([backend, redirected("web", json!({})), exclusive("")]).await;
+    assert!(documents(&proxy(&world, "web", false).await).is_none());
+}

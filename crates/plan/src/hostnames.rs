@@ -1,0 +1,184 @@
+//! Hostnames that the application behind a proxy can call, and where each of their ports leads.
+//!
+//! A hostname has one owner, because a query names no port. Services bring theirs in their status. A VirtualOutbound
+//! takes over a hostname of a service and keeps what the service offers at other ports, so that only what is claimed
+//! twice is lost.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+};
+
+use resources::Key;
+use topology::{Destination, DestinationId, HostConflict, MeshSnapshot, VirtualHost, VirtualPort};
+
+/// What can be called by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Hostnames {
+    pub by_name: BTreeMap<Arc<str>, Hostname>,
+    /// Claims that lost, sorted.
+    pub conflicts: BTreeSet<HostnameConflict>,
+    /// Whether queries for addresses of IPv6 are answered, too.
+    pub ipv6: bool,
+}
+
+/// One hostname.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Hostname {
+    /// The virtual addresses it stands for.
+    pub addresses: BTreeSet<IpAddr>,
+    pub ports: BTreeMap<u16, HostnamePort>,
+}
+
+/// What is offered at one port of a hostname.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostnamePort {
+    pub origin: HostnameOrigin,
+    pub destination: DestinationId,
+}
+
+/// Who says that there is a hostname.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostnameOrigin {
+    /// The VirtualOutbound of this name.
+    VirtualOutbound(Arc<str>),
+    /// The status of this service.
+    Service(Key),
+}
+
+/// Two claims on one port of a hostname.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostnameConflict {
+    pub hostname: Arc<str>,
+    pub port: u16,
+    pub winner: HostnamePort,
+    pub loser: HostnamePort,
+}
+
+impl From<&HostConflict> for HostnameConflict {
+    fn from(conflict: &HostConflict) -> HostnameConflict {
+        HostnameConflict {
+            hostname: conflict.hostname.clone(),
+            port: conflict.port,
+            winner: HostnamePort::of_virtual(&conflict.winner),
+            loser: HostnamePort::of_virtual(&conflict.loser),
+        }
+    }
+}
+
+impl fmt::Display for HostnameConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostnameConflict { hostname, port, winner, loser } = self;
+        write!(f, "{hostname}:{port} is claimed by {winner} and by {loser}; the first one has it")
+    }
+}
+
+impl fmt::Display for HostnamePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            HostnameOrigin::VirtualOutbound(name) => write!(f, "VirtualOutbound {name:?}")?,
+            HostnameOrigin::Service(key) => write!(f, "{} {:?}", key.kind.name(), key.name)?,
+        }
+        if let DestinationId::Tags(tags) = &self.destination {
+            let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            write!(f, " for {}", tags.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a VirtualOutbound claims that something else claims, too; the winner has it.
+pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
+    let hosts = &snapshot.virtual_hosts;
+    let of_policy = |port: &VirtualPort| &*port.policy == policy;
+    let involved = hosts.conflicts.iter().filter(|lost| of_policy(&lost.winner) || of_policy(&lost.loser));
+    let mut found: BTreeSet<HostnameConflict> = involved.map(HostnameConflict::from).collect();
+    for destination in snapshot.destinations.values() {
+        let Some(service) = &destination.service else { continue };
+        let Ok(port) = u16::try_from(destination.port) else { continue };
+        for hostname in &destination.hostnames {
+            let Some(host) = hosts.by_name.get(hostname.as_str()) else { continue };
+            let Some(winner) = host.ports.get(&port).filter(|port| of_policy(port)) else { continue };
+            found.insert(HostnameConflict {
+                hostname: host.hostname.clone(),
+                port,
+                winner: HostnamePort::of_virtual(winner),
+                loser: HostnamePort {
+                    origin: HostnameOrigin::Service(service.clone()),
+                    destination: destination.id.clone(),
+                },
+            });
+        }
+    }
+    found
+}
+
+impl HostnamePort {
+    pub fn of_virtual(port: &VirtualPort) -> HostnamePort {
+        HostnamePort {
+            origin: HostnameOrigin::VirtualOutbound(port.policy.clone()),
+            destination: DestinationId::Tags(port.tags.clone()),
+        }
+    }
+}
+
+impl Hostnames {
+    /// A port of a service is offered at these addresses.
+    pub(crate) fn add_service(&mut self, destination: &Destination, port: u16, addresses: &BTreeSet<IpAddr>) {
+        let Some(service) = destination.service.as_ref().filter(|_| !addresses.is_empty()) else { return };
+        let offered = HostnamePort {
+            origin: HostnameOrigin::Service(service.clone()),
+            destination: destination.id.clone(),
+        };
+        for hostname in &destination.hostnames {
+            let Some(known) = self.by_name.get_mut(hostname.as_str()) else {
+                let ports = BTreeMap::from([(port, offered.clone())]);
+                self.by_name
+                    .insert(hostname.as_str().into(), Hostname { addresses: addresses.clone(), ports });
+                continue;
+            };
+            match known.ports.values().next() {
+                Some(owner) if owner.origin != offered.origin => {
+                    let (winner, loser) = (owner.clone(), offered.clone());
+                    let hostname = hostname.as_str().into();
+                    self.conflicts.insert(HostnameConflict { hostname, port, winner, loser });
+                }
+                _ => {
+                    known.ports.entry(port).or_insert_with(|| offered.clone());
+                    known.addresses.extend(addresses);
+                }
+            }
+        }
+    }
+
+    /// A VirtualOutbound offers these ports of a hostname. Returns what a service offers at others.
+    pub(crate) fn add_virtual(
+        &mut self,
+        host: &VirtualHost,
+        vip: IpAddr,
+        ports: &[u16],
+    ) -> Vec<(u16, DestinationId)> {
+        let virtual_ports = ports.iter().filter_map(|port| Some((*port, host.ports.get(port)?)));
+        let ports: BTreeMap<u16, HostnamePort> =
+            virtual_ports.map(|(port, to)| (port, HostnamePort::of_virtual(to))).collect();
+        let taken_over = self.by_name.remove(&host.hostname).map(|former| former.ports).unwrap_or_default();
+        let mut hostname = Hostname { addresses: BTreeSet::from([vip]), ports };
+        let mut kept = Vec::new();
+        for (port, loser) in taken_over {
+            match hostname.ports.get(&port) {
+                Some(winner) => {
+                    let (hostname, winner) = (host.hostname.clone(), winner.clone());
+                    self.conflicts.insert(HostnameConflict { hostname, port, winner, loser });
+                }
+                None => {
+                    kept.push((port, loser.destination.clone()));
+                    hostname.ports.insert(port, loser);
+                }
+            }
+        }
+        self.by_name.insert(host.hostname.clone(), hostname);
+        kept
+    }
+}
