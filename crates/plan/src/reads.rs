@@ -25,6 +25,10 @@ pub enum Dependency {
     Resource(Kri),
     /// The services of a kind that carry all these labels.
     Labelled(Kind, Labels),
+    /// Every hostname that VirtualOutbounds make.
+    AllVirtualHosts,
+    /// The hostnames that VirtualOutbounds make for a service (`kuma.io/service`).
+    VirtualHostsOf(Arc<str>),
     /// Which MeshHTTPRoutes there are.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
@@ -85,6 +89,10 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         touched.insert(Dependency::Destination(id.clone()));
     }
     touched.extend(affected.services.keys().cloned().map(Dependency::Service));
+    for service in affected.virtual_hosts.values().flatten() {
+        touched.insert(Dependency::AllVirtualHosts);
+        touched.insert(Dependency::VirtualHostsOf(service.clone()));
+    }
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     if versions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {

@@ -21,6 +21,7 @@ pub mod selection;
 pub mod services;
 pub mod snapshot;
 pub mod state;
+pub mod virtual_hosts;
 pub mod workloads;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
@@ -28,3 +29,4 @@ pub use endpoint::{Endpoint, Endpoints, Instance};
 pub use identities::{Identities, Trusts};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};
+pub use virtual_hosts::{HostConflict, VirtualHost, VirtualHosts, VirtualPort};

@@ -15,7 +15,7 @@ use resources::{
 };
 
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, Trusts, identities, labelled::Labelled,
+    Destination, DestinationId, Endpoints, Identities, Trusts, VirtualHosts, identities, labelled::Labelled,
     selection::Selections,
 };
 
@@ -41,6 +41,8 @@ pub struct MeshSnapshot {
     pub services: OrdMap<Key, Arc<[DestinationId]>>,
     /// Those services by their labels.
     pub labelled: Labelled,
+    /// The hostnames that VirtualOutbounds make.
+    pub virtual_hosts: VirtualHosts,
     pub policies: OrdMap<Key, Arc<Policy>>,
     /// Which policies may select which Dataplanes.
     pub selections: Selections,
@@ -185,6 +187,7 @@ impl PartialEq for MeshSnapshot {
             && self.destinations == other.destinations
             && self.endpoints == other.endpoints
             && self.services == other.services
+            && self.virtual_hosts == other.virtual_hosts
             && all_look_same(&self.dataplanes, &other.dataplanes, |dataplane| dataplane)
             && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
             && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)

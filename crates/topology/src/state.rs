@@ -61,6 +61,9 @@ pub struct Affected {
     pub services: BTreeMap<Key, BTreeSet<Arc<Labels>>>,
     /// Destinations with other endpoints than before, and no other change.
     pub endpoints: BTreeSet<DestinationId>,
+    /// Hostnames of VirtualOutbounds that appeared, disappeared or changed, each with the services it led and leads
+    /// to.
+    pub virtual_hosts: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Resources that belong to no mesh.
     pub globals: BTreeSet<Key>,
 }
@@ -90,6 +93,9 @@ impl Affected {
             self.services.entry(service.clone()).or_default().extend(labels.iter().cloned());
         }
         self.endpoints.extend(later.endpoints.iter().cloned());
+        for (host, services) in &later.virtual_hosts {
+            self.virtual_hosts.entry(host.clone()).or_default().extend(services.iter().cloned());
+        }
         self.globals.extend(later.globals.iter().cloned());
     }
 

@@ -103,6 +103,8 @@ fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
             D::Resource(kri) => format!("any port of {kri}"),
             D::Labelled(kind, labels) => format!("{} {labels:?}", kind.name()),
             D::Routes => "routes".to_owned(),
+            D::AllVirtualHosts => "all virtual hosts".to_owned(),
+            D::VirtualHostsOf(service) => format!("virtual hosts of {service}"),
             D::Proxy(name) => format!("proxy {name}"),
         }
     };

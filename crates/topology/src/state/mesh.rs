@@ -15,7 +15,7 @@ use super::{
     index::{Index, Subject},
 };
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts,
+    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts,
     build::{self, Built, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
@@ -52,6 +52,8 @@ pub struct MeshState {
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     ports: OrdMap<Key, Arc<[DestinationId]>>,
     labelled: Labelled,
+    /// The hostnames that VirtualOutbounds make.
+    virtual_hosts: VirtualHosts,
     globals: OrdMap<Key, Arc<Resource>>,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
@@ -451,6 +453,7 @@ impl MeshState {
             endpoints: self.endpoints.clone(),
             services: self.ports.clone(),
             labelled: self.labelled.clone(),
+            virtual_hosts: self.virtual_hosts.clone(),
             policies: self.policies.clone(),
             selections: self.selections.clone(),
             telemetry: self.telemetry.clone(),

@@ -25,8 +25,16 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
     let updates = state.apply(&[change]);
     let mut words = Vec::new();
     for update in updates {
-        let Affected { everyone, policies, proxies, destinations, services, endpoints, globals } =
-            update.affected;
+        let Affected {
+            everyone,
+            policies,
+            proxies,
+            destinations,
+            services,
+            endpoints,
+            virtual_hosts,
+            globals,
+        } = update.affected;
         words.extend(everyone.then(|| "everyone".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
             let seen = |policy: &Option<Arc<Policy>>| policy.as_ref().map_or(0, |p| p.resource.version);
@@ -40,6 +48,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
                 labels.iter().map(|labels| format!("{:?}", labels.get("team"))).collect();
             format!("service {} with teams {}", key.name, labels.join(" "))
         }));
+        words.extend(virtual_hosts.keys().map(|host| format!("virtual host {host}")));
         words.extend(globals.iter().map(|key| format!("global {}", key.name)));
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
     }
