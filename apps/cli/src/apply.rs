@@ -125,6 +125,9 @@ impl Apply {
             for field in &resource.unknown_fields {
                 terminal::warn(&format!("{}: unknown field {field}, it has no effect", resource.label()));
             }
+            for advice in &resource.advice {
+                terminal::warn(&format!("{}: {advice}", resource.label()));
+            }
         }
         let bodies: Vec<&Value> = planned.iter().map(|resource| &resource.body).collect();
         let text = match self.format {

@@ -61,7 +61,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     call.mesh(&*call.snapshot()?)?;
     call.check_access(kind)?;
     let body = call.read_body().await?;
-    let Parsed { mut draft, unknown_fields } = parse(&call, kind, &body)?;
+    let Parsed { mut draft, unknown_fields, advice } = parse(&call, kind, &body)?;
 
     // What is judged here is what is written: if it changes meanwhile, the registrar reports a conflict.
     let snapshot = call.snapshot()?;
@@ -73,7 +73,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let put = call.context.registrar.put_on(draft, &snapshot).await;
     let put = put.map_err(|refused| refusal(refused, exists))?;
 
-    let mut warnings = warnings(&unknown_fields, put.warnings);
+    let mut warnings = warnings(&unknown_fields, advice, put.warnings);
     if kind == Kind::VirtualOutbound {
         warnings.extend(call.context.problems.of_virtual_outbound(&key.mesh, &key.name).await);
     }
@@ -94,9 +94,9 @@ pub fn refusal(refusal: Refusal, exists: bool) -> Error {
 }
 
 /// Advice for the author of a resource that is accepted.
-pub fn warnings(unknown_fields: &[String], others: Vec<String>) -> Vec<String> {
+pub fn warnings(unknown_fields: &[String], advice: Vec<String>, others: Vec<String>) -> Vec<String> {
     let ignored = unknown_fields.iter().map(|field| format!("{field}: unknown field, ignored"));
-    ignored.chain(others).collect()
+    ignored.chain(advice).chain(others).collect()
 }
 
 /// `DELETE …/{name}`.

@@ -265,7 +265,7 @@ fn check_mesh(call: &Call, drafts: &[Draft], snapshot: &store::Snapshot) -> Resu
 }
 
 fn admit(call: &Call, parsed: Parsed, trial: &mut Trial) -> Result<Change, Error> {
-    let Parsed { draft, unknown_fields } = parsed;
+    let Parsed { draft, unknown_fields, advice } = parsed;
     let key = draft.key.clone();
     let exists = trial.snapshot().get(&key).is_some();
     let refusal = |refusal| resource::refusal(refusal, exists);
@@ -277,7 +277,7 @@ fn admit(call: &Call, parsed: Parsed, trial: &mut Trial) -> Result<Change, Error
         Outcome::Updated => Action::Update,
         Outcome::Unchanged => Action::Unchanged,
     };
-    let warnings = resource::warnings(&unknown_fields, admitted.warnings);
+    let warnings = resource::warnings(&unknown_fields, advice, admitted.warnings);
     Ok(Change { of: Named::of(&key), action, warnings })
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     Draft, Form, Key, Kind, Path, Spec, Violations,
     kind::ShapeError,
+    kinds::virtual_outbound::proposal,
     shape,
     superseded::{self, Superseded},
 };
@@ -21,6 +22,8 @@ pub struct Parsed {
     pub draft: Draft,
     /// JSON paths of fields that were dropped, from the resource's root.
     pub unknown_fields: Vec<String>,
+    /// Advice for the author about what was read as something else.
+    pub advice: Vec<String>,
 }
 
 /// Why a value is not a resource.
@@ -84,15 +87,21 @@ pub fn kind_by_name(name: &str) -> Result<Kind, Error> {
     })
 }
 
-/// Reads a spec and fills in its defaults. `body` is the field it stands in, empty for the resource's
+/// Reads a spec, with advice for its author, and fills in its defaults. `body` is the field it stands in, empty for the resource's
 /// root; the paths of errors and of unknown fields start with it.
 pub(crate) fn read_spec(
     key: &Key,
     value: Value,
     body: &str,
     unknown_fields: &mut Vec<String>,
-) -> Result<Spec, Error> {
+) -> Result<(Spec, Vec<String>), Error> {
     let kind = key.kind;
+    let mut value = value;
+    let invalid = |violations| Error::Violations { key: key.clone(), violations };
+    let advice = match kind {
+        Kind::VirtualOutbound => proposal::read(&mut value, body).map_err(invalid)?,
+        _ => Vec::new(),
+    };
     let misshapen = |mut error: ShapeError| {
         error.path = match error.path {
             path if body.is_empty() => path,
@@ -105,7 +114,7 @@ pub(crate) fn read_spec(
         Form::Inline => shape::without_nulls(kind, value).map_err(misshapen)?,
         Form::Spec => {
             let found = shape::check_spec(kind, &value).into_result();
-            found.map_err(|violations| Error::Violations { key: key.clone(), violations })?;
+            found.map_err(invalid)?;
             value
         }
     };
@@ -114,7 +123,7 @@ pub(crate) fn read_spec(
     spec.apply_defaults();
     let body = Path::new(body);
     unknown_fields.extend(unknown.into_iter().map(|field| body.field(&field).into()));
-    Ok(spec)
+    Ok((spec, advice))
 }
 
 /// Takes a string field out of the object; absent and `null` are the same.

@@ -12,6 +12,7 @@
 //! states that saw the same resources are equal, whatever the order.
 
 mod build;
+pub mod cidr;
 pub mod destination;
 pub mod endpoint;
 pub mod identities;

@@ -1,6 +1,7 @@
 //! Folding changes into snapshots.
 
 mod alike;
+mod hosts;
 pub(crate) mod index;
 mod mesh;
 
@@ -13,7 +14,11 @@ use imbl::OrdMap;
 use policy::Policy;
 use resources::{Key, Kind, Labels, Resource};
 
-use crate::{DestinationId, MeshSnapshot, snapshot::looks_same};
+use crate::{
+    DestinationId, MeshSnapshot,
+    snapshot::looks_same,
+    virtual_hosts::{LIMIT, vips},
+};
 use mesh::MeshState;
 
 /// A resource as it is now; `None` when it was deleted.
@@ -28,6 +33,8 @@ pub struct State {
     /// What belongs to no mesh and may matter to all.
     globals: OrdMap<Key, Arc<Resource>>,
     made: Made,
+    /// How many hostnames a mesh may have, if not [`LIMIT`].
+    host_limit: Option<usize>,
 }
 
 /// How much was computed since the beginning.
@@ -62,7 +69,8 @@ pub struct Affected {
     /// Destinations with other endpoints than before, and no other change.
     pub endpoints: BTreeSet<DestinationId>,
     /// Hostnames of VirtualOutbounds that appeared, disappeared or changed, each with the services it led and leads
-    /// to.
+    /// to; without any where only conflicts are others. The empty name stands for what has none: what could not be
+    /// rendered or was left out.
     pub virtual_hosts: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Resources that belong to no mesh.
     pub globals: BTreeSet<Key>,
@@ -126,14 +134,19 @@ impl State {
         State { zone: zone.into(), ..State::default() }
     }
 
+    /// As it is, with another limit on the hostnames that VirtualOutbounds make in a mesh.
+    #[must_use]
+    pub fn with_host_limit(self, limit: usize) -> State {
+        State { host_limit: Some(limit), ..self }
+    }
+
     /// Folds changed resources in. Returns the meshes that look different now.
     pub fn apply(&mut self, changed: &[Change]) -> Vec<MeshUpdate> {
-        let mut by_mesh: BTreeMap<&Arc<str>, Vec<&Change>> = BTreeMap::new();
+        let mut by_mesh: BTreeMap<Arc<str>, Vec<&Change>> = BTreeMap::new();
         let mut globals = BTreeSet::new();
         for change in changed {
             let key = &change.0;
-            let mesh = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
-            if !mesh.is_empty() {
+            if let Some(mesh) = mesh_of(key) {
                 by_mesh.entry(mesh).or_default().push(change);
             } else if self.take_global(change) {
                 globals.insert(key.clone());
@@ -145,9 +158,10 @@ impl State {
                 .meshes
                 .entry(name.clone())
                 .or_insert_with(|| MeshState::empty(name.clone(), self.zone.clone(), self.globals.clone()));
-            updates.extend(mesh.apply(&changes, &mut self.made));
+            let limit = self.host_limit.unwrap_or(LIMIT);
+            updates.extend(mesh.apply(&changes, limit, &mut self.made));
             if mesh.is_empty() {
-                self.meshes.remove(name);
+                self.meshes.remove(&name);
             }
         }
         updates
@@ -188,9 +202,23 @@ impl State {
         self.made.destinations
     }
 
+    /// How often hostnames were rendered since the beginning, for proving that cost follows change.
+    pub fn hosts_rendered(&self) -> u64 {
+        self.meshes.values().map(|mesh| mesh.host_claims.rendered).sum()
+    }
+
     /// How many views of policies were made since the beginning, for proving that one per version is.
     pub fn views_made(&self) -> u64 {
         self.made.views
+    }
+}
+
+/// The mesh that a resource is about.
+fn mesh_of(key: &Key) -> Option<Arc<str>> {
+    match key.kind {
+        Kind::Mesh => Some(key.name.clone()),
+        Kind::Config => vips::of_config(&key.name).map(|(mesh, _)| mesh.into()),
+        _ => Some(key.mesh.clone()).filter(|mesh| !mesh.is_empty()),
     }
 }
 

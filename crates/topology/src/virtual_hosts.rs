@@ -12,12 +12,33 @@ use std::{
 use imbl::{OrdMap, OrdSet};
 use resources::{kinds::tags::Tags, labels};
 
+pub(crate) mod claims;
+pub mod vips;
+
+/// The most hostnames that VirtualOutbounds make in a mesh; those behind the first so many, by name, are left out.
+pub const LIMIT: usize = 100_000;
+
 /// The hostnames of a mesh.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VirtualHosts {
     pub by_name: OrdMap<Arc<str>, Arc<VirtualHost>>,
     /// What was asked for and is not there, because something else has that hostname and port.
+    /// Of many the first few are listed.
     pub conflicts: OrdSet<HostConflict>,
+    /// What policies make no hostnames of, by name of the policy.
+    pub unrendered: OrdMap<Arc<str>, Unrendered>,
+    /// How many hostnames there are beyond [`LIMIT`].
+    pub left_out: usize,
+}
+
+/// Tags that a VirtualOutbound selects and makes no hostname of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrendered {
+    /// How many different sets of tags.
+    pub tuples: usize,
+    /// The first of them, and what is wrong with it.
+    pub tags: Arc<Tags>,
+    pub reason: String,
 }
 
 /// One hostname.
@@ -57,5 +78,28 @@ impl VirtualHost {
     /// The services that the hostname leads to.
     pub fn services(&self) -> BTreeSet<&str> {
         self.ports.values().map(VirtualPort::service).collect()
+    }
+}
+
+impl VirtualHosts {
+    /// Replaces the conflicts about a hostname; says whether they are others now.
+    pub(crate) fn replace_conflicts(&mut self, host: &Arc<str>, now: Vec<HostConflict>) -> bool {
+        let none = VirtualPort { policy: Arc::default(), tags: Arc::default() };
+        let first = HostConflict { hostname: host.clone(), port: 0, winner: none.clone(), loser: none };
+        let before: Vec<HostConflict> = self
+            .conflicts
+            .range(first..)
+            .take_while(|conflict| conflict.hostname == *host)
+            .cloned()
+            .collect();
+        let now: BTreeSet<HostConflict> = now.into_iter().collect();
+        if before.iter().eq(now.iter()) {
+            return false;
+        }
+        for conflict in &before {
+            self.conflicts.remove(conflict);
+        }
+        self.conflicts.extend(now);
+        true
     }
 }

@@ -22,6 +22,8 @@ pub struct Planned {
     pub draft: Draft,
     pub body: Value,
     pub unknown_fields: Vec<String>,
+    /// What was read as something else than is written.
+    pub advice: Vec<String>,
     place: String,
 }
 
@@ -175,8 +177,9 @@ fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<C
         return Err(mistakes);
     }
     let body = body(value, &draft);
-    let unknown_fields = parsed.unknown_fields;
-    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, place: place.to_owned() })))
+    let (unknown_fields, advice) = (parsed.unknown_fields, parsed.advice);
+    let place = place.to_owned();
+    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, advice, place })))
 }
 
 fn why_unknown(kind: &str, suggestion: Option<&'static str>) -> String {

@@ -199,3 +199,24 @@ fn results_have_every_form() {
     assert_eq!(run("name").out, "mesh/a\n");
     assert!(run("yaml").out.contains("action: created"));
 }
+
+#[test]
+fn a_virtual_outbound_as_proposed_is_sent_as_written_and_a_dry_run_shows_the_shipped_form() {
+    let server = Server::start();
+    server.on(
+        "PUT",
+        "/meshes/default/virtual-outbounds/my-service",
+        201,
+        json!({ "warnings": ["as shipped"] }),
+    );
+    let program = Program::of(&server);
+    let text = include_str!("../../../../crates/resources/tests/proposal/my-service.yaml");
+    let file = program.file("my-service.yaml", text);
+    let dry = program.run(&["apply", "-f", &file, "--dry-run"]).ok();
+    let shipped = "write {\"match\":{\"kuma.io/service\":\"my-service\"}}";
+    assert!(dry.err.contains(shipped), "{}", dry.err);
+    let ran = program.run(&["apply", "-f", &file]).ok();
+    assert!(ran.err.contains("as shipped"), "{}", ran.err);
+    let sent = server.puts().remove(0).json();
+    assert_eq!(sent["selectors"], json!([{ "match": null, "kuma.io/service": "my-service" }]));
+}

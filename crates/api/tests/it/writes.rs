@@ -318,3 +318,38 @@ async fn the_older_spelling_of_a_collection_is_the_same_collection() {
     assert_eq!(world.get("/globalsecrets/one").await.expect(200).json()["data"], "c2VjcmV0");
     assert_eq!(world.get("/global-secrets").await.expect(200).json()["total"], 1);
 }
+
+#[tokio::test]
+async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_shown_how() {
+    let world = World::new().await;
+    let text = include_str!("../../../resources/tests/proposal/my-service-by-version.yaml");
+    let body = resources::format::yaml::documents(text).unwrap().remove(0).value;
+    let path = "/meshes/default/virtual-outbounds/my-service-by-version";
+    let answer = world.put(path, &body).await.expect(201).json();
+    assert_eq!(
+        answer["warnings"],
+        json!([
+            "selectors[0]: the tags stand beside \"match\" and are read as if they stood under it; write \
+             {\"match\":{\"kuma.io/service\":\"*\",\"version\":\"*\"}}",
+            "conf.tags: is read as \"parameters\"; write {\"parameters\":[{\"name\":\"service\",\"tagKey\":\
+             \"kuma.io/service\"},{\"name\":\"version\",\"tagKey\":\"version\"}]}",
+            "conf.host: variables without a dot are read as if they had one; write \
+             \"{{.version}}.{{.service}}.mesh\"",
+        ])
+    );
+    let stored = world.get(path).await.expect(200).json();
+    assert_eq!(stored["selectors"], json!([{ "match": { "kuma.io/service": "*", "version": "*" } }]));
+    assert_eq!(
+        stored["conf"],
+        json!({
+            "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
+            "parameters": [
+                { "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }
+            ]
+        })
+    );
+    // What is stored is written back without advice, and is what the proposal's form means.
+    let again = world.put(path, &stored).await.expect(200);
+    assert_eq!((again.body.as_str(), again.header("x-kuma-outcome")), ("{}\n", "unchanged"));
+    assert_eq!(world.put(path, &body).await.expect(200).header("x-kuma-outcome"), "unchanged");
+}

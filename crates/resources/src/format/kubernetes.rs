@@ -78,8 +78,8 @@ fn parse_custom(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
     let key = Key::new(kind, &mesh, &name);
-    let spec = read_spec(&key, spec, body, &mut unknown_fields)?;
-    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
+    let (spec, advice) = read_spec(&key, spec, body, &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields, advice })
 }
 
 fn parse_secret(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
@@ -103,8 +103,8 @@ fn parse_secret(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
     let key = Key::new(kind, &mesh, &metadata.name);
-    let spec = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
-    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
+    let (spec, advice) = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields, advice })
 }
 
 fn parse_config(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
@@ -116,8 +116,8 @@ fn parse_config(mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     let mut unknown_fields = metadata.unknown_fields;
     unknown_fields.extend(fields.keys().cloned());
     let key = Key::global(Kind::Config, &metadata.name);
-    let spec = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
-    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields })
+    let (spec, advice) = read_spec(&key, Value::Object(spec), "data", &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels: metadata.labels, spec }, unknown_fields, advice })
 }
 
 /// The part of `metadata` that means something to the mesh.

@@ -60,8 +60,8 @@ pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
         }
     };
     let key = Key::new(kind, &mesh, &name);
-    let spec = read_spec(&key, spec, body, &mut unknown_fields)?;
-    Ok(Parsed { draft: Draft { key, labels, spec }, unknown_fields })
+    let (spec, advice) = read_spec(&key, spec, body, &mut unknown_fields)?;
+    Ok(Parsed { draft: Draft { key, labels, spec }, unknown_fields, advice })
 }
 
 /// Writes a stored resource as the REST API shows it.

@@ -6,7 +6,7 @@
 
 use gotmpl::{
     Template, TemplateError,
-    parse::{Expr, ListNode, Node, Parser, PipeNode},
+    parse::{Expr, ListNode, Node, Parser, PipeNode, Pos},
 };
 
 /// The functions every Go template may call.
@@ -21,6 +21,23 @@ pub(crate) struct CompileError {
     pub message: String,
     /// The name that was called but is no function.
     pub unknown_function: Option<String>,
+    /// Where the parser stood, as far as it says.
+    pub at: Option<Position>,
+}
+
+/// A place in a template, counted from one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    pub line: usize,
+    pub column: usize,
+}
+
+impl Position {
+    fn of(text: &str, offset: usize) -> Position {
+        let before = text.get(..offset).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Position { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
+    }
 }
 
 /// Parses a template; functions beyond the builtins must already be registered with it and be named
@@ -38,9 +55,10 @@ pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Res
         }
     };
     match unknown {
-        Some((line, name)) => Err(CompileError {
-            message: format!("template: :{line}: function {name:?} not defined"),
+        Some((at, name)) => Err(CompileError {
+            message: format!("template: :{}: function {name:?} not defined", at.line),
             unknown_function: Some(name),
+            at: Some(Position::of(text, at.offset)),
         }),
         None => template.parse(text).map_err(|error| in_go_words(text, error)),
     }
@@ -57,12 +75,13 @@ fn unknown_function(text: &str, functions: &[&str]) -> Result<Option<Unknown>, T
 fn in_go_words(text: &str, error: TemplateError) -> CompileError {
     match error {
         TemplateError::Lex { line, col, message, .. } if message.starts_with("unexpected character") => {
-            syntax_error(line, &bad_character(text, line, col).unwrap_or(message))
+            let message = bad_character(text, line, col).unwrap_or(message);
+            syntax_error(Position { line, column: col }, &message)
         }
-        TemplateError::Parse { line, message, .. } | TemplateError::Lex { line, message, .. } => {
-            syntax_error(line, &message)
+        TemplateError::Parse { line, col, message, .. } | TemplateError::Lex { line, col, message, .. } => {
+            syntax_error(Position { line, column: col }, &message)
         }
-        other => CompileError { message: other.to_string(), unknown_function: None },
+        other => CompileError { message: other.to_string(), unknown_function: None, at: None },
     }
 }
 
@@ -80,18 +99,18 @@ fn check_blocks(text: &str) -> Result<(), CompileError> {
     let mut open = 0usize;
     let mut rest = text;
     while let Some((_, action)) = rest.split_once("{{") {
-        let line = 1 + text[..text.len() - action.len()].matches('\n').count();
+        let at = Position::of(text, text.len() - action.len());
         let word = action.trim_start_matches(['-', ' ', '\t', '\n', '\r']);
         let word = word.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         match word {
             "if" | "range" | "with" | "define" | "block" => open += 1,
-            "end" if open == 0 => return Err(syntax_error(line, "unexpected {{end}}")),
+            "end" if open == 0 => return Err(syntax_error(at, "unexpected {{end}}")),
             "end" => open -= 1,
             _ => {}
         }
         rest = after_action(action);
     }
-    if open > 0 { Err(syntax_error(1 + text.matches('\n').count(), "unexpected EOF")) } else { Ok(()) }
+    if open > 0 { Err(syntax_error(Position::of(text, text.len()), "unexpected EOF")) } else { Ok(()) }
 }
 
 /// What follows an action, whose strings and comments may contain braces.
@@ -115,11 +134,15 @@ fn after_action(action: &str) -> &str {
     ""
 }
 
-fn syntax_error(line: usize, message: &str) -> CompileError {
-    CompileError { message: format!("template: :{line}: {message}"), unknown_function: None }
+fn syntax_error(at: Position, message: &str) -> CompileError {
+    CompileError {
+        message: format!("template: :{}: {message}", at.line),
+        unknown_function: None,
+        at: Some(at),
+    }
 }
 
-type Unknown = (usize, String);
+type Unknown = (Pos, String);
 
 fn unknown_in_list(list: &ListNode, known: &dyn Fn(&str) -> bool) -> Option<Unknown> {
     list.nodes.iter().find_map(|node| match node {
@@ -141,7 +164,7 @@ fn unknown_in_pipe(pipe: &PipeNode, known: &dyn Fn(&str) -> bool) -> Option<Unkn
 
 fn unknown_in_expression(expression: &Expr, known: &dyn Fn(&str) -> bool) -> Option<Unknown> {
     match expression {
-        Expr::Identifier(at, name) if !known(name) => Some((at.line, name.to_string())),
+        Expr::Identifier(at, name) if !known(name) => Some((*at, name.to_string())),
         Expr::Pipe(_, pipe) => unknown_in_pipe(pipe, known),
         Expr::Chain(_, inner, _) => unknown_in_expression(inner, known),
         _ => None,

@@ -2,7 +2,7 @@
 //!
 //! A policy selects tags (of inbounds, mostly) and builds a host and a port from them with Go
 //! templates. The form it was first proposed in (`conf.tags`, a number for a port, `{{service}}`
-//! without a dot) is read too and turned into the form that is stored; see [`Conf::normalise`].
+//! without a dot) is read too and turned into the form that is stored; see [`Conf::normalise`] and [`proposal`].
 
 use std::fmt;
 
@@ -11,14 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
-    kinds::tags::{self, Need, Tags},
+    kinds::tags::{self, ANY_VALUE, Need, Tags},
     labels,
 };
 
 mod evaluation;
+pub(crate) mod proposal;
 mod ranking;
 
-pub use evaluation::EvaluationError;
+pub use super::go_template::Position;
+pub use evaluation::{EvaluationError, Rendering};
 pub use ranking::{Rank, matching};
 
 const DEFINED: &str = "has to be defined";
@@ -79,16 +81,18 @@ impl Parameter {
 impl Conf {
     /// Turns the form of the proposal into the one that is stored: `tags` into `parameters`, and
     /// `{{service}}` into `{{.service}}` where `service` is a parameter. Without any parameters the
-    /// service alone is one, because an outbound has to lead to some service.
-    fn normalise(&mut self) {
+    /// service alone is one where it is known which (`one_service`), because an outbound has to lead to
+    /// some service.
+    fn normalise(&mut self, one_service: bool) {
         for (tag_key, name) in std::mem::take(&mut self.tags) {
             self.parameters.push(Parameter { name, tag_key });
         }
-        if self.parameters.is_empty() {
+        if self.parameters.is_empty() && one_service {
             self.parameters.push(Parameter { name: "service".into(), tag_key: labels::SERVICE.into() });
         }
-        self.host = evaluation::with_dots(&self.host, &self.parameters);
-        self.port = evaluation::with_dots(&self.port, &self.parameters);
+        let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        self.host = evaluation::with_dots(&self.host, &names);
+        self.port = evaluation::with_dots(&self.port, &names);
     }
 
     fn validate(&self, path: &Path, found: &mut Violations) {
@@ -136,8 +140,12 @@ impl Schema for VirtualOutbound {
     type Status = NoStatus;
 
     fn apply_defaults(&mut self) {
+        let names_service = |selector: &Selector| {
+            selector.tags.get(labels::SERVICE).is_some_and(|service| service != ANY_VALUE)
+        };
+        let one_service = !self.selectors.is_empty() && self.selectors.iter().all(names_service);
         if let Some(conf) = &mut self.conf {
-            conf.normalise();
+            conf.normalise(one_service);
         }
     }
 

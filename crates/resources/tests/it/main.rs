@@ -5,3 +5,4 @@ mod nulls;
 mod policy;
 mod round_trip;
 mod schema_first;
+mod virtual_outbound;

@@ -21,6 +21,7 @@ use crate::{
     matching::{self, Selector},
     selection::Selections,
     snapshot::carries,
+    virtual_hosts::claims::{Claims, Touched},
 };
 
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
@@ -40,7 +41,7 @@ pub struct MeshState {
     selections: Selections,
     /// The MeshOpenTelemetryBackends by name.
     telemetry: OrdMap<Arc<str>, Arc<Resource>>,
-    /// How many Dataplanes and routes want each set of tags.
+    /// How many Dataplanes, routes and hostnames want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
@@ -52,17 +53,20 @@ pub struct MeshState {
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     ports: OrdMap<Key, Arc<[DestinationId]>>,
     labelled: Labelled,
-    /// The hostnames that VirtualOutbounds make.
-    virtual_hosts: VirtualHosts,
+    /// Who claims hostnames, and those that are offered.
+    pub(super) host_claims: Claims,
+    pub(super) virtual_hosts: VirtualHosts,
     globals: OrdMap<Key, Arc<Resource>>,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
 
 /// What a round of changes leaves to do.
 #[derive(Debug, Default)]
-struct Round {
-    affected: Affected,
+pub struct Round {
+    pub(super) affected: Affected,
     dirty: BTreeSet<Subject>,
+    /// Hostnames that may be different.
+    pub(super) touched: Touched,
 }
 
 impl MeshState {
@@ -84,6 +88,7 @@ impl MeshState {
             && self.telemetry.is_empty()
             && self.identities.is_empty()
             && self.trusts.is_empty()
+            && self.host_claims.is_empty()
     }
 
     /// Takes in the resources that belong to no mesh, some of which changed.
@@ -97,12 +102,13 @@ impl MeshState {
         self.publish(Round { affected, ..Round::default() })
     }
 
-    /// Folds changes in and counts what it had to compute.
-    pub fn apply(&mut self, changes: &[&Change], made: &mut Made) -> Option<MeshUpdate> {
+    /// Folds changes in, with at most so many hostnames, and counts what it had to compute.
+    pub fn apply(&mut self, changes: &[&Change], host_limit: usize, made: &mut Made) -> Option<MeshUpdate> {
         let mut round = Round::default();
         for (key, value) in changes {
             self.take(key, value.as_ref(), &mut round, made);
         }
+        self.settle_hosts(host_limit, &mut round);
         // Services come before those that consist of services, so nothing is computed twice.
         while let Some(subject) = round.dirty.pop_first() {
             if self.rebuild(&subject, &mut round.affected, made) {
@@ -122,6 +128,8 @@ impl MeshState {
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
             Kind::MeshOpenTelemetryBackend => self.take_backend(key, value, round),
+            Kind::VirtualOutbound => self.host_claims.replace_policy(&key.name, value, &mut round.touched),
+            Kind::Config => self.take_config(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
             _ => {}
         }
@@ -160,6 +168,7 @@ impl MeshState {
         };
         let (old, new) = (old.as_deref(), value.map(|value| &**value));
         self.selections.replace_dataplane(old, new);
+        self.host_claims.replace_dataplane(old, new, &mut round.touched);
         if !serves_alike(old, new) {
             round.dirty.extend(self.index.replace(old, new));
         }
@@ -167,7 +176,12 @@ impl MeshState {
     }
 
     /// Takes notice that somebody who wanted these sets of tags wants those now.
-    fn want_instead(&mut self, before: &BTreeSet<Arc<Tags>>, after: &BTreeSet<Arc<Tags>>, round: &mut Round) {
+    pub(super) fn want_instead(
+        &mut self,
+        before: &BTreeSet<Arc<Tags>>,
+        after: &BTreeSet<Arc<Tags>>,
+        round: &mut Round,
+    ) {
         for tags in after.difference(before) {
             self.want(tags, round);
         }
@@ -266,7 +280,6 @@ impl MeshState {
         if seen_alike(self.policies.get(key).map(|policy| &policy.resource), value) {
             return;
         }
-        // Kinds that select no proxies, such as VirtualOutbound, have no view and are nothing to a proxy.
         let new = value.and_then(|policy| Policy::of(policy.clone())).map(Arc::new);
         made.views += u64::from(new.is_some());
         let old = match &new {

@@ -1,6 +1,7 @@
 //! After any sequence of changes the state is what it would be, had it seen only the last resources.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -9,15 +10,19 @@ use proptest::prelude::*;
 use resources::{
     Key, Kind, Resource, Status,
     kinds::{
+        config::Config,
+        dataplane::InboundState,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{MeshService, Port},
-        tags,
+        tags::{self, Tags},
+        virtual_outbound::{self, Rendering, VirtualOutbound},
     },
 };
 use serde_json::{Value, json};
 use topology::{
     Affected, Change, DestinationId, MeshSnapshot, PolicyChange, State,
     matching::{self, Selector},
+    virtual_hosts::vips,
 };
 
 use crate::fixtures::{insight, mesh, resource};
@@ -28,7 +33,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..15, 0u8..4, content);
+    let write = (0u8..19, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -55,6 +60,8 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" }, "default": interval }] });
             resource(Kind::MeshTimeout, &format!("p-{name}"), &[], spec)
         }
+        15..=17 => virtual_outbound(name, content),
+        18 => addresses(name, content),
         _ => {
             let (first, second) = (tags(content[0]), tags(content[1]));
             let backend = |tags: &Value| json!({ "kind": "MeshServiceSubset", "name": "b", "tags": tags });
@@ -72,6 +79,85 @@ fn tags(seed: u8) -> Value {
         1 => json!({ "kuma.io/service": "b", "version": "1" }),
         2 => json!({ "kuma.io/service": "b", "kuma.io/protocol": "http" }),
         _ => json!({ "version": "1" }),
+    }
+}
+
+fn virtual_outbound(name: u8, [selector, host, port, created]: [u8; 4]) -> Resource {
+    let any = json!({ "kuma.io/service": "*" });
+    let selectors = match selector {
+        0 => json!([{ "match": any }]),
+        1 => json!([{ "match": any }, { "match": { "kuma.io/service": "*", "version": "1" } }]),
+        2 => json!([{ "match": { "version": "*" } }]),
+        _ => json!([{ "match": { "kuma.io/service": "b" } }]),
+    };
+    // Some of them cannot be rendered where there is no version.
+    let hosts = ["{{.s}}.mesh", "{{.s}}.{{.v}}.mesh", "one.mesh", "{{if .v}}one{{else}}{{.s}}{{end}}.mesh"];
+    let ports = ["80", "8{{.v}}", "80", "81"];
+    let parameters =
+        json!([{ "name": "s", "tagKey": "kuma.io/service" }, { "name": "v", "tagKey": "version" }]);
+    let (host, port) = (hosts[usize::from(host)], ports[usize::from(port)]);
+    let conf = json!({ "host": host, "port": port, "parameters": parameters });
+    let spec = json!({ "selectors": selectors, "conf": conf });
+    let built = resource(Kind::VirtualOutbound, &format!("v-{name}"), &[], spec);
+    Resource { created: jiff::Timestamp::from_second(i64::from(created)).unwrap(), ..built }
+}
+
+/// The addresses of one shard that hostnames of the test are in.
+fn addresses(name: u8, [first, second, ..]: [u8; 4]) -> Resource {
+    let host = ["a.mesh", "b.mesh", "one.mesh", "b.1.mesh"][usize::from(name)];
+    let mut shard = json!({ host: { "address": format!("240.0.0.{first}") } });
+    if second > 1 {
+        shard["other.mesh"] = json!({ "address": "240.0.0.9", "releasedAt": "2026-01-01T00:00:00Z" });
+    }
+    let spec = json!({ "config": shard.to_string() });
+    let key = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(host)));
+    Resource { key, ..resource(Kind::Config, "x", &[], spec) }
+}
+
+/// Hostnames found without any index: every policy is asked about every inbound.
+fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<Arc<Resource>>>) {
+    let policies: Vec<&Resource> =
+        last.values().flatten().map(|r| &**r).filter(|r| r.kind() == Kind::VirtualOutbound).collect();
+    let renderings: BTreeMap<&str, Rendering> = policies
+        .iter()
+        .filter_map(|policy| {
+            let conf = policy.spec.get::<VirtualOutbound>()?.conf.as_ref()?;
+            Some((policy.name(), conf.rendering().unwrap()))
+        })
+        .collect();
+    let mut claims = BTreeSet::new();
+    let inbounds = snapshot.dataplanes.values().flat_map(|dataplane| matching::inbounds(dataplane));
+    for tags in inbounds.filter(|i| i.state != InboundState::Ignored).map(|inbound| &inbound.tags) {
+        for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
+            let spec = policy.spec.get::<VirtualOutbound>().unwrap();
+            let conf = spec.conf.as_ref().unwrap();
+            let set = conf.tag_set(tags);
+            let rendering = &renderings[policy.name()];
+            let (Ok(host), Ok(port)) = (rendering.host(tags), rendering.port(tags)) else { continue };
+            if set.contains_key("kuma.io/service") {
+                let order = (Reverse(spec.rank(tags).unwrap()), Reverse(policy.created));
+                claims.insert((host, port, order, policy.name().to_owned(), set));
+            }
+        }
+    }
+    let mut winners = BTreeMap::new();
+    for (host, port, _, policy, set) in claims {
+        winners.entry((host, port)).or_insert((policy, set));
+    }
+    let found = snapshot.virtual_hosts.by_name.values().flat_map(|host| {
+        host.ports.iter().map(|(port, offer)| {
+            ((host.hostname.to_string(), *port), (offer.policy.to_string(), Tags::clone(&offer.tags)))
+        })
+    });
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), winners);
+    for host in snapshot.virtual_hosts.by_name.values() {
+        let config = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(&host.hostname)));
+        let stored = last.get(&config).and_then(Option::as_ref);
+        let shard = stored.map(|stored| vips::read(&stored.spec.get::<Config>().unwrap().config));
+        assert_eq!(host.vip, shard.and_then(|shard| Some(shard.get(&host.hostname)?.address)));
+        for offer in host.ports.values() {
+            assert!(snapshot.destinations.contains_key(&DestinationId::Tags(offer.tags.clone())));
+        }
     }
 }
 
@@ -178,6 +264,9 @@ fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Aff
     assert_eq!(affected.destinations, destinations);
     let endpoints = differing(&before.endpoints, &after.endpoints, |a, b| a == b);
     assert_eq!(affected.endpoints, &endpoints - &destinations);
+    let hosts = differing(&before.virtual_hosts.by_name, &after.virtual_hosts.by_name, |a, b| a == b);
+    let named = affected.virtual_hosts.iter().filter(|(_, services)| !services.is_empty());
+    assert_eq!(named.map(|(host, _)| host.clone()).collect::<BTreeSet<_>>(), hosts);
     let moved = differing(&before.services, &after.services, |a, b| a == b);
     assert!(moved.iter().all(|service| affected.services.contains_key(service)), "{moved:?}");
     let policies = differing(&before.policies, &after.policies, |a, b| looks_same(&a.resource, &b.resource));
@@ -298,6 +387,7 @@ fn follow(batches: &[Vec<Write>]) {
             affected_is_exact(before, after, &affected);
             endpoints_are_complete(after, &last);
             indexes_are_complete(after);
+            hostnames_are_complete(after, &last);
         }
     }
 }
@@ -314,7 +404,7 @@ proptest! {
 #[test]
 fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =
-        (0..14).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
+        (0..19).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
     let mut forwards = changes(&batch);
     let mut state = State::default();
     state.apply(&forwards);

@@ -11,4 +11,5 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod virtual_hosts;
 mod workloads;

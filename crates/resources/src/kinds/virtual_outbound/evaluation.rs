@@ -4,15 +4,27 @@ use gotmpl::{Template, Value};
 
 use super::{Conf, Parameter};
 use crate::{
-    kinds::{go_template, tags::Tags},
+    kinds::{
+        go_template::{self, Position},
+        tags::Tags,
+    },
     naming::dns,
 };
 
-/// Why tags do not make a host or a port. The texts are Kuma's.
+/// The longest template that is accepted: far longer than any name, and short enough to be read often.
+const TEMPLATE_MAX: usize = 1024;
+/// How much a template may write before it is stopped; no host is as long.
+const RENDERED_MAX: usize = 1024;
+/// How often a template may repeat something.
+const REPETITIONS_MAX: u64 = 1000;
+
+/// Why tags do not make a host or a port. Where Kuma has a text for it, the text is Kuma's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     #[error("failed compiling gotemplate error={message:?}")]
-    Compile { message: String, unknown_function: Option<String> },
+    Compile { message: String, unknown_function: Option<String>, at: Option<Position> },
+    #[error("template has {0} bytes, more than {TEMPLATE_MAX}")]
+    TemplateTooLong(usize),
     #[error("pre evaluation of template with parameters failed with error={0:?}")]
     Execute(String),
     #[error("evaluation of template with parameters didn't evaluate to a parsable number result={0:?}")]
@@ -21,27 +33,72 @@ pub enum EvaluationError {
     PortOutOfRange(i64),
     #[error("evaluation of template with parameters didn't return a valid dns name result={0:?}")]
     NotAHost(String),
+    #[error(
+        "evaluation of template with parameters returned a name of {length} bytes, more than {max} result={host:?}",
+        length = host.len(), max = dns::HOSTNAME_MAX
+    )]
+    HostTooLong { host: String },
 }
 
 impl EvaluationError {
-    /// What the author of the template probably meant.
+    /// Where the mistake is, and what the author of the template probably meant.
     pub(super) fn hint(&self) -> Option<String> {
-        let EvaluationError::Compile { unknown_function: Some(name), .. } = self else { return None };
-        Some(format!("a parameter is written with a dot, {{{{.{name}}}}}, and listed in conf.parameters"))
+        match self {
+            EvaluationError::Compile { unknown_function, at, .. } => {
+                let place = at.map(|Position { line, column }| format!("line {line}, column {column}"));
+                let meant = unknown_function.as_ref().map(|name| {
+                    format!(
+                        "a parameter is written with a dot, {{{{.{name}}}}}, and listed in conf.parameters"
+                    )
+                });
+                let hints: Vec<String> = place.into_iter().chain(meant).collect();
+                (!hints.is_empty()).then(|| hints.join(": "))
+            }
+            EvaluationError::NotAHost(host) if !host.is_ascii() => {
+                Some("names with letters beyond ASCII are written in their xn-- form".to_owned())
+            }
+            _ => None,
+        }
     }
 }
 
-impl Conf {
-    /// The host name for a set of tags.
+/// A conf whose templates are read, for rendering many hosts and ports.
+pub struct Rendering {
+    parameters: Vec<Parameter>,
+    host: Template,
+    port: Template,
+}
+
+impl std::fmt::Debug for Rendering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rendering").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+impl Rendering {
+    /// The host name for a set of tags, in lower case: names of hosts are compared so.
     pub fn host(&self, tags: &Tags) -> Result<String, EvaluationError> {
-        let host = self.evaluate(&self.host, |parameter| tags.get(parameter.tag()).map(String::as_str))?;
+        let host =
+            evaluate(&self.host, &self.parameters, |parameter| Some(tags.get(parameter.tag())?.as_str()))?;
         check_host(host)
     }
 
     /// The port for a set of tags.
     pub fn port(&self, tags: &Tags) -> Result<u16, EvaluationError> {
-        let port = self.evaluate(&self.port, |parameter| tags.get(parameter.tag()).map(String::as_str))?;
+        let port =
+            evaluate(&self.port, &self.parameters, |parameter| Some(tags.get(parameter.tag())?.as_str()))?;
         check_port(port)
+    }
+}
+
+impl Conf {
+    /// Reads the templates once.
+    pub fn rendering(&self) -> Result<Rendering, EvaluationError> {
+        Ok(Rendering {
+            parameters: self.parameters.clone(),
+            host: compile(&self.host)?,
+            port: compile(&self.port)?,
+        })
     }
 
     /// The tags traffic to the host and port is routed by: those of the parameters that exist.
@@ -55,36 +112,63 @@ impl Conf {
 
     /// Tries the template of the host with something every parameter could be.
     pub(super) fn try_host(&self) -> Result<String, EvaluationError> {
-        self.evaluate(&self.host, |_| Some("dummy")).and_then(check_host)
+        evaluate(&compile(&self.host)?, &self.parameters, |_| Some("dummy")).and_then(check_host)
     }
 
     /// Tries the template of the port with something every parameter could be.
     pub(super) fn try_port(&self) -> Result<u16, EvaluationError> {
-        self.evaluate(&self.port, |_| Some("1")).and_then(check_port)
+        evaluate(&compile(&self.port)?, &self.parameters, |_| Some("1")).and_then(check_port)
     }
+}
 
-    fn evaluate<'a>(
-        &self,
-        template: &str,
-        value: impl Fn(&Parameter) -> Option<&'a str>,
-    ) -> Result<String, EvaluationError> {
-        let parameters = self
-            .parameters
-            .iter()
-            .filter_map(|p| Some((p.name.as_str().into(), Value::String(value(p)?.into()))))
-            .collect();
-        let template = go_template::compile(Template::new(""), template, &[]).map_err(|error| {
-            let go_template::CompileError { message, unknown_function } = error;
-            EvaluationError::Compile { message, unknown_function }
-        })?;
-        template
-            .execute_to_string(&Value::Map(std::sync::Arc::new(parameters)))
-            .map_err(|error| EvaluationError::Execute(error.to_string()))
+fn compile(template: &str) -> Result<Template, EvaluationError> {
+    if template.len() > TEMPLATE_MAX {
+        return Err(EvaluationError::TemplateTooLong(template.len()));
+    }
+    let empty = Template::new("").max_range_iters(REPETITIONS_MAX);
+    go_template::compile(empty, template, &[]).map_err(|error| {
+        let go_template::CompileError { message, unknown_function, at } = error;
+        EvaluationError::Compile { message, unknown_function, at }
+    })
+}
+
+fn evaluate<'a>(
+    template: &Template,
+    parameters: &[Parameter],
+    value: impl Fn(&Parameter) -> Option<&'a str>,
+) -> Result<String, EvaluationError> {
+    let values = parameters
+        .iter()
+        .filter_map(|parameter| {
+            Some((parameter.name.as_str().into(), Value::String(value(parameter)?.into())))
+        })
+        .collect();
+    let mut out = Bounded(String::new());
+    let executed = template.execute_fmt(&mut out, &Value::Map(std::sync::Arc::new(values)));
+    executed.map_err(|error| EvaluationError::Execute(error.to_string()))?;
+    Ok(out.0)
+}
+
+/// Takes so much text and no more.
+struct Bounded(String);
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if self.0.len() + text.len() > RENDERED_MAX {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
     }
 }
 
 fn check_host(host: String) -> Result<String, EvaluationError> {
-    if dns::is_dns_name(&host) { Ok(host) } else { Err(EvaluationError::NotAHost(host)) }
+    if !dns::is_dns_name(&host) {
+        return Err(EvaluationError::NotAHost(host));
+    }
+    // A closing dot says that the name is complete, which all of these are.
+    let name = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
+    if name.len() > dns::HOSTNAME_MAX { Err(EvaluationError::HostTooLong { host: name }) } else { Ok(name) }
 }
 
 fn check_port(port: String) -> Result<u16, EvaluationError> {
@@ -96,7 +180,7 @@ fn check_port(port: String) -> Result<u16, EvaluationError> {
 }
 
 /// Puts the dot in front of parameters that are written without one: `{{service}}`.
-pub(super) fn with_dots(template: &str, parameters: &[Parameter]) -> String {
+pub(super) fn with_dots(template: &str, parameters: &[&str]) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some((before, action)) = rest.split_once("{{") {
@@ -104,7 +188,7 @@ pub(super) fn with_dots(template: &str, parameters: &[Parameter]) -> String {
         out.push_str("{{");
         rest = action;
         if let Some((inside, after)) = action.split_once("}}")
-            && parameters.iter().any(|parameter| parameter.name == inside.trim())
+            && parameters.contains(&inside.trim())
         {
             out.push_str(&format!(".{}}}}}", inside.trim()));
             rest = after;

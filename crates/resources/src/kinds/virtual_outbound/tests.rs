@@ -6,7 +6,7 @@ use crate::{
     Key, Kind, Labels, Resource,
     kinds::{
         tags::Tags,
-        testing::{check, draft, round_trips, valid},
+        testing::{check, draft, parsed, round_trips, valid},
     },
 };
 
@@ -63,6 +63,7 @@ fn selectors_and_conf_are_required() {
             ("selectors[0].match[\"kuma.io/service\"]", "tag value must be non-empty"),
             ("selectors[0].match[\"region\"]", "tag value must be non-empty"),
             ("selectors[1].match", "must have at least one tag"),
+            ("conf.parameters", "must contain a parameter with kuma.io/service as a tagKey"),
             ("conf.host", "has to be defined"),
             ("conf.port", "has to be defined"),
         ],
@@ -140,7 +141,7 @@ fn a_name_that_is_no_parameter_is_an_error_that_shows_the_right_spelling() {
         &[(
             "conf.host",
             "template pre evaluation failed with error=\"failed compiling gotemplate error=\\\"template: :1: \
-             function \\\\\\\"mesh\\\\\\\" not defined\\\"\"; a parameter is written with a dot, {{.mesh}}, and listed in \
+             function \\\\\\\"mesh\\\\\\\" not defined\\\"\"; line 1, column 3: a parameter is written with a dot, {{.mesh}}, and listed in \
              conf.parameters",
         )],
     );
@@ -149,58 +150,106 @@ fn a_name_that_is_no_parameter_is_an_error_that_shows_the_right_spelling() {
         &[(
             "conf.port",
             "template pre evaluation failed with error=\"failed compiling gotemplate error=\\\"template: :1: \
-             unclosed action\\\"\"",
+             unclosed action\\\"\"; line 1, column 11",
         )],
     );
 }
 
 #[test]
-fn the_examples_of_the_proposal_are_accepted_as_written() {
-    let service = parameter("service", "kuma.io/service");
-    for (selector, conf, expect) in [
-        (
-            json!({ "kuma.io/service": "my-service" }),
-            json!({ "host": "httpbin.mesh", "port": 8080 }),
-            ("httpbin.mesh", "8080", vec![service.clone()]),
-        ),
-        (
-            json!({ "kuma.io/service": "*", "version": "*" }),
-            json!({
-                "host": "{{version}}.{{service}}.mesh",
-                "port": 8080,
-                "tags": { "kuma.io/service": "service", "version": "version" }
-            }),
-            (
-                "{{.version}}.{{.service}}.mesh",
-                "8080",
-                vec![service.clone(), parameter("version", "version")],
-            ),
-        ),
-        (
-            json!({ "kuma.io/service": "*" }),
-            json!({ "host": "{{service}}.mesh", "port": 80, "tags": { "kuma.io/service": "service" } }),
-            ("{{.service}}.mesh", "80", vec![service.clone()]),
-        ),
-        (
-            json!({ "kuma.io/service": "*" }),
-            json!({
-                "host": "{{service}}.{{zone}}.mesh",
-                "port": 80,
-                "tags": { "kuma.io/service": "service", "kuma.io/zone": "zone" }
-            }),
-            ("{{.service}}.{{.zone}}.mesh", "80", vec![service.clone(), parameter("zone", "kuma.io/zone")]),
-        ),
-    ] {
-        let policy = json!({
-            "type": "VirtualOutbound", "mesh": "default", "name": "my-service",
-            "selectors": [{ "match": selector }],
-            "conf": conf
+fn hosts_are_rendered_in_lower_case_and_are_not_longer_than_names_may_be() {
+    let host = |template: &str, service: &str| {
+        let conf = json!({
+            "host": template, "port": 80,
+            "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
         });
-        valid(Kind::VirtualOutbound, policy.clone());
-        let (host, port, parameters) = expect;
-        let expect = Conf { host: host.into(), port: port.into(), parameters, tags: Tags::new() };
-        assert_eq!(read(policy).conf.unwrap(), expect);
+        let rendering = read(with_conf(conf)).conf.unwrap().rendering().unwrap();
+        rendering.host(&tags(&[("kuma.io/service", service)]))
+    };
+    assert_eq!(host("{{.service}}.Mesh", "BackEnd").as_deref(), Ok("backend.mesh"));
+    assert_eq!(host("{{.service}}.mesh.", "backend").as_deref(), Ok("backend.mesh"));
+    assert_eq!(
+        host("{{.service}}.mesh", "b\u{fc}cher"),
+        Err(EvaluationError::NotAHost("b\u{fc}cher.mesh".into()))
+    );
+    assert_eq!(host("{{.service}}.mesh", ""), Err(EvaluationError::NotAHost(".mesh".into())));
+    let label = "a".repeat(60);
+    let long = [label.as_str(); 4].join(".");
+    assert_eq!(host("{{.service}}.123456789", &long).map(|host| host.len()), Ok(253));
+    let error = host("{{.service}}.1234567890", &long).unwrap_err().to_string();
+    assert!(error.contains("a name of 254 bytes, more than 253"), "{error}");
+}
+
+#[test]
+fn names_beyond_ascii_and_templates_that_run_away_are_refused() {
+    let refused = |host: &str| {
+        let conf = json!({
+            "host": host, "port": 80, "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
+        });
+        let found = draft(Kind::VirtualOutbound, with_conf(conf)).validate().into_vec();
+        let [violation] = found.as_slice() else { panic!("{host}: {found:?}") };
+        assert_eq!(violation.field, "conf.host");
+        violation.message.clone()
+    };
+    assert!(
+        refused("b\u{fc}cher.mesh")
+            .ends_with("; names with letters beyond ASCII are written in their xn-- form")
+    );
+    assert!(refused(&"a".repeat(1025)).contains("template has 1025 bytes, more than 1024"));
+    assert!(refused("{{range 1000000}}a{{end}}").contains("pre evaluation of template"));
+    assert!(refused("{{printf \"%60000s\" .service}}").contains("pre evaluation of template"));
+    assert!(refused("a.mesh\n  {{.service").ends_with("; line 2, column 13"));
+    assert!(refused("{{if .service}}a").ends_with("; line 1, column 17"));
+}
+
+#[test]
+fn tags_beside_an_empty_match_are_read_as_if_they_stood_under_it() {
+    let conf = json!({ "host": "httpbin.mesh", "port": 8080 });
+    for empty in [json!(null), json!({})] {
+        let selector = json!({ "match": empty, "kuma.io/service": "httpbin", "version": "1" });
+        let parsed = parsed(Kind::VirtualOutbound, json!({ "selectors": [selector], "conf": conf }));
+        assert_eq!(
+            parsed.advice,
+            ["selectors[0]: the tags stand beside \"match\" and are read as if they stood under it; write \
+              {\"match\":{\"kuma.io/service\":\"httpbin\",\"version\":\"1\"}}"]
+        );
+        assert_eq!((parsed.unknown_fields.len(), parsed.draft.validate().is_empty()), (0, true));
+        let shipped = json!({
+            "selectors": [{ "match": { "kuma.io/service": "httpbin", "version": "1" } }],
+            "conf": {
+                "host": "httpbin.mesh", "port": "8080",
+                "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
+            }
+        });
+        assert_eq!(parsed.draft.spec.to_json(), shipped);
     }
+}
+
+#[test]
+fn two_forms_at_once_are_refused() {
+    let refused = |policy: Value| {
+        let Value::Object(fields) = policy else { panic!() };
+        match crate::format::universal::parse_as(Kind::VirtualOutbound, fields) {
+            Err(crate::format::Error::Violations { violations, .. }) => violations.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        refused(json!({ "selectors": [{ "match": { "kuma.io/service": "a" }, "version": "1" }] })),
+        "selectors[0][\"version\"]: stands beside \"match\", which has tags itself; move it under \"match\" or \
+         remove it"
+    );
+    let parameters = json!([{ "name": "service", "tagKey": "kuma.io/service" }]);
+    let both = json!({ "host": "a", "port": 1, "tags": { "version": "v" }, "parameters": parameters });
+    assert_eq!(
+        refused(with_conf(both)),
+        "conf.tags: is another way to write \"parameters\"; write \"parameters\" only"
+    );
+    // Without any parameter it is not known which service `*` leads to.
+    check(
+        Kind::VirtualOutbound,
+        with_conf(json!({ "host": "a.mesh", "port": 80 })),
+        &[("conf.parameters", "must contain a parameter with kuma.io/service as a tagKey")],
+    );
 }
 
 #[test]
@@ -221,7 +270,7 @@ fn hosts_and_ports_are_built_from_tags() {
     ] {
         let mut given = tags(&[("port", port)]);
         given.extend(offset.map(|offset| ("offset".to_owned(), offset.to_owned())));
-        assert_eq!(ports.port(&given), expect);
+        assert_eq!(ports.rendering().unwrap().port(&given), expect);
     }
     let hosts = conf("{{.host}}.{{.instance}}", "", &[("host", "kuma.io/service"), ("instance", "")]);
     for (service, expect) in [
@@ -230,7 +279,7 @@ fn hosts_and_ports_are_built_from_tags() {
         ("foo()bar", Err(EvaluationError::NotAHost("foo()bar.2".into()))),
     ] {
         let given = tags(&[("kuma.io/service", service), ("instance", "2"), ("region", "eu")]);
-        assert_eq!(hosts.host(&given), expect);
+        assert_eq!(hosts.rendering().unwrap().host(&given), expect);
     }
 }
 
@@ -244,14 +293,21 @@ fn a_missing_tag_can_be_guarded_and_is_not_routed_by() {
         ]
     })));
     let conf = policy.conf.unwrap();
+    let rendering = conf.rendering().unwrap();
     let a = tags(&[("kuma.io/service", "service1"), ("instance", "a"), ("port", "9000"), ("region", "eu")]);
-    assert_eq!((conf.host(&a).unwrap().as_str(), conf.port(&a).unwrap()), ("service1.a.mesh", 9000));
+    assert_eq!(
+        (rendering.host(&a).unwrap().as_str(), rendering.port(&a).unwrap()),
+        ("service1.a.mesh", 9000)
+    );
     assert_eq!(
         conf.tag_set(&a),
         tags(&[("kuma.io/service", "service1"), ("instance", "a"), ("port", "9000")])
     );
     let b = tags(&[("kuma.io/service", "service1"), ("instance", "b")]);
-    assert_eq!((conf.host(&b).unwrap().as_str(), conf.port(&b).unwrap()), ("service1.b.mesh", 8080));
+    assert_eq!(
+        (rendering.host(&b).unwrap().as_str(), rendering.port(&b).unwrap()),
+        ("service1.b.mesh", 8080)
+    );
     assert_eq!(conf.tag_set(&b), b);
 }
 

@@ -1,0 +1,359 @@
+//! Which VirtualOutbounds claim which hostnames, kept up to date.
+//!
+//! What is rendered is a distinct set of tags that some inbound has (a source), not a Dataplane: however many have
+//! the same tags, they cost what one does. Rendering is pure, so a claim is taken back by rendering it again.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+};
+
+use imbl::{OrdMap, OrdSet};
+use jiff::Timestamp;
+use resources::{
+    Resource,
+    kinds::{
+        dataplane::InboundState,
+        tags::{ANY_VALUE, Tags},
+        virtual_outbound::{Rank, Rendering, Selector, VirtualOutbound},
+    },
+    labels,
+};
+
+use super::{HostConflict, Unrendered, VirtualHost, VirtualPort, vips};
+use crate::matching;
+
+/// The port that Kuma gives to inbounds of applications that listen nowhere.
+const NO_PORT: u32 = 49151;
+/// How many losers are kept for each port of a hostname: the next in line.
+const LOSERS: usize = 10;
+
+/// A tag with its value; [`ANY_VALUE`] where a selector asks for any.
+type Anchor = (String, String);
+/// Who claims each port of a hostname, the winner first, each with the number of its sources.
+type Ports = BTreeMap<u16, OrdMap<Claim, usize>>;
+
+/// A VirtualOutbound, with its templates read.
+#[derive(Debug)]
+struct Applied {
+    resource: Arc<Resource>,
+    spec: VirtualOutbound,
+    rendering: Rendering,
+}
+
+/// Somebody who wants a hostname and port. The order says who gets it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    rank: Reverse<Rank>,
+    created: Reverse<Timestamp>,
+    port: VirtualPort,
+}
+
+/// What changed: hostnames, and whether anything else did.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub hosts: BTreeSet<Arc<str>>,
+    pub policies: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    policies: OrdMap<Arc<str>, Arc<Applied>>,
+    /// Policies by one tag of each of their selectors.
+    by_selector: OrdMap<Anchor, OrdSet<Arc<str>>>,
+    /// How many Dataplanes have inbounds with exactly these tags.
+    sources: OrdMap<Arc<Tags>, usize>,
+    by_tag: OrdMap<Anchor, OrdSet<Arc<Tags>>>,
+    hosts: OrdMap<Arc<str>, Arc<Ports>>,
+    /// The tags that a policy makes no hostname of, with the number of their sources.
+    unrendered: OrdMap<Arc<str>, OrdMap<Arc<Tags>, usize>>,
+    /// The addresses that are stored, by shard.
+    addresses: OrdMap<u8, Arc<BTreeMap<Arc<str>, Ipv4Addr>>>,
+    /// How often a hostname was rendered since the beginning.
+    pub rendered: u64,
+}
+
+impl Claims {
+    pub fn is_empty(&self) -> bool {
+        self.policies.is_empty() && self.addresses.is_empty()
+    }
+
+    /// How many hostnames are claimed.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// The first hostname behind this one.
+    pub fn after(&self, host: &Arc<str>) -> Option<Arc<str>> {
+        self.hosts.range(host.clone()..).map(|(name, _)| name).find(|name| *name != host).cloned()
+    }
+
+    /// Takes in another version of a Dataplane.
+    pub fn replace_dataplane(
+        &mut self,
+        old: Option<&Resource>,
+        new: Option<&Resource>,
+        touched: &mut Touched,
+    ) {
+        let (before, after) = (sources_of(old), sources_of(new));
+        for tags in after.difference(&before) {
+            self.add_source(tags, touched);
+        }
+        for tags in before.difference(&after) {
+            self.remove_source(tags, touched);
+        }
+    }
+
+    fn add_source(&mut self, tags: &Tags, touched: &mut Touched) {
+        if let Some(users) = self.sources.get_mut(tags) {
+            *users += 1;
+            return;
+        }
+        let source = Arc::new(tags.clone());
+        self.sources.insert(source.clone(), 1);
+        for (name, value) in tags {
+            self.by_tag.entry((name.clone(), value.clone())).or_default().insert(source.clone());
+        }
+        for policy in self.policies_of(tags) {
+            self.claim(&policy, &source, touched);
+        }
+    }
+
+    fn remove_source(&mut self, tags: &Tags, touched: &mut Touched) {
+        let Some(users) = self.sources.get_mut(tags) else { return };
+        *users -= 1;
+        if *users > 0 {
+            return;
+        }
+        let source = Arc::new(tags.clone());
+        self.sources.remove(&source);
+        for (name, value) in tags {
+            remove_from(&mut self.by_tag, &(name.clone(), value.clone()), &source);
+        }
+        for policy in self.policies_of(tags) {
+            self.take_back(&policy, &source, touched);
+        }
+    }
+
+    /// Takes in another version of a VirtualOutbound.
+    pub fn replace_policy(&mut self, name: &Arc<str>, value: Option<&Arc<Resource>>, touched: &mut Touched) {
+        let old = self.policies.get(name).cloned();
+        // When a policy was created decides between equals, so it counts though no proxy sees it.
+        let content = |policy: &Resource| (policy.created, policy.spec.clone());
+        if old.as_ref().map(|old| content(&old.resource)) == value.map(|new| content(new)) {
+            return;
+        }
+        if let Some(old) = old {
+            for source in self.selected_by(&old.spec) {
+                self.take_back(&old, &source, touched);
+            }
+            for anchor in old.spec.selectors.iter().filter_map(anchor_of) {
+                remove_from(&mut self.by_selector, &anchor, name);
+            }
+            self.policies.remove(name);
+        }
+        let Some(new) = value.and_then(Applied::of).map(Arc::new) else { return };
+        for anchor in new.spec.selectors.iter().filter_map(anchor_of) {
+            self.by_selector.entry(anchor).or_default().insert(name.clone());
+        }
+        self.policies.insert(name.clone(), new.clone());
+        for source in self.selected_by(&new.spec) {
+            self.claim(&new, &source, touched);
+        }
+    }
+
+    /// Takes in the addresses of a shard as they are stored now.
+    pub fn replace_addresses(
+        &mut self,
+        shard: u8,
+        now: Option<BTreeMap<Arc<str>, Ipv4Addr>>,
+        touched: &mut Touched,
+    ) {
+        let none = BTreeMap::new();
+        let before = self.addresses.get(&shard).cloned().unwrap_or_default();
+        let after = now.as_ref().unwrap_or(&none);
+        let names: BTreeSet<&Arc<str>> = before.keys().chain(after.keys()).collect();
+        let moved = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+        touched.hosts.extend(moved.cloned());
+        match now.filter(|now| !now.is_empty()) {
+            Some(now) => self.addresses.insert(shard, Arc::new(now)),
+            None => self.addresses.remove(&shard),
+        };
+    }
+
+    /// A hostname as it is claimed now, with those who lost it; `None` when nobody claims it.
+    pub fn host(&self, name: &Arc<str>) -> Option<(VirtualHost, Vec<HostConflict>)> {
+        let claimed = self.hosts.get(name)?;
+        let (mut ports, mut conflicts) = (BTreeMap::new(), Vec::new());
+        for (port, claims) in claimed.iter() {
+            let mut claims = claims.keys().map(|claim| &claim.port);
+            let Some(winner) = claims.next() else { continue };
+            let mut losers: Vec<&VirtualPort> = Vec::new();
+            // A policy whose selectors differ in rank stands here more than once.
+            for claim in claims.filter(|claim| *claim != winner) {
+                if !losers.contains(&claim) {
+                    losers.push(claim);
+                }
+                if losers.len() == LOSERS {
+                    break;
+                }
+            }
+            conflicts.extend(losers.into_iter().map(|loser| HostConflict {
+                hostname: name.clone(),
+                port: *port,
+                winner: winner.clone(),
+                loser: loser.clone(),
+            }));
+            ports.insert(*port, winner.clone());
+        }
+        let vip = self.addresses.get(&vips::shard_of(name)).and_then(|shard| shard.get(name)).copied();
+        Some((VirtualHost { hostname: name.clone(), vip, ports }, conflicts))
+    }
+
+    /// What a policy makes no hostname of, with the reason of the first.
+    pub fn unrendered(&self, policy: &str) -> Option<Unrendered> {
+        let failed = self.unrendered.get(policy)?;
+        let (tags, _) = failed.get_min()?;
+        let reason = self.policies.get(policy)?.render(tags).err()?;
+        Some(Unrendered { tuples: failed.len(), tags: tags.clone(), reason })
+    }
+
+    /// The policies that select these tags.
+    fn policies_of(&self, tags: &Tags) -> Vec<Arc<Applied>> {
+        let mut names: BTreeSet<&Arc<str>> = BTreeSet::new();
+        for (name, value) in tags {
+            for wanted in [value.as_str(), ANY_VALUE] {
+                names.extend(self.by_selector.get(&(name.clone(), wanted.to_owned())).into_iter().flatten());
+            }
+        }
+        let policies = names.into_iter().filter_map(|name| self.policies.get(name));
+        policies.filter(|policy| policy.spec.rank(tags).is_some()).cloned().collect()
+    }
+
+    /// The sources that a policy selects.
+    fn selected_by(&self, policy: &VirtualOutbound) -> BTreeSet<Arc<Tags>> {
+        let mut selected = BTreeSet::new();
+        for (name, value) in policy.selectors.iter().filter_map(anchor_of) {
+            let first = (name.clone(), if value == ANY_VALUE { String::new() } else { value.clone() });
+            let listed = self
+                .by_tag
+                .range(first..)
+                .take_while(|((tag, of), _)| *tag == name && (value == ANY_VALUE || *of == value));
+            let sources = listed.flat_map(|(_, sources)| sources);
+            selected.extend(sources.filter(|source| policy.rank(source).is_some()).cloned());
+        }
+        selected
+    }
+
+    fn claim(&mut self, policy: &Applied, source: &Arc<Tags>, touched: &mut Touched) {
+        self.rendered += 1;
+        let Some((claim, tags)) = policy.claim(source) else { return };
+        match claim {
+            Ok((host, port, claim)) => {
+                let ports = Arc::make_mut(self.hosts.entry(host.clone()).or_default());
+                *ports.entry(port).or_default().entry(claim).or_default() += 1;
+                touched.hosts.insert(host);
+            }
+            Err(_) => {
+                let name = &policy.resource.key.name;
+                *self.unrendered.entry(name.clone()).or_default().entry(tags).or_default() += 1;
+                touched.policies.insert(name.clone());
+            }
+        }
+    }
+
+    fn take_back(&mut self, policy: &Applied, source: &Arc<Tags>, touched: &mut Touched) {
+        self.rendered += 1;
+        let Some((claim, tags)) = policy.claim(source) else { return };
+        match claim {
+            Ok((host, port, claim)) => {
+                if let Some(ports) = self.hosts.get_mut(&host) {
+                    let ports = Arc::make_mut(ports);
+                    if let Some(claims) = ports.get_mut(&port) {
+                        take_one(claims, &claim);
+                    }
+                    ports.retain(|_, claims| !claims.is_empty());
+                    if ports.is_empty() {
+                        self.hosts.remove(&host);
+                    }
+                }
+                touched.hosts.insert(host);
+            }
+            Err(_) => {
+                let name = &policy.resource.key.name;
+                if let Some(failed) = self.unrendered.get_mut(name) {
+                    take_one(failed, &tags);
+                    if failed.is_empty() {
+                        self.unrendered.remove(name);
+                    }
+                }
+                touched.policies.insert(name.clone());
+            }
+        }
+    }
+}
+
+impl Applied {
+    fn of(resource: &Arc<Resource>) -> Option<Applied> {
+        let spec = resource.spec.get::<VirtualOutbound>()?.clone();
+        // Templates are read before they are stored; what cannot be read makes no hostnames.
+        let rendering = spec.conf.as_ref()?.rendering().ok()?;
+        Some(Applied { resource: resource.clone(), spec, rendering })
+    }
+
+    /// What the policy makes of a source: a claim, or the reason why none, and the tags that it is about. `None` when
+    /// it does not select the source.
+    #[allow(clippy::type_complexity, reason = "read in two places of this file")]
+    fn claim(&self, source: &Arc<Tags>) -> Option<(Result<(Arc<str>, u16, Claim), String>, Arc<Tags>)> {
+        let rank = Reverse(self.spec.rank(source)?);
+        let tags = Arc::new(self.spec.conf.as_ref()?.tag_set(source));
+        let claim = self.render(&tags).map(|(host, port)| {
+            let policy = self.resource.key.name.clone();
+            let created = Reverse(self.resource.created);
+            (host, port, Claim { rank, created, port: VirtualPort { policy, tags: tags.clone() } })
+        });
+        Some((claim, tags))
+    }
+
+    fn render(&self, tags: &Tags) -> Result<(Arc<str>, u16), String> {
+        if !tags.contains_key(labels::SERVICE) {
+            return Err(format!("there is no tag {:?} to route by", labels::SERVICE));
+        }
+        let host = self.rendering.host(tags).map_err(|error| error.to_string())?;
+        let port = self.rendering.port(tags).map_err(|error| error.to_string())?;
+        Ok((host.into(), port))
+    }
+}
+
+/// The sets of tags that a Dataplane's inbounds have.
+fn sources_of(dataplane: Option<&Resource>) -> BTreeSet<&Tags> {
+    let inbounds = dataplane.into_iter().flat_map(matching::inbounds);
+    let serving = inbounds.filter(|i| i.state != InboundState::Ignored && i.port != NO_PORT);
+    serving.map(|inbound| &inbound.tags).filter(|tags| !tags.is_empty()).collect()
+}
+
+/// One tag of a selector, as rare as can be said without looking: with a value, of a service before all.
+fn anchor_of(selector: &Selector) -> Option<Anchor> {
+    let order = |(name, value): &(&String, &String)| (*value == ANY_VALUE, *name != labels::SERVICE);
+    selector.tags.iter().min_by_key(order).map(|(name, value)| (name.clone(), value.clone()))
+}
+
+fn take_one<K: Ord + Clone>(counted: &mut OrdMap<K, usize>, key: &K) {
+    if let Some(count) = counted.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counted.remove(key);
+        }
+    }
+}
+
+fn remove_from<K: Ord + Clone, V: Ord + Clone>(lists: &mut OrdMap<K, OrdSet<V>>, key: &K, value: &V) {
+    if let Some(list) = lists.get_mut(key) {
+        list.remove(value);
+        if list.is_empty() {
+            lists.remove(key);
+        }
+    }
+}
