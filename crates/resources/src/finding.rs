@@ -75,6 +75,12 @@ macro_rules! codes {
 }
 
 codes! {
+    AddressesExhausted = "addresses-exhausted", Error,
+        "The range of virtual addresses of a kind of service is used up, so services have no address: they cannot \
+         be called by an address or a hostname. Addresses of services that are gone are given again when their \
+         quarantine ends.",
+        "Delete services that are not needed, or give the kind a larger range (ipam.*.cidr), which gives all its \
+         services new addresses.";
     AuthorityExpiring = "authority-expiring", Warning,
         "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
          others accept.",
@@ -87,6 +93,11 @@ codes! {
         "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
          allowance.",
         "Delete one of the two.";
+    HostnameConflict = "hostname-conflict", Warning,
+        "HostnameGenerators make one hostname for several services of a kind. One of them has it: that of the first \
+         generator (those of the zone before others, then the oldest), then the oldest service. The others are not \
+         reached by it.",
+        "Let the template use something that differs, a label for example, or select fewer services.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";
