@@ -8,6 +8,7 @@ mod bootstrap_server;
 mod check;
 mod document;
 mod dp_server;
+mod ipam;
 pub mod known;
 mod nearest;
 pub mod print;
@@ -29,6 +30,7 @@ use runtime::{
 pub use self::{
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
+    ipam::Ipam,
 };
 use self::{
     section::section,
@@ -62,6 +64,7 @@ section! {
         section proxy: Proxies, "proxy";
         section xds_server: XdsServer, "xdsServer";
         section mesh_service: MeshServices, "meshService";
+        section ipam: Ipam, "ipam";
         section multizone: Multizone, "multizone";
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";

@@ -4,7 +4,7 @@
 //!   push loop ─▶ Mailbox ─▶ findings::MeshFindings    the mesh and its policies
 //!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
-//!   generator of services ─▶ port conflicts
+//!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //! ```
 
@@ -55,7 +55,8 @@ impl fmt::Debug for Findings {
     }
 }
 
-/// The services of each mesh whose Dataplanes do not agree about their ports.
+/// What is wrong with the services of each mesh: ports that Dataplanes do not agree about, hostnames that several
+/// want, addresses that are used up.
 #[derive(Debug, Default)]
 pub struct ServiceConflicts(Mutex<BTreeMap<Arc<str>, Vec<Finding>>>);
 

@@ -13,7 +13,16 @@ use store::{Dirty, Snapshot, Store};
 
 /// What is kept for one mesh.
 pub trait Follow: Sized {
+    /// The kinds without a mesh that every mesh follows.
+    const GLOBAL: &'static [Kind] = &[];
+
+    /// The mesh of a resource without one that is about a single mesh all the same.
+    fn mesh_of(_key: &Key) -> Option<&str> {
+        None
+    }
+
     /// Takes in a resource of the mesh as it is now, `None` for one that is gone; says whether that matters.
+    /// Also one of [`Follow::GLOBAL`].
     fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool;
 }
 
@@ -62,7 +71,17 @@ impl<T: Follow> Meshes<T> {
         };
         match dirty {
             Dirty::Keys(keys) if !self.behind => {
-                keys.iter().filter_map(|key| self.apply(&snapshot, key, &read)).collect()
+                let (global, own): (Vec<&Key>, Vec<&Key>) =
+                    keys.iter().partition(|key| T::GLOBAL.contains(&key.kind));
+                let mut changed: BTreeSet<Arc<str>> =
+                    own.into_iter().filter_map(|key| self.apply(&snapshot, key, &read)).collect();
+                for key in global {
+                    let resource = snapshot.get(key);
+                    let all = self.of.iter_mut();
+                    let matters = all.filter_map(|(mesh, known)| known.apply(key, resource).then_some(mesh));
+                    changed.extend(matters.cloned());
+                }
+                changed
             }
             // What is gone is not known, so every mesh is read again.
             _ => {
@@ -83,7 +102,8 @@ impl<T: Follow> Meshes<T> {
         read: impl Fn(&Snapshot, &Arc<str>, Option<T>) -> T,
     ) -> Option<Arc<str>> {
         let resource = snapshot.get(key);
-        let mesh = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
+        let about = T::mesh_of(key).map(Arc::from);
+        let mesh = about.as_ref().unwrap_or(if key.kind == Kind::Mesh { &key.name } else { &key.mesh });
         if key.kind == Kind::Mesh && resource.is_none() {
             // What is kept for a mesh goes with it.
             self.of.remove(mesh);

@@ -6,7 +6,7 @@
 //! changes keep coming. Control planes on one store may all do it: who comes second finds its version
 //! outdated, and asks again when the other one's write has arrived.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{
@@ -17,7 +17,9 @@ use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Store, Write};
 use tokio::time::Instant;
 use topology::{
-    services::{Desired, Generator, PortConflict, ServiceChange},
+    services::{
+        Addresses, Desired, Exhausted, Generator, PortConflict, ServiceChange, mesh_of_record, record_of,
+    },
     workloads,
 };
 
@@ -48,6 +50,7 @@ struct Services {
     store: Arc<dyn Store>,
     zone: String,
     grace_period: Duration,
+    addresses: Addresses,
     conflicts: Arc<ServiceConflicts>,
     meshes: Meshes<Followed>,
 }
@@ -60,6 +63,8 @@ struct Followed {
     deadline: Option<Timestamp>,
     /// Not before then.
     rested: Instant,
+    /// The ranges that were said to be used up.
+    exhausted: BTreeSet<Kind>,
 }
 
 /// Starts the loop.
@@ -73,6 +78,7 @@ pub fn start(
         store: registrar.store().clone(),
         zone: config.multizone.zone.name.clone(),
         grace_period: config.mesh_service.deletion_grace_period.to_std().unwrap_or_default(),
+        addresses: config.ipam.addresses(),
         conflicts,
         meshes: Meshes::default(),
     };
@@ -110,19 +116,21 @@ impl Services {
 
     /// Feeds what changed to the generators.
     fn fold(&mut self, dirty: Dirty) {
-        let (zone, grace_period) = (&self.zone, self.grace_period);
+        let (zone, grace_period, addresses) = (&self.zone, self.grace_period, &self.addresses);
         self.meshes.fold(self.store.as_ref(), dirty, |snapshot, mesh, before| {
             let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
+            let exhausted = before.as_ref().map(|followed| followed.exhausted.clone()).unwrap_or_default();
             let generator = match before {
                 Some(followed) => followed.generator.anew(),
-                None => Generator::new(zone, grace_period),
+                None => Generator::new(zone, grace_period).with_addresses(addresses),
             };
-            let mut followed =
-                Followed { generator, workloads: workloads::Generator::new(zone), deadline: None, rested };
-            let own = snapshot.get(&Key::global(Kind::Mesh, mesh));
-            for resource in
-                own.into_iter().chain(SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh)))
-            {
+            let workloads = workloads::Generator::new(zone);
+            let mut followed = Followed { generator, workloads, deadline: None, rested, exhausted };
+            let own = [Key::global(Kind::Mesh, mesh), record_of(mesh)];
+            let own = own.iter().filter_map(|key| snapshot.get(key));
+            let global = Followed::GLOBAL.iter().flat_map(|kind| snapshot.of_kind(*kind));
+            let sources = SOURCES.iter().flat_map(|kind| snapshot.in_mesh(*kind, mesh));
+            for resource in own.chain(global).chain(sources) {
                 followed.apply(&resource.key, Some(resource));
             }
             followed
@@ -134,16 +142,16 @@ impl Services {
     async fn settle(&mut self, mesh: &Arc<str>) {
         let Some(followed) = self.meshes.get_mut(mesh) else { return };
         let now = Timestamp::now();
-        let Desired { mut changes, conflicts, look_again } = followed.generator.desired(now);
-        changes.extend(followed.workloads.desired(now));
-        conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
-        let known = followed.generator.conflicts().map(|conflict| finding(&self.store, mesh, conflict));
-        self.conflicts.replace(mesh, known.collect());
-        followed.deadline = look_again;
-        if changes.is_empty() {
+        let mut desired = followed.generator.desired(now);
+        desired.changes.extend(followed.workloads.desired(now));
+        desired.conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
+        followed.say_exhausted(mesh);
+        self.conflicts.replace(mesh, findings_of(&self.store, mesh, &followed.generator));
+        followed.deadline = desired.look_again;
+        if desired.changes.is_empty() && desired.record.is_none() {
             return;
         }
-        let pause = match write_all(self.store.as_ref(), changes.into_iter().map(write).collect()).await {
+        let pause = match write_desired(self.store.as_ref(), &mut followed.generator, desired).await {
             Ok(()) => INTERVAL,
             Err(error) => {
                 tracing::warn!(mesh = &**mesh, %error, "services could not be written; this is tried again");
@@ -155,6 +163,12 @@ impl Services {
 }
 
 impl Follow for Followed {
+    const GLOBAL: &'static [Kind] = &[Kind::HostnameGenerator];
+
+    fn mesh_of(key: &Key) -> Option<&str> {
+        mesh_of_record(key)
+    }
+
     fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
         self.generator.apply(key, resource.cloned());
         self.workloads.apply(key, resource.cloned());
@@ -165,6 +179,15 @@ impl Follow for Followed {
 impl Followed {
     fn is_dirty(&self) -> bool {
         self.generator.is_dirty() || self.workloads.is_dirty()
+    }
+
+    /// Logs which ranges of addresses are used up, each once until it is not any more.
+    fn say_exhausted(&mut self, mesh: &str) {
+        let exhausted: Vec<Exhausted> = self.generator.exhausted().collect();
+        for exhausted in exhausted.iter().filter(|exhausted| !self.exhausted.contains(&exhausted.kind)) {
+            tracing::error!(mesh, code = %Code::AddressesExhausted, "{}", findings::used_up(exhausted));
+        }
+        self.exhausted = exhausted.iter().map(|exhausted| exhausted.kind).collect();
     }
 
     /// When to look at the mesh again; `None` when nothing is to be done.
@@ -180,6 +203,14 @@ impl Followed {
 
 fn warn_of(mesh: &str, conflict: &PortConflict) {
     tracing::warn!(mesh, code = %Code::ServicePortConflict, "{}", described(conflict));
+}
+
+/// What is wrong with the services of a mesh.
+fn findings_of(store: &Arc<dyn Store>, mesh: &str, generator: &Generator) -> Vec<Finding> {
+    let ports = generator.conflicts().map(|conflict| finding(store, mesh, conflict));
+    let stored = store.snapshot().ok();
+    let kri = |kind: Kind, name: &str| stored.as_ref()?.get(&Key::new(kind, mesh, name))?.kri("");
+    ports.chain(findings::of_services(generator, kri)).collect()
 }
 
 fn finding(store: &Arc<dyn Store>, mesh: &str, conflict: &PortConflict) -> Finding {
@@ -209,6 +240,37 @@ pub(crate) async fn write_all(store: &dyn Store, writes: Vec<Write>) -> Result<(
         }
         outcome => outcome.map(drop),
     }
+}
+
+/// Writes what a generator wants. No address is used before the record of addresses says so: whatever else
+/// is refused, an address is given by one control plane only.
+async fn write_desired(store: &dyn Store, generator: &mut Generator, desired: Desired) -> Result<(), Error> {
+    let Desired { changes, record, given, .. } = desired;
+    let Some(record) = record.map(write) else {
+        return write_all(store, changes.into_iter().map(write).collect()).await;
+    };
+    let all = std::iter::once(record.clone()).chain(changes.iter().cloned().map(write));
+    match store.write(all.collect()).await {
+        Err(error) if error.is_outdated() => {}
+        outcome => return outcome.map(drop),
+    }
+    let recorded = match store.write(vec![record]).await {
+        Ok(_) => true,
+        Err(error) if error.is_outdated() => false,
+        Err(error) => return Err(error),
+    };
+    let changes = changes.into_iter().filter(|change| recorded || !given.contains(change.key()));
+    let changes: Vec<ServiceChange> = changes.collect();
+    let outcomes = store.write_each(changes.iter().cloned().map(write).collect()).await;
+    let mut failure = None;
+    for (change, outcome) in changes.iter().zip(outcomes) {
+        match outcome {
+            Err(error) if !error.is_outdated() => failure = Some(error),
+            Err(_) if given.contains(change.key()) => generator.was_refused(change),
+            _ => {}
+        }
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 fn write(change: ServiceChange) -> Write {

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use plan::ProxyTraits;
-use resources::{Kind, Resource, finding::Finding};
+use resources::{Key, Kind, Resource, finding::Finding};
 use topology::{
     Change, State,
     services::{Generator, ServiceChange},
 };
 
-use crate::MeshFindings;
+use crate::{MeshFindings, services::of_services};
 
 /// What would be wrong with the meshes of these resources if there were nothing else. MeshServices are there as the
 /// control plane would make them from Dataplanes. Each Dataplane is planned as a proxy with either set of names,
@@ -22,7 +22,9 @@ pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Findin
     let meshes: Vec<_> = changes.iter().map(|(key, _)| key).filter(|key| key.kind == Kind::Mesh).collect();
     let mut found = BTreeSet::new();
     for mesh in meshes {
-        state.apply(&generated(&changes, &mesh.name));
+        let (services, of_services) = generated(&changes, &mesh.name);
+        state.apply(&services);
+        found.extend(of_services);
         let Some(mesh) = state.mesh(&mesh.name) else { continue };
         let of_mesh = MeshFindings::of(mesh.clone());
         found.extend(of_mesh.iter().cloned().chain(of_mesh.hostnames()));
@@ -38,12 +40,12 @@ pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Findin
     found.into_iter().collect()
 }
 
-/// The services that the control plane would make from the Dataplanes of a mesh.
-fn generated(changes: &[Change], mesh: &str) -> Vec<Change> {
+/// The services that the control plane would make from the Dataplanes of a mesh, and what is wrong with services.
+fn generated(changes: &[Change], mesh: &str) -> (Vec<Change>, Vec<Finding>) {
     let mut generator = Generator::new("", Duration::ZERO);
     for (key, resource) in changes {
         let of = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
-        if &**of == mesh {
+        if &**of == mesh || key.kind == Kind::HostnameGenerator {
             generator.apply(key, resource.clone());
         }
     }
@@ -52,5 +54,13 @@ fn generated(changes: &[Change], mesh: &str) -> Vec<Change> {
         ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => Some(resource),
         ServiceChange::Delete { .. } => None,
     });
-    made.map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect()
+    let services: Vec<Change> =
+        made.map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
+    let kri = |kind: Kind, name: &str| {
+        let key = Key::new(kind, mesh, name);
+        let found = services.iter().chain(changes).find(|(other, _)| *other == key);
+        found.and_then(|(_, resource)| resource.as_ref()?.kri(""))
+    };
+    let found = of_services(&generator, kri);
+    (services, found)
 }

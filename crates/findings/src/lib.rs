@@ -16,9 +16,11 @@ mod mesh;
 mod policies;
 mod proxies;
 mod references;
+mod services;
 mod slots;
 
 pub use files::of_resources;
 pub use mesh::MeshFindings;
 pub use proxies::ProxyFindings;
 pub use resources::finding::{Code, Finding, Severity};
+pub use services::{of_services, used_up};

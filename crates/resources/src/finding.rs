@@ -75,6 +75,12 @@ macro_rules! codes {
 }
 
 codes! {
+    AddressesExhausted = "addresses-exhausted", Error,
+        "The range of virtual addresses of a kind of service is used up, so services have no address: they cannot \
+         be called by an address or a hostname. Addresses of services that are gone are given again when their \
+         quarantine ends.",
+        "Delete services that are not needed, or give the kind a larger range (ipam.*.cidr), which gives all its \
+         services new addresses.";
     AuthorityExpiring = "authority-expiring", Warning,
         "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
          others accept.",
@@ -88,9 +94,11 @@ codes! {
          allowance.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
-        "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by two \
-         services. One of the two has it; the finding says which one.",
-        "Give one of the two another hostname or port.";
+        "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \
+         HostnameGenerators for several services of a kind. One of them has it; the finding says which one. The others \
+         are not reached by it.",
+        "Give one of the two another hostname or port. Let the template use something that differs, a label for \
+         example, or select fewer services.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";

@@ -15,14 +15,18 @@
 //! Invariant: what is asked of a generator that followed the changes is what is asked of one that saw the
 //! result only; and a change costs what the services it belongs to cost, however many others there are.
 
+mod book;
 mod deadlines;
 mod generate;
 mod generator;
+mod hostnames;
 mod multi_zone;
+mod record;
+mod spans;
 mod status;
 mod vips;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{
@@ -32,7 +36,10 @@ use resources::{
 };
 
 pub use generate::PortConflict;
-pub use generator::Generator;
+pub use generator::{Exhausted, Generator};
+pub use hostnames::HostnameConflict;
+pub use record::{mesh_of_record, record_of};
+pub use vips::Addresses;
 
 /// How `kuma.io/managed-by` tells generated services from those of users.
 pub const GENERATOR: &str = "meshservice-generator";
@@ -42,13 +49,18 @@ pub const GENERATOR: &str = "meshservice-generator";
 pub struct Desired {
     /// Sorted by key.
     pub changes: Vec<ServiceChange>,
+    /// The record of addresses, if it is to say something else. It is written before the services of
+    /// `given`, or they are not written.
+    pub record: Option<ServiceChange>,
+    /// The services that get an address.
+    pub given: BTreeSet<Key>,
     /// Dataplanes whose ports are not those of their service, as far as that was not said before.
     pub conflicts: Vec<PortConflict>,
-    /// When the next grace period ends.
+    /// When the next grace period ends, or a service without an address can get one.
     pub look_again: Option<Timestamp>,
 }
 
-/// One write to a MeshService, or to the status of a MeshExternalService or MeshMultiZoneService.
+/// One write to a MeshService, to the record of addresses, or to the status of a MeshExternalService or MeshMultiZoneService.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServiceChange {
     Create(Resource),

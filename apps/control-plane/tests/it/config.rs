@@ -75,6 +75,9 @@ fn defaults_are_kumas_but_for_the_store() {
         ("store.postgres.port", json!(15432)),
         ("store.postgres.password", json!("*****")),
         ("multizone.zone.name", json!("default")),
+        ("ipam.meshService.cidr", json!("241.0.0.0/8")),
+        ("ipam.meshExternalService.cidr", json!("242.0.0.0/8")),
+        ("ipam.meshMultiZoneService.cidr", json!("243.0.0.0/8")),
         ("access.static.adminResources.users", json!(["mesh-system:admin"])),
     ] {
         assert_eq!(at(&defaults, path), expect, "{path}");
@@ -108,9 +111,13 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         (
             "xdsServer.dataplaneDeregistrationDelay"
             | "xdsServer.dataplaneStatusFlushInterval"
-            | "meshService.deletionGracePeriod",
+            | "meshService.deletionGracePeriod"
+            | "ipam.quarantine",
             _,
         ) => text("77ms"),
+        ("ipam.meshService.cidr", _) => text("10.1.0.0/16"),
+        ("ipam.meshExternalService.cidr", _) => text("10.2.0.0/16"),
+        ("ipam.meshMultiZoneService.cidr", _) => text("10.3.0.0/16"),
         ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
         (path, Value::String(_)) if path.starts_with("dpServer.hds.") => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
@@ -245,6 +252,28 @@ fn settings_that_do_not_go_together_are_refused() {
     );
     let postgres = "store: {type: postgres, postgres: {tls: {mode: verifyFull}}}\n";
     refused(postgres, &[], &["store.postgres.tls.caPath"]);
+}
+
+#[test]
+fn ranges_of_addresses_that_cannot_work_are_refused() {
+    let services = |cidr: &str| format!("ipam: {{meshService: {{cidr: '{cidr}'}}}}\n");
+    refused(
+        &services("242.1.0.0/16"),
+        &[],
+        &[
+            "ipam.meshService.cidr and ipam.meshExternalService.cidr",
+            "242.1.0.0/16 and 242.0.0.0/8 overlap",
+            "its own range",
+        ],
+    );
+    refused(&services("240.0.0.0/4"), &[], &["ipam.meshService.cidr and ipam.meshMultiZoneService.cidr"]);
+    refused(&services("10.0.0.0/29"), &[], &["ipam.meshService.cidr", "10.0.0.0/29 has 8 addresses", "16"]);
+    refused(&services("10.0.0.7/8"), &[], &["ipam.meshService.cidr", "did you mean 10.0.0.0/8?"]);
+    refused(
+        "",
+        &[("KUMA_IPAM_MESH_SERVICE_CIDR", "fd00::/64")],
+        &["KUMA_IPAM_MESH_SERVICE_CIDR", "241.0.0.0/8"],
+    );
 }
 
 /// A document with one key.

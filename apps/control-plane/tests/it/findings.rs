@@ -133,6 +133,42 @@ async fn what_proxies_reject_and_services_that_cannot_be_reached_are_found() {
 }
 
 #[tokio::test]
+async fn services_that_want_one_hostname_and_ranges_that_are_used_up_are_found() {
+    let found = Found::new();
+    let world = &found.world;
+    let mut config = control_plane::config::Config::default();
+    config.ipam.mesh_service.cidr = "10.0.0.0/28".parse().unwrap();
+    config.ipam.quarantine = "300ms".parse().unwrap();
+    let registrar = Arc::new(registrar(world.store.clone()));
+    mesh_services::start(registrar, found.findings.conflicts(), &config, &world.shutdown);
+    let by_app =
+        json!({ "selector": { "meshService": { "matchLabels": { "app": "x" } } }, "template": "x.mesh" });
+    world.put([resource(Key::global(Kind::HostnameGenerator, "by-app"), &[], by_app)]).await;
+    world.put([mesh("default", ""), service("default", "a", &[])]).await;
+    let labelled =
+        |name: &str| resource(Key::new(Kind::MeshService, "default", name), &[("app", "x")], json!({}));
+    world.put([labelled("x-1"), labelled("x-2")]).await;
+    found.wait_for(&["hostname-conflict kri_msvc_default___x-2_"]).await;
+    let text = found.findings.list("default", Timestamp::now())[0].text.clone();
+    assert_eq!(
+        text,
+        r#"the hostname "x.mesh" belongs to the MeshService "x-1", so "x-2" is not reached by it"#
+    );
+    world.delete(Kind::MeshService, "default", "x-1").await;
+    found.wait_for(&[]).await;
+
+    world.put((0..14).map(|i| service("default", &format!("s-{i}"), &[]))).await;
+    found.wait_for(&[]).await;
+    world.put([service("default", "z", &[])]).await;
+    found.wait_for(&["addresses-exhausted kri_msvc_default___z_"]).await;
+    let shown = found.metrics.encode();
+    let line = r#"findings{mesh="default",code="addresses-exhausted",severity="error"} 1"#;
+    assert!(shown.contains(line), "{shown}");
+    world.delete(Kind::MeshService, "default", "s-0").await;
+    found.wait_for(&[]).await;
+}
+
+#[tokio::test]
 async fn a_policy_that_refers_to_what_is_not_there_is_accepted_and_found_until_it_appears() {
     let directory = tempfile::tempdir().unwrap();
     let running = start(config(directory.path(), StoreType::Memory)).await;

@@ -5,6 +5,7 @@ mod absence;
 mod access;
 mod boot;
 mod bootstrap;
+mod churn;
 mod client;
 mod command;
 mod config;

@@ -10,7 +10,7 @@ use resources::{
 use runtime::Shutdown;
 use store::{Memory, Store};
 
-use crate::world::{World, dataplane, eventually, mesh, registrar};
+use crate::world::{World, dataplane, eventually, mesh, registrar, resource};
 
 /// A control plane's generator of services, ended when it is dropped.
 struct Generator(Shutdown);
@@ -64,6 +64,32 @@ async fn a_stored_dataplane_makes_its_service_with_an_address_and_names() {
     assert_eq!(spec.identities.iter().map(|i| i.value.as_str()).collect::<Vec<_>>(), ["backend"]);
     let vip: std::net::Ipv4Addr = status(&service).vips[0].ip.parse().unwrap();
     assert_eq!(vip.octets()[0], 241, "{vip}");
+}
+
+#[tokio::test]
+async fn hostnames_follow_their_generators_in_every_mesh() {
+    let world = World::new();
+    world.put([mesh("default", ""), mesh("next-door", "")]).await;
+    let _generator = generate(&world.store, "1h");
+    register(&world.store, "default", "backend-1", "127.0.1.1", "backend").await;
+    register(&world.store, "next-door", "web-1", "127.0.1.2", "web").await;
+    let hostnames = |mesh: &str, name: &str| -> Vec<String> {
+        let addresses = stored(&world.store, mesh, name).map(|service| status(&service).addresses);
+        addresses.into_iter().flatten().map(|address| address.hostname).collect()
+    };
+    let made_with = |template: &str| {
+        let spec = serde_json::json!({ "selector": { "meshService": {} }, "template": template });
+        resource(Key::global(Kind::HostnameGenerator, "all"), &[], spec)
+    };
+    world.put([made_with("{{ .DisplayName }}.{{ .Mesh }}.mesh")]).await;
+    let named = || (hostnames("default", "backend"), hostnames("next-door", "web"));
+    let expected = (vec!["backend.default.mesh".to_owned()], vec!["web.next-door.mesh".to_owned()]);
+    eventually("both have their hostnames", || named() == expected).await;
+    world.put([made_with("{{ .DisplayName }}.other")]).await;
+    let expected = (vec!["backend.other".to_owned()], vec!["web.other".to_owned()]);
+    eventually("both have others", || named() == expected).await;
+    world.delete(Kind::HostnameGenerator, "", "all").await;
+    eventually("both have none", || named() == (Vec::new(), Vec::new())).await;
 }
 
 #[tokio::test]

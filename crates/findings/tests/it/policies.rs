@@ -148,3 +148,17 @@ fn files_are_planned_too() {
         ]
     );
 }
+
+#[test]
+fn services_of_files_that_want_one_hostname_are_found() {
+    let same =
+        "type: HostnameGenerator\nname: same\nspec: { selector: { meshService: {} }, template: same.mesh }";
+    let found: Vec<String> = of_resources(resources(&[PLAIN, WEB, BACKEND, same])).iter().map(line).collect();
+    assert_eq!(
+        found,
+        [
+            "hostname-conflict kri_msvc_default___web_: the hostname \"same.mesh\" belongs to the MeshService \"backend\", \
+             so \"web\" is not reached by it"
+        ]
+    );
+}

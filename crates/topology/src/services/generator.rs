@@ -17,14 +17,17 @@ use resources::{
 };
 
 use super::{
-    PortConflict,
+    PortConflict, ServiceChange,
     deadlines::Deadlines,
     generate,
+    hostnames::{HostnameConflict, Hostnames},
+    record::{self, Vips},
     status::Observed,
-    vips::{Pool, Vips},
+    vips::{Addresses, Pool},
 };
 use crate::{
     Identities,
+    cidr::Ipv4Range,
     matching::Selector,
     state::index::{Index, Subject},
 };
@@ -57,10 +60,20 @@ pub struct Generator {
     /// Which MeshMultiZoneServices consist of which planned services.
     services_of: Index,
     vips: Vips,
+    hostnames: Hostnames,
     deadlines: Deadlines,
     conflicts: BTreeMap<Arc<str>, PortConflict>,
     dirty: Dirty,
     visits: u64,
+}
+
+/// Services that have no address, because there is none left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exhausted {
+    pub kind: Kind,
+    pub range: Ipv4Range,
+    /// By name.
+    pub services: Vec<Arc<str>>,
 }
 
 /// What is to be looked at, by name.
@@ -71,12 +84,24 @@ struct Dirty {
     multi_zone: BTreeSet<Arc<str>>,
 }
 
+impl Dirty {
+    fn of(&mut self, kind: Kind) -> &mut BTreeSet<Arc<str>> {
+        match kind {
+            Kind::MeshExternalService => &mut self.external,
+            Kind::MeshMultiZoneService => &mut self.multi_zone,
+            _ => &mut self.services,
+        }
+    }
+}
+
 impl Generator {
     /// For a mesh of which nothing is known yet. `deletion_grace_period` is how long a service outlives
     /// its last Dataplane.
     pub fn new(zone: &str, deletion_grace_period: Duration) -> Generator {
+        let zone: Arc<str> = zone.into();
         Generator {
-            zone: zone.into(),
+            hostnames: Hostnames::new(&zone),
+            zone,
             deletion_grace_period,
             mesh: None,
             dataplanes: ByName::new(),
@@ -89,12 +114,19 @@ impl Generator {
             planned: ByName::new(),
             dataplanes_of: Index::default(),
             services_of: Index::default(),
-            vips: Vips::default(),
+            vips: Vips::of(&Addresses::default()),
             deadlines: Deadlines::default(),
             conflicts: BTreeMap::new(),
             dirty: Dirty::default(),
             visits: 0,
         }
+    }
+
+    /// The same with addresses from elsewhere than usual.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: &Addresses) -> Generator {
+        self.vips = Vips::of(addresses);
+        self
     }
 
     /// One that knows nothing but which addresses were ever in use, to be fed everything again.
@@ -106,18 +138,19 @@ impl Generator {
         anew
     }
 
-    /// How many times a service was looked at, for proving that cost follows change.
+    /// How many times a service was looked at, or a hostname was made, for proving that cost follows change.
     pub fn visits(&self) -> u64 {
-        self.visits
+        self.visits + self.hostnames.rendered()
     }
 
     /// Whether [`Generator::desired`] may have something to say.
     pub fn is_dirty(&self) -> bool {
         let Dirty { services, external, multi_zone } = &self.dirty;
-        !(services.is_empty() && external.is_empty() && multi_zone.is_empty())
+        !(services.is_empty() && external.is_empty() && multi_zone.is_empty()) || self.vips.is_dirty()
     }
 
-    /// Takes in a resource of the mesh as it is now; `None` for one that is gone.
+    /// Takes in a resource of the mesh, its record of addresses, or a HostnameGenerator as it is now; `None`
+    /// for one that is gone.
     pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
         let name = &key.name;
         match key.kind {
@@ -134,13 +167,51 @@ impl Generator {
                 self.dirty.external.insert(name.clone());
             }
             Kind::MeshMultiZoneService => self.replace_multi_zone(name, resource),
+            Kind::HostnameGenerator => self.replace_hostname_generator(name, resource),
+            Kind::Config => self.replace_record(key, resource),
             _ => {}
         }
+    }
+
+    /// Says that a service of [`super::Desired::given`] could not be written, though the record was.
+    pub fn was_refused(&mut self, change: &ServiceChange) {
+        self.vips.was_refused(change);
     }
 
     /// The services whose Dataplanes do not agree about their ports, as of the last round.
     pub fn conflicts(&self) -> impl Iterator<Item = &PortConflict> {
         self.conflicts.values()
+    }
+
+    /// The hostnames that several services want, as of the last round.
+    pub fn hostname_conflicts(&self) -> impl Iterator<Item = HostnameConflict> {
+        self.hostnames.conflicts()
+    }
+
+    /// The ranges that are used up, as of the last round.
+    pub fn exhausted(&self) -> impl Iterator<Item = Exhausted> {
+        let pools = self.vips.pools().into_iter();
+        pools.filter(|(_, pool)| !pool.wanting().is_empty()).map(|(kind, pool)| Exhausted {
+            kind,
+            range: pool.range(),
+            services: pool.wanting().iter().cloned().collect(),
+        })
+    }
+
+    fn replace_record(&mut self, key: &Key, stored: Option<Arc<Resource>>) {
+        let own = self.mesh.as_deref().map(Resource::name);
+        if own.is_none() || record::mesh_of_record(key) != own {
+            return;
+        }
+        for (kind, outside) in self.vips.read(stored) {
+            self.dirty.of(kind).extend(outside);
+        }
+    }
+
+    fn replace_hostname_generator(&mut self, name: &Arc<str>, generator: Option<Arc<Resource>>) {
+        for service in self.hostnames.replace_generator(name, generator) {
+            self.dirty.of(service.kind).insert(service.name);
+        }
     }
 
     fn replace_identity(&mut self, key: &Key, identity: Option<&Arc<Resource>>) {

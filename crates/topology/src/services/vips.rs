@@ -1,37 +1,47 @@
-//! Virtual addresses: one for every service, in order, never the same for two.
+//! Virtual addresses: one for every service, in order, never the same for two, and none again soon.
 //!
-//! Two control planes may give one address to two services at the same time. Both see it afterwards,
-//! and both give the younger one another.
+//! Which addresses were given is kept in a record of the mesh. Whoever gives an address writes the record
+//! before it, against the version it decided on: of two control planes the second is refused, and decides
+//! again. What a record does not say yet, for example which address a service had that was deleted while
+//! nobody looked, follows from it: every address below its `next` was given once.
+//!
+//! Services that have the same address all the same (they came from elsewhere) are told apart by age: the
+//! younger ones get others.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::Ipv4Addr,
     sync::Arc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use resources::kinds::service_status::Vip;
 
-/// The addresses of a mesh, by kind of service.
-#[derive(Debug, Clone)]
-pub struct Vips {
-    pub services: Pool,
-    pub external: Pool,
-    pub multi_zone: Pool,
+use super::{
+    book::{Book, StoredBook, rounded},
+    spans::Spans,
+};
+use crate::cidr::Ipv4Range;
+
+/// Where addresses come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    pub services: Ipv4Range,
+    pub external: Ipv4Range,
+    pub multi_zone: Ipv4Range,
+    /// How long an address of a service that is gone is not given to another: clients may have it in their
+    /// caches.
+    pub quarantine: Duration,
 }
 
-impl Default for Vips {
+impl Default for Addresses {
     fn default() -> Self {
-        Vips { services: Pool::of(241), external: Pool::of(242), multi_zone: Pool::of(243) }
-    }
-}
-
-impl Vips {
-    /// Forgets who has which address, and keeps which were ever in use.
-    pub fn release_all(&mut self) {
-        for pool in [&mut self.services, &mut self.external, &mut self.multi_zone] {
-            pool.holders.clear();
-            pool.held.clear();
+        Addresses {
+            services: Ipv4Range::class_a(241),
+            external: Ipv4Range::class_a(242),
+            multi_zone: Ipv4Range::class_a(243),
+            quarantine: Duration::from_secs(3600),
         }
     }
 }
@@ -39,38 +49,131 @@ impl Vips {
 /// Those who have one address, the oldest first.
 type Holders = BTreeSet<(Timestamp, Arc<str>)>;
 
-/// The addresses of one `/8`; the network's own address is one of them.
+/// The addresses of one kind of service in a mesh.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    first_octet: u8,
-    /// What was ever seen in use. Addresses of services that are gone are not given to others, as clients
-    /// may have them in their caches.
-    seen: BTreeSet<u32>,
-    next: u32,
-    holders: BTreeMap<Arc<str>, Holders>,
+    configured: Ipv4Range,
+    /// The range in use: the configured one, until another control plane is configured with another.
+    range: Ipv4Range,
+    /// Whether the configured range was in the record since this control plane started.
+    announced: bool,
+    quarantine: Duration,
+    /// What the record says.
+    book: Book,
+    recorded: Option<String>,
+    /// What the record is going to say.
+    draft: Book,
+    /// Addresses that lost their service and were not looked at yet.
+    let_go: BTreeSet<Ipv4Addr>,
+    /// What came back, by the time that was seen, as long as the record does not say it.
+    returned: BTreeMap<Timestamp, Spans>,
+    /// Addresses that came back according to the record, and have a service.
+    taken: BTreeSet<u32>,
+    /// Whether all addresses below the record's `next` were looked at.
+    surveyed: bool,
+    holders: BTreeMap<Ipv4Addr, Holders>,
     /// By service: its address, and since when the service exists.
-    held: HashMap<Arc<str>, (Arc<str>, Timestamp)>,
+    held: HashMap<Arc<str>, (Ipv4Addr, Timestamp)>,
+    /// Services that got none.
+    wanting: BTreeSet<Arc<str>>,
 }
 
-const SIZE: u32 = 1 << 24;
-
 impl Pool {
-    fn of(first_octet: u8) -> Pool {
-        let (holders, held) = (BTreeMap::new(), HashMap::new());
-        Pool { first_octet, seen: BTreeSet::new(), next: 0, holders, held }
+    pub fn of(range: Ipv4Range, quarantine: Duration) -> Pool {
+        Pool {
+            configured: range,
+            range,
+            announced: false,
+            quarantine,
+            book: Book::default(),
+            recorded: None,
+            draft: Book::default(),
+            let_go: BTreeSet::new(),
+            returned: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            surveyed: false,
+            holders: BTreeMap::new(),
+            held: HashMap::new(),
+            wanting: BTreeSet::new(),
+        }
     }
 
-    fn offset(&self, vip: &str) -> Option<u32> {
-        let ip: Ipv4Addr = vip.parse().ok()?;
-        let [first, rest @ ..] = ip.octets();
-        (first == self.first_octet).then(|| u32::from_be_bytes([0, rest[0], rest[1], rest[2]]))
+    /// Forgets who has which address, but not that they were in use.
+    pub fn release_all(&mut self) {
+        self.let_go.extend(std::mem::take(&mut self.holders).into_keys());
+        self.held.clear();
+        self.taken.clear();
+        self.wanting.clear();
+        self.recorded = None;
+        self.surveyed = false;
+    }
+
+    pub fn range(&self) -> Ipv4Range {
+        self.range
+    }
+
+    /// The services that got no address.
+    pub fn wanting(&self) -> &BTreeSet<Arc<str>> {
+        &self.wanting
+    }
+
+    /// Takes in what the record says; `None` when there is none. Returns the services that need another
+    /// address, because the range is another one.
+    pub fn read(&mut self, stored: Option<&StoredBook>) -> Vec<Arc<str>> {
+        let Some(stored) = stored else {
+            // What was known holds on; it is written again.
+            self.recorded = None;
+            return Vec::new();
+        };
+        let range = match stored.range.parse::<Ipv4Range>() {
+            Ok(range) if range == self.configured => {
+                self.announced = true;
+                range
+            }
+            // A control plane that started later is configured with it; two that each insist on their own
+            // would give every service a new address forever.
+            Ok(range) if self.announced => range,
+            _ => self.configured,
+        };
+        let moved = std::mem::replace(&mut self.range, range) != range;
+        self.recorded = Some(stored.range.clone());
+        let before = std::mem::replace(&mut self.book, Book::read(stored, &range));
+        if moved {
+            self.returned.clear();
+            self.taken.clear();
+            self.surveyed = false;
+        } else {
+            self.find_taken(&before);
+        }
+        for (at, spans) in &mut self.returned {
+            self.book.listed_since(*at).for_each(|(start, end)| spans.remove(start, end));
+        }
+        self.returned.retain(|_, spans| !spans.is_empty());
+        let outside = self.held.iter().filter(|(_, (vip, _))| moved && !range.contains(*vip));
+        let mut outside: Vec<Arc<str>> = outside.map(|(name, _)| name.clone()).collect();
+        outside.extend(self.wanting.iter().filter(|_| moved).cloned());
+        outside
+    }
+
+    /// Looks for addresses that another control plane listed, because it did not see their services yet.
+    fn find_taken(&mut self, before: &Book) {
+        let mut listed = Spans::default();
+        listed.extend(self.book.listed());
+        self.taken.retain(|offset| listed.contains(*offset));
+        before.listed().for_each(|(start, end)| listed.remove(start, end));
+        let listed = listed.iter().flat_map(|(start, end)| start..end);
+        let is_held = |offset: &u32| {
+            self.range.address(*offset).is_some_and(|address| self.holders.contains_key(&address))
+        };
+        self.taken.extend(listed.filter(is_held));
     }
 
     /// Records the address a service has now, if any, and since when the service exists. Returns the
     /// others that have the address it had or has: one of them may keep it now, or not any more.
     pub fn hold(&mut self, name: &Arc<str>, address: Option<(&str, Timestamp)>) -> Vec<Arc<str>> {
-        let before = self.held.get(name).map(|(vip, since)| (&**vip, *since));
-        if before == address {
+        self.wanting.remove(name);
+        let address = address.and_then(|(vip, since)| Some((vip.parse::<Ipv4Addr>().ok()?, since)));
+        if self.held.get(name).copied() == address {
             return Vec::new();
         }
         let mut others = Vec::new();
@@ -81,44 +184,107 @@ impl Pool {
             others.extend(holders.iter().map(|(_, other)| other.clone()));
             if holders.is_empty() {
                 self.holders.remove(&vip);
+                self.let_go.insert(vip);
+                self.taken.retain(|offset| self.range.address(*offset) != Some(vip));
             }
         }
         if let Some((vip, since)) = address {
-            self.seen.extend(self.offset(vip));
-            let vip: Arc<str> = vip.into();
-            let holders = self.holders.entry(vip.clone()).or_default();
+            let holders = self.holders.entry(vip).or_default();
             others.extend(holders.iter().map(|(_, other)| other.clone()));
             holders.insert((since, name.clone()));
             self.held.insert(name.clone(), (vip, since));
+            if let Some(offset) = self.range.offset_of(vip) {
+                self.returned.values_mut().for_each(|spans| spans.remove(offset, offset.saturating_add(1)));
+                self.taken.extend(self.book.is_listed(offset).then_some(offset));
+            }
         }
         others
     }
 
-    /// Whether the service has an address that no older one has.
+    /// An address that was given and recorded, and whose service could not be written.
+    pub fn was_refused(&mut self, vip: &str) {
+        self.let_go.extend(vip.parse::<Ipv4Addr>());
+    }
+
+    /// Whether the service has an address of the range that no older one has.
     pub fn keeps(&self, name: &Arc<str>) -> bool {
-        let held = self.held.get(name).and_then(|(vip, _)| self.holders.get(vip));
-        held.and_then(BTreeSet::first).is_some_and(|(_, first)| first == name)
+        let held = self.held.get(name).filter(|(vip, _)| self.range.contains(*vip));
+        let holders = held.and_then(|(vip, _)| self.holders.get(vip));
+        holders.and_then(BTreeSet::first).is_some_and(|(_, first)| first == name)
     }
 
-    /// When every address was used once, those of former services are given out again. To be called before
-    /// a round of [`Pool::allocate`].
-    pub fn recycle(&mut self) {
-        if self.seen.len() as u32 >= SIZE {
-            self.seen = self.holders.keys().filter_map(|vip| self.offset(vip)).collect();
-            self.next = 0;
+    /// Begins a round of [`Pool::give`], after everything that is known was told to [`Pool::hold`].
+    pub fn begin(&mut self, now: Timestamp) {
+        let at = rounded(now, self.quarantine);
+        let listing = self.book.lists(&self.range);
+        let mut back = Spans::default();
+        if listing && !std::mem::replace(&mut self.surveyed, true) {
+            back.insert(0, self.book.next());
+            for offset in self.holders.keys().filter_map(|vip| self.range.offset_of(*vip)) {
+                back.remove(offset, offset.saturating_add(1));
+            }
+        }
+        self.surveyed &= listing;
+        let known = self.returned.values().flat_map(Spans::iter).chain(self.book.listed());
+        known.for_each(|(start, end)| back.remove(start, end));
+        for vip in std::mem::take(&mut self.let_go) {
+            let Some(offset) = self.range.offset_of(vip) else { continue };
+            if !self.holders.contains_key(&vip) && (listing || offset >= self.book.next()) {
+                back.insert(offset, offset.saturating_add(1));
+            }
+        }
+        for (start, end) in back.iter() {
+            self.returned.values_mut().for_each(|spans| spans.remove(start, end));
+        }
+        self.returned.entry(at).or_default().extend(back.iter());
+        self.returned.retain(|_, spans| !spans.is_empty());
+        self.draft = self.book.clone();
+        for (at, spans) in &self.returned {
+            self.draft.list(spans, *at);
+        }
+        for offset in &self.taken {
+            let held = self.range.address(*offset).filter(|vip| self.holders.contains_key(vip));
+            if held.is_some() {
+                self.draft.unlist(*offset);
+            }
         }
     }
 
-    /// The next address; `None` when all are in use.
-    pub fn allocate(&mut self) -> Option<Vip> {
-        while self.seen.contains(&self.next) {
-            self.next += 1;
-        }
-        if self.next >= SIZE {
-            return None;
-        }
-        self.seen.insert(self.next);
-        let [_, a, b, c] = self.next.to_be_bytes();
-        Some(Vip { ip: Ipv4Addr::new(self.first_octet, a, b, c).to_string() })
+    /// An address for a service; `None` when there is none now.
+    pub fn give(&mut self, name: &Arc<str>, now: Timestamp) -> Option<Vip> {
+        let is_held = |vip: Ipv4Addr| self.holders.contains_key(&vip);
+        let given = self.draft.give(&self.range, (now, self.quarantine), is_held);
+        match given {
+            Some(_) => self.wanting.remove(name),
+            None => self.wanting.insert(name.clone()),
+        };
+        given.map(|ip| Vip { ip: ip.to_string() })
+    }
+
+    /// Whether there is an address now for services that got none.
+    pub fn may_give(&self, now: Timestamp) -> bool {
+        !self.wanting.is_empty() && self.draft.may_give(&self.range, now, self.quarantine)
+    }
+
+    /// When there is an address for services that got none.
+    pub fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+        let wanted = (!self.wanting.is_empty()).then(|| self.draft.first_end(self.quarantine));
+        wanted.flatten().filter(|at| *at > now)
+    }
+
+    /// What the record should say about these addresses, and whether it says something else.
+    pub fn record(&self) -> (StoredBook, bool) {
+        let stored = self.draft.stored(&self.range);
+        let outdated = match &self.recorded {
+            Some(range) => *range != stored.range || self.draft != self.book,
+            None => self.draft != Book::default(),
+        };
+        (stored, outdated)
+    }
+
+    /// Whether something is to be written though no service changed.
+    pub fn is_dirty(&self) -> bool {
+        let moved = self.recorded.as_ref().is_some_and(|range| *range != self.range.to_string());
+        moved || !(self.returned.is_empty() && self.taken.is_empty() && self.let_go.is_empty())
     }
 }

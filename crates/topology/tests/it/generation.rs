@@ -22,6 +22,8 @@ pub struct World {
     pub services: Vec<Arc<Resource>>,
     pub external: Vec<Arc<Resource>>,
     pub multi_zone: Vec<Arc<Resource>>,
+    /// Which addresses were given.
+    pub record: Vec<Arc<Resource>>,
     pub now: Timestamp,
     generator: Generator,
     /// What the generator has seen.
@@ -37,6 +39,7 @@ impl World {
             services: Vec::new(),
             external: Vec::new(),
             multi_zone: Vec::new(),
+            record: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             generator: Generator::new("east", HOUR),
             seen: BTreeMap::new(),
@@ -45,8 +48,9 @@ impl World {
 
     /// Shows the generator what is different now, and asks it.
     pub fn desired(&mut self) -> Desired {
-        let of_mesh = [&self.dataplanes, &self.insights, &self.services, &self.external, &self.multi_zone];
-        let all = of_mesh.into_iter().flatten().cloned().chain([Arc::new(self.mesh.clone())]);
+        let services = [&self.services, &self.external, &self.multi_zone, &self.record];
+        let of_mesh = [&self.dataplanes, &self.insights].into_iter().chain(services);
+        let all = of_mesh.flatten().cloned().chain([Arc::new(self.mesh.clone())]);
         let all: BTreeMap<Key, Arc<Resource>> = all.map(|r| (r.key.clone(), r)).collect();
         for key in self.seen.keys().filter(|key| !all.contains_key(key)) {
             self.generator.apply(key, None);
@@ -61,9 +65,10 @@ impl World {
     /// Writes what is desired, and checks that then nothing is left to do.
     pub fn settle(&mut self) -> Desired {
         let first = self.desired();
+        self.write(first.record.as_slice());
         self.write(&first.changes);
         let second = self.desired();
-        assert_eq!(second.changes, [], "asking again after the writes");
+        assert_eq!((second.changes, second.record), (Vec::new(), None), "asking again after the writes");
         first
     }
 
@@ -72,6 +77,7 @@ impl World {
             let of_kind = match change.key().kind {
                 Kind::MeshService => &mut self.services,
                 Kind::MeshMultiZoneService => &mut self.multi_zone,
+                Kind::Config => &mut self.record,
                 _ => &mut self.external,
             };
             let stored = of_kind.iter().position(|r| r.key == *change.key());
@@ -325,13 +331,18 @@ fn addresses_in_use_are_kept_and_left_out() {
     world.services.extend(["c", "d"].map(|name| Arc::new(service(name))));
     world.settle();
     let vips: Vec<String> = world.vips().into_iter().map(|(_, vip)| vip).collect();
-    assert_eq!(vips, ["241.0.0.1", "10.0.0.1", "241.0.0.0", "241.0.0.2"]);
+    assert_eq!(
+        vips,
+        ["241.0.0.1", "241.0.0.0", "241.0.0.2", "241.0.0.3"],
+        "10.0.0.1 is outside of the range"
+    );
 }
 
 #[test]
 fn two_control_planes_end_at_the_same_resources() {
     let mut world = World::of(mesh(""), [serving("dp", "10.0.0.1", "a"), serving("dp-2", "10.0.0.2", "b")]);
-    let mut first = world.desired().changes;
+    let Desired { changes: mut first, record, .. } = world.desired();
+    world.write(record.as_slice());
     assert_eq!(
         first,
         World::of(mesh(""), world.dataplanes.iter().map(|d| Resource::clone(d))).desired().changes

@@ -54,6 +54,7 @@ impl Followed {
         let expect = scratch.desired(self.now);
         let found = self.generator.desired(self.now);
         assert_eq!((&found.changes, found.look_again), (&expect.changes, expect.look_again));
+        assert_eq!((&found.record, &found.given), (&expect.record, &expect.given));
         let said_again = found.conflicts.iter().all(|conflict| expect.conflicts.contains(conflict));
         assert!(said_again, "{:?} of {:?}", found.conflicts, expect.conflicts);
         found
@@ -80,9 +81,10 @@ impl Followed {
     }
 
     fn settle(&mut self) {
-        let changes = self.desired().changes;
-        self.write(changes);
-        assert_eq!(self.desired().changes, [], "asking again after the writes");
+        let Desired { changes, record, .. } = self.desired();
+        self.write(record.into_iter().chain(changes).collect());
+        let again = self.desired();
+        assert_eq!((again.changes, again.record), (Vec::new(), None), "asking again after the writes");
         assert!(!self.generator.is_dirty());
     }
 }
@@ -94,7 +96,7 @@ type Step = (Vec<(u8, u8, Option<[u8; 3]>)>, u8, bool);
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let content = prop::option::weighted(0.75, prop::array::uniform3(0u8..4));
     // Dataplanes are what matters most, so most writes are theirs.
-    let writes = prop::collection::vec((0u8..12, 0u8..4, content), 0..4);
+    let writes = prop::collection::vec((0u8..14, 0u8..4, content), 0..4);
     prop::collection::vec((writes, 0u8..70, prop::bool::weighted(0.8)), 1..25)
 }
 
@@ -116,6 +118,7 @@ fn build(kind: u8, name: u8, content: [u8; 3]) -> Resource {
             );
             with_status(external, status[a % 2].clone())
         }
+        12 | 13 => some_hostname_generator(name, content),
         _ => {
             let app = ["x", "y", "x", "z"][a];
             let built = multi_zone(&format!("m-{name}"), app, json!([{ "port": 80 }]));
@@ -142,6 +145,21 @@ fn some_dataplane(name: u8, [first, second, labels]: [u8; 3]) -> Resource {
     let built = dataplane(&format!("dp-{name}"), "10.0.0.1", inbounds);
     let labels: &[(&str, &str)] = if labels > 1 { &[("app", "x"), ("kuma.io/workload", "w")] } else { &[] };
     Resource { labels: labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(), ..built }
+}
+
+fn some_hostname_generator(name: u8, [selector, template, origin]: [u8; 3]) -> Resource {
+    let labels = [json!({}), json!({ "app": "x" }), json!({ "kuma.io/origin": "zone" })];
+    let labels = json!({ "matchLabels": labels[usize::from(selector % 3)] });
+    let selector = match selector {
+        3 => json!({ "meshExternalService": {} }),
+        2 => json!({ "meshMultiZoneService": labels }),
+        _ => json!({ "meshService": labels }),
+    };
+    let templates = ["{{ .Name }}.mesh", "same.mesh", "{{ label \"app\" }}.mesh", "{{ .DisplayName }}.mesh"];
+    let spec = json!({ "selector": selector, "template": templates[usize::from(template)] });
+    let labels: &[(&str, &str)] = if origin > 1 { &[("kuma.io/origin", "zone")] } else { &[] };
+    let built = resource(Kind::HostnameGenerator, "", labels, spec);
+    Resource { key: Key::global(Kind::HostnameGenerator, &format!("g-{name}")), ..built }
 }
 
 fn some_service(name: u8, [selector, vip, labels]: [u8; 3]) -> Resource {
@@ -186,7 +204,7 @@ proptest! {
             followed.now += SignedDuration::from_mins(i64::from(minutes));
             let desired = followed.desired();
             if taken {
-                followed.write(desired.changes);
+                followed.write(desired.record.into_iter().chain(desired.changes).collect());
             }
         }
     }
@@ -215,7 +233,7 @@ fn check_visits(what: &str, change: impl FnOnce(&mut Followed), writes: usize, m
     change(&mut followed);
     let desired = followed.generator.desired(followed.now);
     assert_eq!(desired.changes.len(), writes, "{what}: {:?}", desired.changes);
-    followed.write(desired.changes);
+    followed.write(desired.record.into_iter().chain(desired.changes).collect());
     assert_eq!(followed.generator.desired(followed.now).changes, [], "{what}");
     let visits = followed.generator.visits() - before;
     assert!(visits <= most, "{what}: {visits} services looked at");

@@ -136,9 +136,6 @@ pub const ROWS: &[Row] = &[
         "KUMA_IPAM_KNOWN_INTERNAL_CIDRS",
         "[\"10.0.0.0/8\",\"192.168.0.0/16\",\"172.16.0.0/12\",\"fc00::/7\",\"fd00::/8\",\"127.0.0.1/32\",\"::1/128\"]",
     ),
-    ("ipam.meshExternalService.cidr", "KUMA_IPAM_MESH_EXTERNAL_SERVICE_CIDR", "242.0.0.0/8"),
-    ("ipam.meshMultiZoneService.cidr", "KUMA_IPAM_MESH_MULTI_ZONE_SERVICE_CIDR", "243.0.0.0/8"),
-    ("ipam.meshService.cidr", "KUMA_IPAM_MESH_SERVICE_CIDR", "241.0.0.0/8"),
     ("meshService.generationInterval", "KUMA_MESH_SERVICE_GENERATION_INTERVAL", "2s"),
     ("meshService.labelPropagation.enabled", "KUMA_MESH_SERVICE_LABEL_PROPAGATION_ENABLED", "false"),
     (

@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use resources::{
-    Resource, Status,
+    Key, Kind, Resource, Status,
     kinds::{
         mesh::MeshServicesMode, mesh_external_service::MeshExternalServiceStatus,
         mesh_multi_zone_service::MeshMultiZoneServiceStatus, service_status::Vip,
@@ -21,6 +21,7 @@ use crate::{
     services::{
         Around, Desired, ServiceChange, Work,
         generate::Plan,
+        hostnames::{Hostnames, Named},
         multi_zone,
         status::{self, Proxy},
         update_status,
@@ -39,19 +40,25 @@ impl Generator {
         let deletion_grace_period = self.deletion_grace_period;
         let around = Around { zone: &zone, mesh: &mesh, deletion_grace_period, now };
         self.dirty.services.extend(self.deadlines.due(now).cloned());
+        for (kind, pool) in self.vips.pools().into_iter().filter(|(_, pool)| pool.may_give(now)) {
+            self.dirty.of(kind).extend(pool.wanting().iter().cloned());
+        }
         let mut works = self.plan(&around, &mut desired);
         self.observe(&mesh, &mut works);
-        self.give_addresses(&mut works);
+        desired.given = self.give_addresses(&around, &mut works);
+        self.give_hostnames(&mesh, &mut works);
         for (name, work) in works {
             match work.and_then(|work| work.finish(&around, name.clone())) {
                 Some(change) => desired.changes.push(change),
                 None => drop(self.dirty.services.remove(&name)),
             }
         }
-        desired.changes.extend(self.external(now));
-        desired.changes.extend(self.multi_zone(now));
+        self.external(now, &mut desired);
+        self.multi_zone(now, &mut desired);
         desired.changes.sort_by(|a, b| a.key().cmp(b.key()));
-        desired.look_again = self.deadlines.next();
+        desired.record = self.vips.write(&mesh, now);
+        let addresses = self.vips.pools().into_iter().filter_map(|(_, pool)| pool.look_again(now));
+        desired.look_again = self.deadlines.next().into_iter().chain(addresses).min();
         desired
     }
 
@@ -117,7 +124,20 @@ impl Generator {
         let existing = work.and_then(|work| Some((work, work.existing.as_ref()?)));
         let held = existing
             .and_then(|(work, existing)| Some((work.status.vips.first()?.ip.as_str(), existing.created)));
-        self.vips.services.hold(name, held)
+        let mut others = self.vips.services.hold(name, held);
+        let key = of_mesh(around.mesh, Kind::MeshService, name);
+        others.extend(self.hostnames.replace(&key, new.as_ref()));
+        others
+    }
+
+    /// Writes down the hostnames of every planned service.
+    fn give_hostnames(&self, mesh: &Resource, works: &mut Works) {
+        for (name, work) in works.iter_mut() {
+            let Some(work) = work.as_mut().filter(|work| !work.delete) else { continue };
+            let key = of_mesh(mesh, Kind::MeshService, name);
+            let Named { addresses, generators } = self.hostnames.of(&key);
+            (work.status.addresses, work.status.hostname_generators) = (addresses, generators);
+        }
     }
 
     fn observe(&self, mesh: &Resource, works: &mut Works) {
@@ -136,53 +156,59 @@ impl Generator {
     }
 
     /// Gives an address to every planned service without one, those that exist first, the oldest first.
-    fn give_addresses(&mut self, works: &mut Works) {
+    fn give_addresses(&mut self, around: &Around<'_>, works: &mut Works) -> BTreeSet<Key> {
         let pool = &mut self.vips.services;
+        pool.begin(around.now);
         let mut without: Vec<(&Arc<str>, &mut Work)> = works
             .iter_mut()
             .filter_map(|(name, work)| Some((name, work.as_mut()?)))
             .filter(|(name, work)| !work.delete && !pool.keeps(name))
             .collect();
-        if without.is_empty() {
-            return;
-        }
         without.sort_by_key(|(_, work)| {
             let created = work.existing.as_ref().map(|existing| existing.created);
             (created.is_none(), created)
         });
-        pool.recycle();
-        for (_, work) in without {
-            work.status.vips = pool.allocate().into_iter().collect();
+        let mut given = BTreeSet::new();
+        for (name, work) in without {
+            work.status.vips = pool.give(name, around.now).into_iter().collect();
+            if !work.status.vips.is_empty() {
+                given.insert(of_mesh(around.mesh, Kind::MeshService, name));
+            }
         }
+        given
     }
 
-    fn external(&mut self, now: Timestamp) -> Vec<ServiceChange> {
+    fn external(&mut self, now: Timestamp, desired: &mut Desired) {
         let (pool, dirty) = (&mut self.vips.external, &mut self.dirty.external);
-        hold_addresses(pool, dirty, &self.external, |resource| {
-            let vip = external_status(resource)?.vip.ip.as_str();
-            (!vip.is_empty()).then_some(vip)
-        });
+        let address = |resource: &Resource| Some(external_status(resource)?.vip.ip.clone());
+        let within = (Kind::MeshExternalService, &self.mesh);
+        spread(dirty, pool, &mut self.hostnames, (&self.external, within), address);
+        pool.begin(now);
         let mut changes = Vec::new();
         for resource in by_age(&self.external, dirty) {
-            let name = &resource.key.name;
-            let vip = if pool.keeps(name) { None } else { pool.allocate() };
-            let change = vip.and_then(|vip| {
-                let status = external_status(resource).cloned().unwrap_or_default();
-                let status = MeshExternalServiceStatus { vip, ..status };
-                update_status(resource, Status::MeshExternalService(Arc::new(status)), now)
-            });
-            changes.extend(change);
+            self.visits += 1;
+            let mut status = external_status(resource).cloned().unwrap_or_default();
+            if !pool.keeps(&resource.key.name) {
+                status.vip = pool.give(&resource.key.name, now).unwrap_or_default();
+                desired.given.extend((!status.vip.ip.is_empty()).then(|| resource.key.clone()));
+            }
+            let Named { addresses, generators } = self.hostnames.of(&resource.key);
+            (status.addresses, status.hostname_generators) = (addresses, generators);
+            changes.extend(update_status(resource, Status::MeshExternalService(Arc::new(status)), now));
         }
         settle(dirty, &changes);
-        changes
+        desired.changes.extend(changes);
     }
 
-    fn multi_zone(&mut self, now: Timestamp) -> Vec<ServiceChange> {
+    fn multi_zone(&mut self, now: Timestamp, desired: &mut Desired) {
         let (pool, dirty) = (&mut self.vips.multi_zone, &mut self.dirty.multi_zone);
-        hold_addresses(pool, dirty, &self.multi_zone, |resource| match &resource.status {
-            Some(Status::MeshMultiZoneService(status)) => status.vips.first().map(|vip| vip.ip.as_str()),
+        let address = |resource: &Resource| match &resource.status {
+            Some(Status::MeshMultiZoneService(status)) => status.vips.first().map(|vip| vip.ip.clone()),
             _ => None,
-        });
+        };
+        let within = (Kind::MeshMultiZoneService, &self.mesh);
+        spread(dirty, pool, &mut self.hostnames, (&self.multi_zone, within), address);
+        pool.begin(now);
         let mut changes = Vec::new();
         for resource in by_age(&self.multi_zone, dirty) {
             self.visits += 1;
@@ -192,13 +218,20 @@ impl Generator {
             let members = members.filter_map(|name| self.planned.get(name)).map(|service| &**service);
             let mut status: MeshMultiZoneServiceStatus = multi_zone::observe(resource, members);
             if !pool.keeps(name) {
-                status.vips = pool.allocate().into_iter().collect::<Vec<Vip>>();
+                status.vips = pool.give(name, now).into_iter().collect::<Vec<Vip>>();
+                desired.given.extend((!status.vips.is_empty()).then(|| resource.key.clone()));
             }
+            let Named { addresses, generators } = self.hostnames.of(&resource.key);
+            (status.addresses, status.hostname_generators) = (addresses, generators);
             changes.extend(update_status(resource, Status::MeshMultiZoneService(Arc::new(status)), now));
         }
         settle(dirty, &changes);
-        changes
+        desired.changes.extend(changes);
     }
+}
+
+fn of_mesh(mesh: &Resource, kind: Kind, name: &Arc<str>) -> Key {
+    Key { kind, mesh: mesh.key.name.clone(), name: name.clone() }
 }
 
 fn external_status(resource: &Resource) -> Option<&MeshExternalServiceStatus> {
@@ -208,24 +241,27 @@ fn external_status(resource: &Resource) -> Option<&MeshExternalServiceStatus> {
     }
 }
 
-/// Records the addresses of what is dirty; whatever has the same address is dirty, too.
-fn hold_addresses(
-    pool: &mut Pool,
+/// Records the addresses and hostnames of what is dirty; whatever has or wants the same is dirty, too.
+fn spread(
     dirty: &mut BTreeSet<Arc<str>>,
-    all: &ByName,
-    address: impl Fn(&Resource) -> Option<&str>,
+    pool: &mut Pool,
+    hostnames: &mut Hostnames,
+    (all, (kind, mesh)): (&ByName, (Kind, &Option<Arc<Resource>>)),
+    address: impl Fn(&Resource) -> Option<String>,
 ) {
+    let mesh = mesh.as_ref().map(|mesh| mesh.key.name.clone()).unwrap_or_default();
     let mut queue = dirty.clone();
     while let Some(name) = queue.pop_first() {
-        let held = all.get(&name).and_then(|resource| Some((address(resource)?, resource.created)));
-        for other in pool.hold(&name, held) {
+        let resource = all.get(&name);
+        let held = resource.and_then(|resource| Some((address(resource)?, resource.created)));
+        let held = held.as_ref().map(|(vip, created)| (vip.as_str(), *created));
+        let key = Key { kind, mesh: mesh.clone(), name: name.clone() };
+        let others = pool.hold(&name, held).into_iter().chain(hostnames.replace(&key, resource));
+        for other in others {
             if dirty.insert(other.clone()) {
                 queue.insert(other);
             }
         }
-    }
-    if dirty.iter().any(|name| !pool.keeps(name)) {
-        pool.recycle();
     }
 }
 

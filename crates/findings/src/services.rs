@@ -1,0 +1,38 @@
+//! What may be wrong with the addresses and hostnames of services.
+
+use resources::{
+    finding::{Code, Finding},
+    naming::Kri,
+};
+use topology::services::{Exhausted, Generator, HostnameConflict};
+
+/// What a generator of services found. `kri` is that of a service by kind and name, if it is stored.
+pub fn of_services(
+    generator: &Generator,
+    kri: impl Fn(resources::Kind, &str) -> Option<Kri>,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for conflict in generator.hostname_conflicts() {
+        found.extend(conflict.losers.iter().map(|loser| {
+            Finding::new(Code::HostnameConflict, lost(&conflict, loser)).or_about(kri(conflict.kind, loser))
+        }));
+    }
+    for exhausted in generator.exhausted() {
+        let about = exhausted.services.first().and_then(|service| kri(exhausted.kind, service));
+        found.push(Finding::new(Code::AddressesExhausted, used_up(&exhausted)).or_about(about));
+    }
+    found
+}
+
+fn lost(HostnameConflict { hostname, kind, winner, .. }: &HostnameConflict, loser: &str) -> String {
+    format!("the hostname {hostname:?} belongs to the {kind} {winner:?}, so {loser:?} is not reached by it")
+}
+
+/// What it means that a range of addresses is used up.
+pub fn used_up(Exhausted { kind, range, services }: &Exhausted) -> String {
+    let (count, first) = (services.len(), services.first().map_or("", |name| name));
+    format!(
+        "the range {range} has no address left for {count} of the kind {kind}, the first of them {first:?}: they \
+         cannot be called by an address or a hostname"
+    )
+}

@@ -1,0 +1,141 @@
+//! The record of a mesh: which addresses were given to its services.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use resources::{Key, Kind, Labels, Resource, Spec, Status, kinds::config::Config};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ServiceChange,
+    book::StoredBook,
+    vips::{Addresses, Pool},
+};
+
+const PREFIX: &str = "kuma-";
+const SUFFIX: &str = "-service-vips";
+
+/// The resource that says which addresses of a mesh were given to services.
+pub fn record_of(mesh: &str) -> Key {
+    Key::global(Kind::Config, &format!("{PREFIX}{mesh}{SUFFIX}"))
+}
+
+/// The mesh whose record a resource is.
+pub fn mesh_of_record(key: &Key) -> Option<&str> {
+    let name = key.name.strip_prefix(PREFIX).filter(|_| key.kind == Kind::Config)?;
+    name.strip_suffix(SUFFIX)
+}
+
+/// The addresses of a mesh, by kind of service.
+#[derive(Debug, Clone)]
+pub struct Vips {
+    pub services: Pool,
+    pub external: Pool,
+    pub multi_zone: Pool,
+    stored: Option<Arc<Resource>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Books {
+    mesh_service: StoredBook,
+    mesh_external_service: StoredBook,
+    mesh_multi_zone_service: StoredBook,
+}
+
+impl Vips {
+    pub fn of(addresses: &Addresses) -> Vips {
+        let pool = |range| Pool::of(range, addresses.quarantine);
+        Vips {
+            services: pool(addresses.services),
+            external: pool(addresses.external),
+            multi_zone: pool(addresses.multi_zone),
+            stored: None,
+        }
+    }
+
+    pub fn pools(&self) -> [(Kind, &Pool); 3] {
+        [
+            (Kind::MeshService, &self.services),
+            (Kind::MeshExternalService, &self.external),
+            (Kind::MeshMultiZoneService, &self.multi_zone),
+        ]
+    }
+
+    /// Forgets who has which address, but not that they were in use.
+    pub fn release_all(&mut self) {
+        for pool in [&mut self.services, &mut self.external, &mut self.multi_zone] {
+            pool.release_all();
+        }
+        self.stored = None;
+    }
+
+    /// Takes in the record. Returns the services, by kind, that need another address now.
+    pub fn read(&mut self, stored: Option<Arc<Resource>>) -> [(Kind, Vec<Arc<str>>); 3] {
+        let config = stored.as_ref().and_then(|stored| stored.spec.get::<Config>());
+        // What cannot be read is written anew; the addresses in use are known from the services.
+        let books = config.map(|config| serde_json::from_str::<Books>(&config.config).unwrap_or_default());
+        let books = books.as_ref();
+        let outside = [
+            (Kind::MeshService, self.services.read(books.map(|books| &books.mesh_service))),
+            (Kind::MeshExternalService, self.external.read(books.map(|books| &books.mesh_external_service))),
+            (
+                Kind::MeshMultiZoneService,
+                self.multi_zone.read(books.map(|books| &books.mesh_multi_zone_service)),
+            ),
+        ];
+        self.stored = stored;
+        outside
+    }
+
+    /// Takes back the address of a service that could not be written after the record was.
+    pub fn was_refused(&mut self, change: &ServiceChange) {
+        let (ServiceChange::Create(resource) | ServiceChange::Update { resource, .. }) = change else {
+            return;
+        };
+        match &resource.status {
+            Some(Status::MeshService(status)) => {
+                status.vips.iter().for_each(|vip| self.services.was_refused(&vip.ip));
+            }
+            Some(Status::MeshMultiZoneService(status)) => {
+                status.vips.iter().for_each(|vip| self.multi_zone.was_refused(&vip.ip));
+            }
+            Some(Status::MeshExternalService(status)) => self.external.was_refused(&status.vip.ip),
+            _ => {}
+        }
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.pools().iter().any(|(_, pool)| pool.is_dirty())
+    }
+
+    /// The write that makes the record say what was given in this round; `None` when it does.
+    pub fn write(&self, mesh: &Resource, now: Timestamp) -> Option<ServiceChange> {
+        let [services, external, multi_zone] = self.pools().map(|(_, pool)| pool.record());
+        if !(services.1 || external.1 || multi_zone.1) {
+            return None;
+        }
+        let books = Books {
+            mesh_service: services.0,
+            mesh_external_service: external.0,
+            mesh_multi_zone_service: multi_zone.0,
+        };
+        let spec = Spec::from(Config { config: serde_json::to_string(&books).ok()? });
+        Some(match &self.stored {
+            Some(stored) => {
+                let resource = Resource { spec, modified: now, ..Resource::clone(stored) };
+                ServiceChange::Update { resource, expected: stored.version }
+            }
+            None => ServiceChange::Create(Resource {
+                key: record_of(mesh.name()),
+                labels: Labels::new(),
+                created: now,
+                modified: now,
+                version: 0,
+                owner: Some(mesh.key.clone()),
+                spec,
+                status: None,
+            }),
+        })
+    }
+}
