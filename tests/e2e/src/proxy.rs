@@ -38,6 +38,10 @@ pub struct Options {
     pub token: Option<String>,
     /// Believe this certificate instead of the control plane's.
     pub authority: Option<PathBuf>,
+    /// Find the control plane here instead of on this machine.
+    pub control_plane: Option<String>,
+    /// More flags for the agent.
+    pub arguments: Vec<String>,
     pub log: Log,
 }
 
@@ -85,9 +89,10 @@ impl Proxy {
         let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
         let ([stdout, stderr], unread) = options.log.open(&work_dir.path().join("agent.log"))?;
         let readiness_port = own_port()?;
+        let address = options.control_plane.clone().unwrap_or_else(|| control_plane.dp_server());
         let child = Command::new(program("kuma-dp", Profile::Same)?)
             .arg("run")
-            .args(["--cp-address", &control_plane.dp_server(), "--name", &name, "--mesh", &mesh])
+            .args(["--cp-address", &address, "--name", &name, "--mesh", &mesh])
             .arg("--ca-cert-file")
             .arg(options.authority.clone().unwrap_or_else(|| control_plane.work_dir().join("kuma-cp.crt")))
             .arg("--dataplane-file")
@@ -97,6 +102,7 @@ impl Proxy {
             .arg("--work-dir")
             .arg(work_dir.path())
             .args(["--concurrency", "1"])
+            .args(&options.arguments)
             .env("ENVOY_BIN", envoy()?)
             .env("KUMA_READINESS_PORT", readiness_port.to_string())
             .env("KUMA_DNS_CORE_DNS_PORT", own_port()?.to_string())

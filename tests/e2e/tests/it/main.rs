@@ -30,6 +30,7 @@ mod protocols;
 mod rejection;
 mod routes;
 mod telemetry;
+mod transparent;
 mod validation;
 mod what_if;
 mod world;
