@@ -13,7 +13,7 @@ use anyhow::Context;
 use axum::{
     Router,
     extract::State,
-    http::{Uri, header},
+    http::{HeaderMap, Uri, header},
     response::IntoResponse,
 };
 use resources::naming::socket;
@@ -77,7 +77,7 @@ pub fn serve(
     Ok(())
 }
 
-async fn answer(State(socket): State<Arc<Socket>>, uri: Uri) -> impl IntoResponse {
+async fn answer(State(socket): State<Arc<Socket>>, uri: Uri, headers: HeaderMap) -> impl IntoResponse {
     // It is never closed.
     let _turn = socket.turns.acquire().await;
     // Any other path belongs to the metrics of a Mesh.
@@ -93,5 +93,5 @@ async fn answer(State(socket): State<Arc<Socket>>, uri: Uri) -> impl IntoRespons
     } else {
         View { applications: socket.sidecar.applications.clone(), ..View::default() }
     };
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], socket.health.page(&view).await)
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], socket.health.page(&view.for_reader(&headers)).await)
 }

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
 use prometheus_client::metrics::counter::Counter;
@@ -153,7 +153,10 @@ async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
     }
 }
 
-async fn measured(State(health): State<Health>) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    let page = health.page(&View::default()).await;
+async fn measured(
+    State(health): State<Health>,
+    headers: HeaderMap,
+) -> ([(axum::http::HeaderName, &'static str); 1], String) {
+    let page = health.page(&View::default().for_reader(&headers)).await;
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

@@ -9,7 +9,7 @@ use plan::{
     AdminTls, CertificateFiles, ExternalAuthorities, ExternalTls, San, Security, TlsParameters, TlsVersion,
 };
 use prost::{Message, Name};
-use resources::naming::{SpiffeId, SpiffePrefix};
+use resources::naming::{SpiffeId, SpiffePrefix, system};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
 
 use crate::proto::{any, bool_value, from_ads, inline_bytes};
@@ -19,6 +19,22 @@ pub(crate) const ALPN: &str = "kuma";
 
 /// The name in the certificate that the control plane shows to proxies.
 const CONTROL_PLANE: &str = "kuma-cp";
+
+/// Keys of MeshIdentities are of any kind that authorities have. Left to itself Envoy knows no more than X25519 and
+/// P-256 up to TLS 1.2, and neither P-521 nor Ed25519 after that.
+const CURVES: [&str; 4] = ["X25519", "P-256", "P-384", "P-521"];
+const SIGNATURES: [&str; 10] = [
+    "ecdsa_secp256r1_sha256",
+    "rsa_pss_rsae_sha256",
+    "rsa_pkcs1_sha256",
+    "ecdsa_secp384r1_sha384",
+    "rsa_pss_rsae_sha384",
+    "rsa_pkcs1_sha384",
+    "ecdsa_secp521r1_sha512",
+    "rsa_pss_rsae_sha512",
+    "rsa_pkcs1_sha512",
+    "ed25519",
+];
 
 /// What an inbound demands of its clients: a certificate of a trust domain that is believed.
 pub(crate) fn of_mesh_server(security: &Security) -> TransportSocket {
@@ -146,8 +162,14 @@ fn of_mesh(security: &Security, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::
         validation_context_sds_secret_config: Some(secret(&secrets.authorities)),
         ..Default::default()
     };
+    let mut tls_params = security.parameters.as_deref().map(parameters);
+    if secrets.authorities == system::TRUST_BUNDLE {
+        let params = tls_params.get_or_insert_default();
+        params.ecdh_curves = CURVES.map(str::to_owned).to_vec();
+        params.signature_algorithms = SIGNATURES.map(str::to_owned).to_vec();
+    }
     tls::CommonTlsContext {
-        tls_params: security.parameters.as_deref().map(parameters),
+        tls_params,
         tls_certificate_sds_secret_configs: vec![secret(&secrets.identity)],
         validation_context_type: Some(ValidationContextType::CombinedValidationContext(peer)),
         ..Default::default()

@@ -277,11 +277,11 @@ macro_rules! kinds {
 macro_rules! table {
     (
         kinds { $($kinds:tt)* }
-        policies { $($variant:ident($spec:ty) = $path:expr, $short:expr, $traits:expr;)* }
+        policies { $($variant:ident($spec:ty) = $path:expr, $short:expr, $traits:expr $(, $with:ident)?;)* }
     ) => {
         kinds! {
             $($kinds)*
-            $($variant($spec) = policy(stringify!($variant), $path, $short, $traits);)*
+            $($variant($spec) = policy(stringify!($variant), $path, $short, $traits)$(.$with())?;)*
         }
 
         impl Kind {
@@ -369,7 +369,8 @@ table! {
             spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
     }
     policies {
-        MeshAccessLog(k::mesh_access_log::MeshAccessLog) = "meshaccesslogs", "mal", policy::MESH_ACCESS_LOG;
+        MeshAccessLog(k::mesh_access_log::MeshAccessLog) =
+            "meshaccesslogs", "mal", policy::MESH_ACCESS_LOG, with_status;
         MeshCircuitBreaker(k::mesh_circuit_breaker::MeshCircuitBreaker) =
             "meshcircuitbreakers", "mcb", policy::MESH_CIRCUIT_BREAKER;
         MeshFaultInjection(k::mesh_fault_injection::MeshFaultInjection) =
@@ -380,7 +381,7 @@ table! {
             "meshhttproutes", "mhttpr", policy::MESH_HTTP_ROUTE;
         MeshLoadBalancingStrategy(k::mesh_load_balancing_strategy::MeshLoadBalancingStrategy) =
             "meshloadbalancingstrategies", "mlbs", policy::MESH_LOAD_BALANCING_STRATEGY;
-        MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC;
+        MeshMetric(k::mesh_metric::MeshMetric) = "meshmetrics", "mm", policy::MESH_METRIC, with_status;
         MeshPassthrough(k::mesh_passthrough::MeshPassthrough) =
             "meshpassthroughs", "mp", policy::MESH_PASSTHROUGH;
         MeshProxyPatch(k::mesh_proxy_patch::MeshProxyPatch) =
@@ -392,7 +393,7 @@ table! {
             "meshtcproutes", "mtcpr", policy::MESH_TCP_ROUTE;
         MeshTLS(k::mesh_tls::MeshTLS) = "meshtlses", "mtls", policy::MESH_TLS;
         MeshTimeout(k::mesh_timeout::MeshTimeout) = "meshtimeouts", "mt", policy::MESH_TIMEOUT;
-        MeshTrace(k::mesh_trace::MeshTrace) = "meshtraces", "mtr", policy::MESH_TRACE;
+        MeshTrace(k::mesh_trace::MeshTrace) = "meshtraces", "mtr", policy::MESH_TRACE, with_status;
         MeshTrafficPermission(k::mesh_traffic_permission::MeshTrafficPermission) =
             "meshtrafficpermissions", "mtp", policy::MESH_TRAFFIC_PERMISSION;
     }

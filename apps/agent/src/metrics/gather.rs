@@ -1,6 +1,13 @@
 //! Asking Envoy and applications for their metrics, all at the same time.
+//!
+//! An application that does not answer costs a page some seconds once. From then on pages hardly wait for it, while it
+//! is given the same time as before to show that it answers again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
@@ -29,6 +36,9 @@ use crate::{
 /// Shorter than the ten seconds Prometheus waits, so that one slow application does not cost the rest.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a page waits for an application that did not answer the last time.
+const BRIEFLY: Duration = Duration::from_millis(500);
+
 /// The largest page of an application; one that has more is left out, because nothing limits what it would
 /// cost the agent, which has little memory of its own.
 const LARGEST: usize = 8 * 1024 * 1024;
@@ -49,7 +59,39 @@ pub struct Sources {
     legacy_names: bool,
     dataplane: Option<Arc<Dataplane>>,
     failures: Failures,
+    hanging: Hanging,
 }
+
+/// The applications that did not answer in time when they were asked last.
+#[derive(Debug, Clone, Default)]
+struct Hanging(Arc<Mutex<HashSet<String>>>);
+
+impl Hanging {
+    fn names(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long to wait for an application, where the page should take no longer than this.
+    fn patience(&self, application: &str, at_most: Duration) -> Duration {
+        if self.names().contains(application) { at_most.min(BRIEFLY) } else { at_most }
+    }
+
+    /// Asks an application for as long as any page might wait, and remembers whether it answered.
+    async fn ask(self, application: Application) -> anyhow::Result<String> {
+        match tokio::time::timeout(PATIENCE, ask(&application)).await {
+            Ok(answer) => {
+                self.names().remove(&application.name);
+                answer
+            }
+            Err(_) => {
+                self.names().insert(application.name);
+                Err(anyhow!(LATE))
+            }
+        }
+    }
+}
+
+const LATE: &str = "no answer in time";
 
 impl Sources {
     pub fn new(settings: &Metrics, dataplane: Option<Arc<Dataplane>>) -> Sources {
@@ -58,6 +100,7 @@ impl Sources {
             legacy_names: settings.legacy_names,
             dataplane,
             failures: Failures::default(),
+            hanging: Hanging::default(),
         }
     }
 
@@ -69,10 +112,19 @@ impl Sources {
     /// Everything that can be had now; `own` are the agent's own metrics.
     pub async fn gather(&self, view: &View, admin: Option<&Admin>, own: String) -> Families {
         let mut asked = JoinSet::new();
+        // The rest of the time is for putting the page together and sending it.
+        let at_most = view.wanted_within.map_or(PATIENCE, |within| within.mul_f64(0.75).min(PATIENCE));
         for application in self.applications.iter().chain(&view.applications).cloned() {
+            let (name, hanging) = (application.name.clone(), self.hanging.clone());
             asked.spawn(async move {
-                let text = ask(&application).await;
-                (application.name, text)
+                let patience = hanging.patience(&name, at_most);
+                // It goes on when the page does not wait any more.
+                let asking = tokio::spawn(hanging.ask(application));
+                let text = match tokio::time::timeout(patience, asking).await {
+                    Ok(text) => text.unwrap_or_else(|error| Err(error.into())),
+                    Err(_) => Err(anyhow!(LATE)),
+                };
+                (name, text)
             });
         }
         let (envoy, known, older) = match admin {
@@ -145,17 +197,20 @@ async fn ask(application: &Application) -> anyhow::Result<String> {
         .header(header::HOST, authority.as_str())
         .header(header::ACCEPT, CONTENT_TYPE)
         .body(Full::new(Bytes::new()))?;
-    let exchanged = async {
-        let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
-        exchange_within(LARGEST, stream, request).await
-    };
-    let answer = tokio::time::timeout(PATIENCE, exchanged).await.context("no answer in time")??;
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+    let answer = exchange_within(LARGEST, stream, request).await?;
     anyhow::ensure!(answer.status == StatusCode::OK, "{url} answered {}", answer.status);
     Ok(answer.text())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Instant,
+    };
+
+    use http::{HeaderMap, HeaderName, HeaderValue};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -198,5 +253,65 @@ mod tests {
             assert_eq!(failures, 1 - up, "{name}");
         }
         assert!(!page.contains("many") && !page.contains("errors"), "{page}");
+    }
+
+    /// An application that is silent until it is told to speak.
+    async fn silent_until(speak: Arc<AtomicBool>) -> Application {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/metrics", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if !speak.load(Ordering::Relaxed) {
+                    silent.push(stream);
+                    continue;
+                }
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nspoken 1").await;
+            }
+        });
+        Application { name: "silent".to_owned(), url }
+    }
+
+    #[tokio::test]
+    async fn an_application_that_never_answers_holds_up_neither_the_page_nor_the_others() {
+        let speaks = Arc::new(AtomicBool::new(false));
+        let mut view = View {
+            applications: vec![
+                application("good", "200 OK", "orders 3\n".to_owned()).await,
+                silent_until(speaks.clone()).await,
+            ],
+            ..View::default()
+        };
+        let sources = Sources::default();
+        let page = async |view: &View| {
+            let page = sources.gather(view, None, "own 1\n".to_owned()).await;
+            let page = view.written(page);
+            assert!(page.contains("orders{kuma_application=\"good\"} 3") && page.contains("own 1"), "{page}");
+            page
+        };
+        let silent = "kuma_dp_metrics_source_up{source=\"silent\"} 0";
+        // A reader that says how long it waits has its page by then.
+        view = view.for_reader(&HeaderMap::from_iter([scrape_timeout("1")]));
+        let started = Instant::now();
+        assert!(page(&view).await.contains(silent));
+        assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+        // One that does not say so waits for it in full at most once.
+        view = view.for_reader(&HeaderMap::new());
+        assert!(page(&view).await.contains(silent));
+        let started = Instant::now();
+        assert!(page(&view).await.contains(silent));
+        assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+
+        speaks.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !page(&view).await.contains("spoken{kuma_application=\"silent\"} 1") {
+            assert!(Instant::now() < deadline, "it is heard again");
+        }
+    }
+
+    fn scrape_timeout(seconds: &'static str) -> (HeaderName, HeaderValue) {
+        let name = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+        (name, HeaderValue::from_static(seconds))
     }
 }

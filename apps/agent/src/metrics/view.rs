@@ -1,10 +1,15 @@
 //! Which metrics a reader gets: those of whom, with which labels, and how many of Envoy's.
 
+use std::time::Duration;
+
+use http::HeaderMap;
 use resources::kinds::mesh_metric::Sidecar;
 use serde_json::Value;
 
 use super::{exposition::Families, profile::Profile};
 use crate::settings::Application;
+
+const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// What one page of metrics shows.
 #[derive(Debug, Default)]
@@ -17,6 +22,8 @@ pub struct View {
     pub profile: Option<Profile>,
     /// Only metrics that Envoy has touched.
     pub used_only: bool,
+    /// How long the reader waits for the page, if it says so.
+    pub wanted_within: Option<Duration>,
 }
 
 impl View {
@@ -34,7 +41,17 @@ impl View {
                 .collect(),
             profile: Some(Profile::of(&sidecar.profiles.unwrap_or_default())),
             used_only: sidecar.include_unused != Some(true),
+            wanted_within: None,
         }
+    }
+
+    /// The same for a reader that says how long it waits, as Prometheus does.
+    #[must_use]
+    pub fn for_reader(mut self, headers: &HeaderMap) -> View {
+        let told = headers.get(SCRAPE_TIMEOUT).and_then(|value| value.to_str().ok());
+        let seconds = told.and_then(|text| text.parse::<f64>().ok());
+        self.wanted_within = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        self
     }
 
     /// The text that a reader gets.

@@ -1,6 +1,9 @@
 //! The page of metrics, as Prometheus reads it, of a real Envoy and an application.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::TcpListener,
+};
 
 use axum::{Router, routing::get};
 use runtime::Shutdown;
@@ -49,7 +52,12 @@ fn metrics_of_envoy_and_application_are_one_page_with_whole_names() {
     let (shop, gone) = (format!("shop=http://127.0.0.1:{port}/stats/metrics"), "gone=http://127.0.0.1:1/");
     let options = ["--dataplane-file", &dataplane, "--metrics-address", &address];
     let mut command = home.run_command(&control_plane, &options);
-    command.args(["--metrics-application", &shop, "--metrics-application", gone]);
+    // Its kernel takes the connection, and it never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hung = format!("hung=http://{}/", silent.local_addr().unwrap());
+    for application in [&*shop, gone, &*hung] {
+        command.args(["--metrics-application", application]);
+    }
     let agent = Agent::start(&mut command);
     agent.wait_for_ready(&home);
     assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
@@ -69,6 +77,7 @@ fn metrics_of_envoy_and_application_are_one_page_with_whole_names() {
         r#"orders{kind="book",kuma_application="shop"} 3"#,
         r#"kuma_dp_metrics_source_up{source="envoy"} 1"#,
         r#"kuma_dp_metrics_source_up{source="gone"} 0"#,
+        r#"kuma_dp_metrics_source_up{source="hung"} 0"#,
         r#"kuma_dp_metrics_source_up{source="shop"} 1"#,
         "kuma_dp_envoy_restarts_total 0",
     ] {

@@ -1,4 +1,4 @@
-//! What is known about MeshOpenTelemetryBackends.
+//! What is known about MeshOpenTelemetryBackends and the policies that refer to them.
 
 use control_plane::telemetry_backends;
 use resources::{Key, Kind, Resource, Status};
@@ -65,5 +65,93 @@ async fn references_are_counted_at_the_oldest_backend_that_carries_the_labels() 
         says("a-younger", "True Referenced: Referenced by 1 policy backend(s)")
     })
     .await;
+    shutdown.begin();
+}
+
+/// What the only condition of a policy says.
+fn of_policy(world: &World, kind: Kind) -> Option<String> {
+    let snapshot = world.store.snapshot().unwrap();
+    let stored = snapshot.get(&Key::new(kind, "default", "observed"))?;
+    let status = stored.status.as_ref()?.to_json();
+    let [condition] = &status["conditions"].as_array()?[..] else { panic!("{status}") };
+    assert_eq!(condition["type"], "BackendRefsResolved");
+    let text = |field: &str| condition[field].as_str().unwrap().to_owned();
+    Some(format!("{} {}: {}", text("status"), text("reason"), text("message")))
+}
+
+const REFERRING: [Kind; 3] = [Kind::MeshAccessLog, Kind::MeshMetric, Kind::MeshTrace];
+
+/// A policy of each kind with these backends.
+fn observing(backends: serde_json::Value) -> [Resource; 3] {
+    REFERRING.map(|kind| {
+        let default = json!({ "backends": backends });
+        let spec = match kind {
+            Kind::MeshAccessLog => json!({ "rules": [{ "default": default }] }),
+            _ => json!({ "default": default }),
+        };
+        policy(kind, "observed", spec)
+    })
+}
+
+async fn all_say(world: &World, expected: &str) {
+    let says = || REFERRING.map(|kind| of_policy(world, kind));
+    eventually(expected, || says().iter().all(|said| said.as_deref() == Some(expected))).await;
+}
+
+#[tokio::test]
+async fn a_policy_says_which_backends_it_refers_to_that_are_not_there() {
+    let (world, shutdown) = (World::new(), Shutdown::default());
+    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let to = |labels: serde_json::Value| {
+        let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": labels });
+        json!({ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } })
+    };
+    let (obs, dev) = (to(json!({ "team": "obs", "env": "prod" })), to(json!({ "team": "dev" })));
+    world.put([mesh("default", "")]).await;
+    world.put(observing(json!([]))).await;
+    let none = "True AllBackendRefsResolved: No MeshOpenTelemetryBackend references configured";
+    all_say(&world, none).await;
+    world.put(observing(json!([obs, dev, obs]))).await;
+    let unresolved = "False UnresolvedBackendRefs: Unresolved MeshOpenTelemetryBackend references: ";
+    all_say(&world, &format!("{unresolved}labels:env=prod,team=obs, labels:team=dev")).await;
+
+    world.put([backend("dev", &[("team", "dev")])]).await;
+    all_say(&world, &format!("{unresolved}labels:env=prod,team=obs")).await;
+    world.put([backend("obs", &[("team", "obs"), ("env", "prod"), ("more", "labels")])]).await;
+    let resolved = "True AllBackendRefsResolved: All MeshOpenTelemetryBackend references are resolved";
+    all_say(&world, resolved).await;
+    world.put([backend("dev", &[("team", "other")])]).await;
+    all_say(&world, &format!("{unresolved}labels:team=dev")).await;
+    world.put(observing(json!([obs]))).await;
+    all_say(&world, resolved).await;
+    world.delete(Kind::MeshOpenTelemetryBackend, "default", "obs").await;
+    all_say(&world, &format!("{unresolved}labels:env=prod,team=obs")).await;
+    shutdown.begin();
+}
+
+#[tokio::test]
+async fn a_policy_is_written_when_what_it_refers_to_changes_and_not_otherwise() {
+    let (world, shutdown) = (World::new(), Shutdown::default());
+    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": { "team": "obs" } });
+    let otel = json!([{ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } }]);
+    world.put([mesh("default", "")]).await;
+    world.put(observing(otel)).await;
+    world.put([backend("obs", &[("team", "obs")])]).await;
+    all_say(&world, "True AllBackendRefsResolved: All MeshOpenTelemetryBackend references are resolved")
+        .await;
+    let versions = || {
+        let snapshot = world.store.snapshot().unwrap();
+        REFERRING.map(|kind| snapshot.get(&Key::new(kind, "default", "observed")).unwrap().version)
+    };
+    let before = versions();
+    // A second backend of the same labels, and one that has nothing to do with it.
+    world.put([backend("obs-2", &[("team", "obs")]), backend("other", &[])]).await;
+    let known = |name: &str| condition(&world, name).is_some();
+    eventually("both are looked at", || known("obs-2") && known("other")).await;
+    world.delete(Kind::MeshOpenTelemetryBackend, "default", "obs").await;
+    let counted = "True Referenced: Referenced by 3 policy backend(s)";
+    eventually("the second one is meant", || condition(&world, "obs-2").as_deref() == Some(counted)).await;
+    assert_eq!(versions(), before);
     shutdown.begin();
 }

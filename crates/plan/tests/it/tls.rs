@@ -77,7 +77,7 @@ fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
         TlsParameters {
             min: Some(TlsVersion::Tls12),
             max: None,
-            // Proxies have keys of an elliptic curve.
+            // Proxies have keys of either kind.
             ciphers: vec![
                 TlsCipher::RsaAes256,
                 TlsCipher::EcdsaAes256,

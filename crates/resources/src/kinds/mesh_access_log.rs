@@ -7,10 +7,11 @@ use super::{
     checks,
     directions::Directions,
     entry::{Described, Entry, InEntry, InRule, Rule},
+    mesh_open_telemetry_backend::Conditions,
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
 use crate::{
-    NoStatus, Path, Schema, Subject, Violations,
+    Path, Schema, Subject, Violations,
     policy::{MESH_ACCESS_LOG, Policy},
 };
 
@@ -112,7 +113,7 @@ impl Policy for MeshAccessLog {
 }
 
 impl Schema for MeshAccessLog {
-    type Status = NoStatus;
+    type Status = Conditions;
 
     fn apply_defaults(&mut self) {
         self.to.iter_mut().chain(&mut self.from).for_each(|entry| entry.default.apply_defaults());

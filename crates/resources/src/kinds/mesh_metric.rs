@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     checks,
+    mesh_open_telemetry_backend::Conditions,
     open_enum::open_enum,
     target_ref::{self, Allowed, TargetRef},
 };
 use crate::{
-    NoStatus, Path, Schema, Subject, Violations,
+    Path, Schema, Subject, Violations,
     policy::{MESH_METRIC, Policy},
 };
 
@@ -93,7 +94,7 @@ impl Policy for MeshMetric {
 }
 
 impl Schema for MeshMetric {
-    type Status = NoStatus;
+    type Status = Conditions;
 
     fn apply_defaults(&mut self) {
         if let Some(sidecar) = &mut self.default.sidecar {

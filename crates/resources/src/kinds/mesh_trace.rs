@@ -7,12 +7,12 @@ use super::{
     checks,
     host_port::{HostPort, Url},
     int_or_string::IntOrString,
-    mesh_open_telemetry_backend::BackendRef,
+    mesh_open_telemetry_backend::{BackendRef, Conditions},
     open_enum::open_enum,
     target_ref::{self, Allowed, TargetRef},
 };
 use crate::{
-    NoStatus, Path, Schema, Subject, Violations,
+    Path, Schema, Subject, Violations,
     policy::{MESH_TRACE, Policy},
 };
 
@@ -294,7 +294,7 @@ impl Policy for MeshTrace {
 }
 
 impl Schema for MeshTrace {
-    type Status = NoStatus;
+    type Status = Conditions;
 
     fn apply_defaults(&mut self) {
         for backend in self.default.backends.iter_mut().flatten() {

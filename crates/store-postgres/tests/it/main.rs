@@ -14,7 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind, Resource, Spec};
+use serde_json::json;
 use store::{
     Changes, Dirty, Error, Memory, Snapshot, Store, Write, backup,
     conformance::{Fixture, resource, same_history},
@@ -54,6 +55,35 @@ async fn a_backup_moves_everything_to_another_database_and_survives_a_restart() 
     assert_eq!(contents(&target), contents(&source));
     drop(target);
     assert_eq!(contents(&connect(&database).await), contents(&source));
+}
+
+/// Patches may set something to `null`, which is not the same as not saying what to set it to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_explicit_null_of_a_patch_is_stored_and_read_back() {
+    let database = fresh_database().unwrap();
+    let patches = json!([
+        { "op": "replace", "path": "/commonLbConfig", "value": null },
+        { "op": "remove", "path": "/altStatName" },
+        { "op": "add", "path": "/metadata", "value": { "kept": null, "list": [null, 1] } },
+    ]);
+    let modification = json!({ "cluster": { "operation": "Patch", "jsonPatches": patches } });
+    let spec =
+        json!({ "targetRef": { "kind": "Mesh" }, "default": { "appendModifications": [modification] } });
+    let patch = Resource {
+        key: Key::new(Kind::MeshProxyPatch, "default", "nulls"),
+        spec: Spec::from_json(Kind::MeshProxyPatch, spec, &mut Vec::new()).unwrap(),
+        ..secret("nulls")
+    };
+    let store = connect(&database).await;
+    store.write(vec![Write::Create(patch.clone())]).await.unwrap();
+    drop(store);
+    // Another control plane, which has it from the database alone.
+    let read = connect(&database).await.snapshot().unwrap().get(&patch.key).unwrap().clone();
+    assert_eq!(read.spec, patch.spec);
+    let stored = read.spec.to_json()["default"]["appendModifications"][0]["cluster"]["jsonPatches"].clone();
+    assert_eq!(stored, patches);
+    assert!(stored[0].as_object().unwrap().contains_key("value"), "{stored}");
+    assert!(!stored[1].as_object().unwrap().contains_key("value"), "{stored}");
 }
 
 fn config(database: &Database) -> Config {

@@ -3,8 +3,12 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
-    service::{Service, dataplane, with_outbound},
+    proxy::{Options, Proxy, own_address},
+    service::{Service, call, dataplane, with_outbound},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P384_SHA384,
+    PKCS_ECDSA_P521_SHA512, PKCS_ED25519, SignatureAlgorithm,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +32,18 @@ fn shows(proxy: &Proxy, what: &str) -> bool {
     proxy.admin("/certs").is_ok_and(|certs| certs.contains(what))
 }
 
+/// Waits until an identity is in effect.
+fn ready(world: &World, name: &str) {
+    let path = format!("/meshes/default/meshidentities/{name}");
+    let mut last = Value::Null;
+    eventually(&format!("{name} to be ready"), || {
+        last = world.control_plane.client().get(&path).map(|answer| answer.json()).unwrap_or_default();
+        let mut conditions = last["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+    })
+    .unwrap_or_else(|error| panic!("{error}: {last}"));
+}
+
 #[test]
 fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_request() {
     let world = World::start(Setup::default());
@@ -47,16 +63,7 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         let name = identity["name"].as_str().unwrap();
         world.put(&format!("/meshes/default/meshidentities/{name}"), identity);
     };
-    let ready = |name: &str| {
-        let path = format!("/meshes/default/meshidentities/{name}");
-        let mut last = Value::Null;
-        eventually(&format!("{name} to be ready"), || {
-            last = world.control_plane.client().get(&path).map(|answer| answer.json()).unwrap_or_default();
-            let mut conditions = last["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
-        })
-        .unwrap_or_else(|error| panic!("{error}: {last}"));
-    };
+    let ready = |name: &str| ready(&world, name);
     let tls = json!({"type": "MeshTLS", "mesh": "default", "name": "newest",
         "spec": {"rules": [{"default": {"tlsVersion": {"min": "TLS13"}}}]}});
     world.put("/meshes/default/meshtlses/newest", &tls);
@@ -85,6 +92,94 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         });
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
+}
+
+#[test]
+fn permissions_by_spiffe_id_let_in_the_workloads_they_name_and_no_others() {
+    let world = World::start(Setup::default());
+    let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
+    let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
+    let clients = ["shop", "batch"].map(|name| {
+        let address = own_address();
+        let own = labelled(dataplane(name, name, address, "http", (own_address(), 9000).into()), name);
+        (name, world.proxy(&with_outbound(own, address, 10001, by_reference("web"))), address)
+    });
+    world.put("/meshes/default/meshidentities/all", &identity("all", json!({})));
+    ready(&world, "all");
+    for (name, proxy) in [("web", &server)].into_iter().chain(clients.iter().map(|(n, p, _)| (*n, p))) {
+        let id = format!("spiffe://shop.example/workload/{name}");
+        eventually(&format!("a certificate of {id}"), || shows(proxy, &id)).unwrap();
+    }
+    let allow = |matches: Value| {
+        let rules = json!([{"default": {"allow": [{"spiffeID": matches}]}}]);
+        let permission = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody",
+            "spec": {"targetRef": {"kind": "Mesh"}, "rules": rules}});
+        world.put("/meshes/default/meshtrafficpermissions/everybody", &permission);
+    };
+    let answered = |expected: [u16; 2]| {
+        let mut last = Vec::new();
+        eventually(&format!("answers {expected:?}"), || {
+            let status = |address| call(address, 10001).map(|answer| answer.status).unwrap_or_default();
+            last = clients.iter().map(|(_, _, address)| status(*address)).collect();
+            last == expected
+        })
+        .unwrap_or_else(|error| panic!("{error}: {last:?}\n{}", world.control_plane.log()));
+    };
+    allow(json!({"type": "Exact", "value": "spiffe://shop.example/workload/shop"}));
+    answered([200, 403]);
+    allow(json!({"type": "Exact", "value": "spiffe://shop.example/workload/batch"}));
+    answered([403, 200]);
+    allow(json!({"type": "Prefix", "value": "spiffe://shop.example/workload/"}));
+    answered([200, 200]);
+    allow(json!({"type": "Prefix", "value": "spiffe://default/"}));
+    answered([403, 403]);
+}
+
+/// An authority with a key of this kind, as a provider of identities.
+fn given(algorithm: &'static SignatureAlgorithm) -> Value {
+    let key = KeyPair::generate_for(algorithm).unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let inline = |text: &str| json!({"type": "InsecureInline", "insecureInline": {"value": text}});
+    let ca = json!({"certificate": inline(&certificate), "privateKey": inline(&key.serialize_pem())});
+    json!({"type": "Bundled", "bundled": {"ca": ca, "insecureAllowSelfSigned": true}})
+}
+
+/// A proxy whose token says its workload, as one needs that an identity names by it.
+fn vouched_for(world: &World, dataplane: &Value) -> Proxy {
+    let (name, workload) = (&dataplane["name"], &dataplane["labels"]["kuma.io/workload"]);
+    let claims = json!({"mesh": "default", "name": name, "workload": workload, "validFor": "1h"});
+    let token = world.control_plane.client().post("/tokens/dataplane", &claims).unwrap().body;
+    let options = Options { token: Some(token), ..Options::default() };
+    Proxy::start(&world.control_plane, dataplane, &options)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
+}
+
+#[test]
+fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
+    let world = World::start(Setup::default());
+    let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
+    let server = vouched_for(&world, &labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
+    // Of equal selectors the first name decides.
+    let kinds = [("c", &PKCS_ECDSA_P384_SHA384), ("b", &PKCS_ECDSA_P521_SHA512), ("a", &PKCS_ED25519)];
+    for (name, algorithm) in kinds {
+        let mut own = identity(name, json!({}));
+        own["spec"]["spiffeID"]["trustDomain"] = json!(format!("{name}.example"));
+        own["spec"]["provider"] = given(algorithm);
+        world.put(&format!("/meshes/default/meshidentities/{name}"), &own);
+        ready(&world, name);
+        let id = |workload: &str| format!("spiffe://{name}.example/workload/{workload}");
+        eventually(&format!("a certificate of {}", id("web")), || shows(&server, &id("web"))).unwrap();
+        // One that is new has no connection from before.
+        let (address, called) = (own_address(), format!("client-{name}"));
+        let own = dataplane(&called, &called, address, "http", (own_address(), 9000).into());
+        let own = with_outbound(labelled(own, &called), address, 10001, by_reference("web"));
+        let client = vouched_for(&world, &own);
+        assert_eq!(answered_by(address, 10001), "web-1", "{name}");
+        assert!(shows(&client, &id(&called)), "{}", client.admin("/certs").unwrap());
+    }
 }
 
 /// How many authorities a proxy believes about the trust domain of the identities.
