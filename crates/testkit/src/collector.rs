@@ -1,5 +1,5 @@
 //! A collector of telemetry, as far as is needed to see what arrives: OpenTelemetry over gRPC and HTTP, Zipkin and
-//! Datadog for spans, OpenTelemetry for logs, and lines over TCP.
+//! Datadog for spans, OpenTelemetry for logs and metrics, and lines over TCP. It shares no code with those who send.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +13,14 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header::CONTENT_TYPE},
     response::Response,
 };
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
+mod metrics;
 mod msgpack;
 mod otlp;
 
@@ -45,10 +46,28 @@ pub struct LogRecord {
     pub body: String,
 }
 
+/// One point of one metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    pub scope: String,
+    pub metric: String,
+    pub kind: Measured,
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// What kind of a metric a point is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measured {
+    Gauge,
+    Sum,
+    Histogram,
+}
+
 #[derive(Debug, Default)]
 struct Received {
     spans: Vec<Span>,
     logs: Vec<LogRecord>,
+    points: Vec<Point>,
     lines: Vec<String>,
 }
 
@@ -60,7 +79,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Takes spans and logs of all protocols over HTTP/1.1 and HTTP/2.
+    /// Takes spans, logs and metrics of all protocols over HTTP/1.1 and HTTP/2.
     pub fn start() -> anyhow::Result<Collector> {
         let (listener, collector) = Collector::bind()?;
         let received = collector.received.clone();
@@ -70,6 +89,8 @@ impl Collector {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 let router = Router::new().fallback(take).with_state(received);
+                // All metrics of a proxy may come at once.
+                let router = router.layer(DefaultBodyLimit::disable());
                 axum::serve(listener, router).await
             })
         });
@@ -105,6 +126,10 @@ impl Collector {
 
     pub fn logs(&self) -> Vec<LogRecord> {
         lock(&self.received).logs.clone()
+    }
+
+    pub fn points(&self) -> Vec<Point> {
+        lock(&self.received).points.clone()
     }
 
     pub fn lines(&self) -> Vec<String> {
@@ -148,6 +173,9 @@ async fn take(
         }
         _ if path.ends_with("TraceService/Export") || path.ends_with("/v1/traces") => {
             otlp::spans(path, &message).map(|spans| lock(&received).spans.extend(spans))
+        }
+        _ if path.ends_with("MetricsService/Export") || path.ends_with("/v1/metrics") => {
+            metrics::points(&message).map(|points| lock(&received).points.extend(points))
         }
         _ if path.ends_with("/v2/spans") => {
             zipkin(path, &message).map(|spans| lock(&received).spans.extend(spans))

@@ -4,7 +4,6 @@
 //! HTTP or as commands. A program that is missing is an error, never a skipped test.
 
 mod client;
-pub mod collector;
 mod control_plane;
 pub mod discovery;
 mod envoy;

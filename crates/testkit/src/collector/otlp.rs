@@ -70,7 +70,7 @@ struct Resource {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct KeyValue {
+pub struct KeyValue {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(message, optional, tag = "2")]
@@ -144,7 +144,7 @@ pub fn logs(path: &str, message: &[u8]) -> Option<Vec<LogRecord>> {
     Some(found)
 }
 
-fn texts(pairs: &[KeyValue]) -> BTreeMap<String, String> {
+pub fn texts(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     let pair = |pair: &KeyValue| (pair.key.clone(), pair.value.as_ref().map(text).unwrap_or_default());
     pairs.iter().map(pair).collect()
 }

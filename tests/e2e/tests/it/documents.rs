@@ -131,6 +131,20 @@ impl Shell {
     }
 }
 
+/// Asserts that a document says of a command what that printed.
+pub fn check_output(document: &str, command: &str, printed: &str) {
+    let examples = examples(document);
+    let example = examples.iter().find(|example| example.command == command);
+    let example = example.unwrap_or_else(|| panic!("the document has no `{command}`"));
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(
+        matches(&example.expected, &lines),
+        "line {}: $ {command}\nexpected:\n{}\nprinted:\n{printed}",
+        example.line,
+        example.expected.join("\n")
+    );
+}
+
 fn check_document(path: &Path) {
     let work_dir = tempfile::tempdir().unwrap();
     let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();

@@ -55,3 +55,32 @@ fn a_proxy_that_reads_its_token_from_its_file_is_let_in() {
     let dump = proxy.admin("/config_dump").unwrap();
     assert!(dump.contains("file_based_metadata") && !dump.contains("ads_cluster"), "{dump}");
 }
+
+#[test]
+fn an_endpoint_that_fails_the_checks_of_its_callers_is_not_called() {
+    let world = World::start(Setup::default());
+    let (app, _first, address) = world.service("backend-1", "backend", "http");
+    let _second = world.service("backend-2", "backend", "http");
+    let (client, own) = client(&world, "client", &[by_reference("backend")]);
+    let endpoint = format!("{address}:8080");
+    let flags = |flags: &str| {
+        let line = format!("::{endpoint}::health_flags::{flags}");
+        client.admin("/clusters").is_ok_and(|clusters| clusters.lines().any(|said| said.ends_with(&line)))
+    };
+    eventually("an endpoint without checks", || flags("healthy")).unwrap();
+    // The control plane does not learn of it: the application is not probed, and its proxy goes on serving.
+    let workload = app.address;
+    drop(app);
+    let quick = json!({"interval": "100ms", "noTrafficInterval": "100ms", "unhealthyThreshold": 1, "http": {"path": "/"}});
+    let to = json!([{"targetRef": {"kind": "MeshService", "name": "backend"}, "default": quick}]);
+    let policy = json!({"type": "MeshHealthCheck", "mesh": "default", "name": "quick", "spec": {"to": to}});
+    world.put("/meshes/default/meshhealthchecks/quick", &policy);
+    eventually("a failed check", || flags("/failed_active_hc"))
+        .unwrap_or_else(|error| panic!("{error}\n{}", client.admin("/clusters").unwrap()));
+    for _ in 0..20 {
+        assert_eq!(call(own, 10001).unwrap().json()["name"], "backend-2");
+    }
+    let _app = Service::start("backend-1", "http", workload).unwrap();
+    eventually("an endpoint that is well again", || flags("healthy")).unwrap();
+    eventually("an answer of it", || answered_by(own, 10001) == "backend-1").unwrap();
+}

@@ -225,6 +225,51 @@ fn every_view_has_every_form_of_output() {
 }
 
 #[test]
+fn the_policies_of_inbounds_and_outbounds_are_those_that_envoy_acts_by() {
+    let scene = Scene::set();
+    let conf = |seconds: u8| json!({"http": {"requestTimeout": format!("{seconds}s")}});
+    let to = json!([{"targetRef": {"kind": "MeshService", "name": "web"}, "default": conf(3)}]);
+    for (name, spec) in [("a", json!({"rules": [{"default": conf(7)}]})), ("b", json!({"to": to}))] {
+        let policy = json!({"type": "MeshTimeout", "mesh": "default", "name": name, "spec": spec});
+        scene.world.put(&format!("/meshes/default/meshtimeouts/{name}"), &policy);
+    }
+    let get = |path: &str| scene.world.control_plane.client().get(path).unwrap();
+    let timeouts = |answer: &Value| {
+        let of_kind = answer["policies"].as_array().unwrap().iter().find(|it| it["kind"] == "MeshTimeout");
+        of_kind.cloned().unwrap_or_default()
+    };
+    for (name, proxy, _) in &scene.callers {
+        let own = format!("/meshes/default/dataplanes/{name}");
+        let layout = get(&format!("{own}/_layout")).json();
+        let kri = |part: &str, kind: &str| {
+            let mut kris = layout[part].as_array().unwrap().iter().filter_map(|part| part["kri"].as_str());
+            kris.find(|kri| kri.starts_with(kind)).unwrap().to_owned()
+        };
+        let (inbound, outbound) = (kri("inbounds", "kri_dp_"), kri("outbounds", "kri_msvc_"));
+        let by_name = get(&format!("{own}/_inbounds/{inbound}/_policies")).json();
+        let found = timeouts(&by_name);
+        let conf_of =
+            |rule: &Value| (rule["kri"] == "kri_mt_default_default__a_").then(|| rule["conf"].clone());
+        let rules = found["rules"].as_array().unwrap();
+        assert_eq!(rules.iter().find_map(conf_of), Some(conf(7)), "{by_name:#}");
+        assert!(inbound.ends_with("_main"), "{inbound}");
+        let by_port = inbound.replace("_main", "_8080");
+        assert_eq!(get(&format!("{own}/_inbounds/{by_port}/_policies")).json(), by_name);
+        assert_eq!(
+            get(&format!("{own}/_inbounds/{}/_policies", inbound.replace("_main", "_81"))).status,
+            404
+        );
+        let answer = get(&format!("{own}/_outbounds/{outbound}/_policies")).json();
+        assert_eq!(timeouts(&answer)["conf"][0]["http"]["requestTimeout"], "3s", "{answer:#}");
+        eventually("routes of Envoy with these times", || {
+            let dump = proxy.admin("/config_dump").unwrap_or_default();
+            ["\"3s\"", "\"7s\""].iter().all(|time| dump.contains(&format!("\"timeout\": {time}")))
+        })
+        .unwrap();
+    }
+}
+
+#[test]
 fn access_says_what_envoy_does_and_which_rule_says_so() {
     let scene = Scene::set();
     let from = json!([

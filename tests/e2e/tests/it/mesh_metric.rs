@@ -8,14 +8,13 @@ use std::{
 };
 
 use e2e::{
-    Setup,
-    collector::Collector,
-    eventually,
+    Setup, eventually,
     prometheus::Prometheus,
     proxy::{Proxy, own_address},
     service::{Service, dataplane},
 };
 use serde_json::{Value, json};
+use testkit::collector::{Collector, Measured};
 
 use crate::world::{UNIFIED, World, answered_by, by_reference, client};
 
@@ -84,7 +83,7 @@ fn is_there(prometheus: &Prometheus, proxy: &Scraped, series: &str) {
 #[test]
 fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
     let world = World::start(Setup::default());
-    let (orders, collector) = (orders(), Collector::start(own_address()).unwrap());
+    let (orders, collector) = (orders(), Collector::start().unwrap());
     let applications = json!([
         {"name": "shop", "address": orders.ip().to_string(), "port": orders.port()},
         // Nobody listens there.
@@ -139,7 +138,7 @@ fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
 }
 
 fn the_collector_gets_them(collector: &Collector) {
-    let has = |scope: &str, metric: &str, kind: u64, attribute: (&str, &str)| {
+    let has = |scope: &str, metric: &str, kind: Measured, attribute: (&str, &str)| {
         let (name, value) = attribute;
         collector.points().iter().any(|point| {
             point.scope == scope
@@ -150,10 +149,10 @@ fn the_collector_gets_them(collector: &Collector) {
         })
     };
     for (scope, metric, kind, attribute) in [
-        ("shop", "orders", 7, ("kind", "book")),
-        ("", "envoy_cluster_upstream_rq_total", 7, ("envoy_cluster_name", "self_main")),
-        ("", "envoy_cluster_upstream_rq_time", 9, ("kuma.proxy_role", "sidecar")),
-        ("", "envoy_server_live", 5, ("dataplane", "older")),
+        ("shop", "orders", Measured::Sum, ("kind", "book")),
+        ("", "envoy_cluster_upstream_rq_total", Measured::Sum, ("envoy_cluster_name", "self_main")),
+        ("", "envoy_cluster_upstream_rq_time", Measured::Histogram, ("kuma.proxy_role", "sidecar")),
+        ("", "envoy_server_live", Measured::Gauge, ("dataplane", "older")),
     ] {
         let what = format!("{metric} at the collector");
         eventually(&what, || has(scope, metric, kind, attribute)).unwrap();
