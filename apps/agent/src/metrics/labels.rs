@@ -14,7 +14,7 @@ use super::{
 const WORKER: &str = "worker";
 const ENVOYS_WORKER: &str = "envoy_worker_id";
 
-/// What statistics of permissions begin with when they are not about permissions.
+/// Statistics that begin so are not those of permissions for TCP, whatever else is in their names.
 const OTHERS: [&str; 4] = ["cluster.", "http.", "listener.", "tcp."];
 
 /// Permissions for TCP whose names have dots, by the metric that Envoy makes of the whole name.
