@@ -15,9 +15,11 @@ use resources::format::yaml;
 use runtime::Backoff;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use transparent_proxy::DataplaneConfig;
 
 use crate::{
     control_plane::{Client, NoAnswer, system_bundle},
+    dns,
     envoy::Envoy,
     failure::{Failure, Result},
     http_client::Answer,
@@ -55,6 +57,18 @@ pub struct Sidecar {
     pub applications: Vec<Application>,
 }
 
+/// What the agent does for the application beside running Envoy.
+#[derive(Debug, Default)]
+pub struct Announced {
+    /// Where it answers names of the mesh.
+    pub dns_port: Option<u16>,
+    /// How its machine redirects traffic.
+    pub redirected: Option<DataplaneConfig>,
+}
+
+/// The feature of an agent that sends how its machine redirects traffic.
+const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
+
 /// What the control plane is told about this proxy.
 pub fn request(
     settings: &Settings,
@@ -62,8 +76,12 @@ pub fn request(
     envoy: &Envoy,
     work_dir: &Path,
     ca_pem: &str,
+    announced: &Announced,
 ) -> Result<Value> {
     let proxy = &settings.proxy;
+    let mut features = settings.features.names();
+    features.extend(announced.dns_port.map(|_| dns::FEATURE));
+    features.extend(announced.redirected.as_ref().map(|_| REDIRECTION));
     let mut request = json!({
         "mesh": identity.mesh,
         "name": identity.name,
@@ -79,7 +97,7 @@ pub fn request(
         "caCert": ca_pem,
         "dynamicMetadata": dynamic_metadata(),
         "operatingSystem": std::env::consts::OS,
-        "features": settings.features.names(),
+        "features": features,
         "resources": {"maxHeapSizeBytes": memory_limit(settings.envoy.max_memory_bytes)},
         "workdir": work_dir,
         "metricsResources": {
@@ -93,6 +111,13 @@ pub fn request(
     if proxy.application_probe_proxy_port != 0 {
         // The field means the opposite of its name.
         request["appProbeProxyDisabled"] = true.into();
+    }
+    if let Some(port) = announced.dns_port {
+        request["dnsPort"] = port.into();
+    }
+    if let Some(redirected) = &announced.redirected {
+        request["dataplaneConfig"] =
+            serde_json::to_value(redirected).context("the redirection cannot be told")?;
     }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();

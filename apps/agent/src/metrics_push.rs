@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -10,17 +11,14 @@ use prometheus_client::{
 use resources::duration::GoDuration;
 use runtime::Shutdown;
 use serde_json::Value;
-use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{
-    configuration::{Answered, Configuration, MESH_METRIC},
     grpc,
     metrics::{View, otlp},
     readiness::Health,
 };
 
-/// How often the agent looks whether the control plane has something new, as Kuma's does.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What an interval may be at least, whatever the control plane says.
 const SHORTEST: Duration = Duration::from_secs(1);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
@@ -51,11 +49,10 @@ struct Pushing {
     failed: Family<Labels, Counter>,
 }
 
-/// Follows what the control plane says until the shutdown begins. Applications without an address are at
-/// `home`.
+/// Follows what MeshMetrics say until the shutdown begins. Applications without an address are at `home`.
 pub fn follow(
     health: &Health,
-    configuration: Configuration,
+    documents: mpsc::Receiver<Option<Bytes>>,
     instance: String,
     home: String,
     shutdown: &Shutdown,
@@ -79,32 +76,20 @@ pub fn follow(
     shutdown.spawn(async move {
         tokio::select! {
             () = ends.begun() => {}
-            () = pushing.follow(configuration, home) => {}
+            () = pushing.follow(documents, home) => {}
         }
     });
 }
 
 impl Pushing {
-    async fn follow(&self, configuration: Configuration, home: String) {
-        let mut known = None;
-        // Those of the document that is known; dropping them ends them.
-        let mut pushers = JoinSet::new();
-        loop {
-            match configuration.newer(MESH_METRIC, known.as_deref()).await {
-                Ok(Answered::Same) => {}
-                Ok(Answered::New { etag, document }) => {
-                    pushers = self.start(&document, &home);
-                    known = etag;
-                }
-                // Nothing is to be sent any more, or Envoy is away, through which it is sent.
-                Err(_) if known.is_some() => {
-                    pushers = JoinSet::new();
-                    known = None;
-                }
-                Err(_) => {}
-            }
-            while pushers.try_join_next().is_some() {}
-            tokio::time::sleep(LOOK_EVERY).await;
+    async fn follow(&self, mut documents: mpsc::Receiver<Option<Bytes>>, home: String) {
+        // Those of the last document; dropping them ends them.
+        let mut pushers: JoinSet<()> = JoinSet::new();
+        while let Some(document) = documents.recv().await {
+            // Without a document nothing is to be sent any more, or Envoy is away, through which it is sent.
+            let document = document.and_then(|document| serde_json::from_slice(&document).ok());
+            pushers.abort_all();
+            pushers = document.map_or_else(JoinSet::new, |document| self.start(&document, &home));
         }
     }
 

@@ -63,6 +63,10 @@ longer than 5 s or answers with more than 8 MiB is left out and counted in
 Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` and
 `kuma_dp_metrics_push_failures_total` count how that goes.
 
+A transparent proxy's agent answers DNS queries on loopback, at `--dns-proxy-port`: names of the mesh itself, and
+all others through the resolvers of `--dns-resolv-conf`. `kuma_dp_dns_queries_total` and its siblings count how that
+goes.
+
 `--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
 with unified names a copy with the name it would have had before, so that older dashboards keep working;
 queries that sum over all names then count twice. No copy is made where the older name cannot be known: for

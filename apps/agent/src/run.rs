@@ -13,9 +13,10 @@ use runtime::{Shutdown, logs::Level};
 
 use crate::{
     access_log,
-    bootstrap::{self, Sidecar},
-    configuration::Configuration,
+    bootstrap::{self, Announced, Sidecar},
+    configuration::{Configuration, MESH_METRIC, Poller},
     control_plane::Client,
+    dns,
     envoy::{
         Envoy,
         admin::Admin,
@@ -29,7 +30,7 @@ use crate::{
     metrics_push, metrics_socket, probes,
     proxy::{self, Identity},
     readiness::Health,
-    settings::{Settings, unknown_variables},
+    settings::{ProxyType, Redirected, Settings, unknown_variables},
     supervise::{Announcement, Signals, Supervisor},
     work_dir::WorkDir,
 };
@@ -66,8 +67,12 @@ pub async fn run(settings: Settings) -> Result<()> {
     if settings.proxy.application_probe_proxy_port != 0 {
         probes::serve(settings.proxy.application_probe_proxy_port, &shutdown).await?;
     }
+    let redirected = settings.transparent.read()?;
+    let names = answer_names(&settings, &identity, redirected.as_ref(), &health, &shutdown)?;
     tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
-    let request = || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem);
+    let announced = announced(redirected, names.as_ref());
+    let request =
+        || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem, &announced);
     let told = tokio::select! {
         told = bootstrap::fetch(&client, &settings, request) => told?,
         name = signals.next() => {
@@ -83,7 +88,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
     access_log::serve(&identity, work_dir.path(), &shutdown)?;
-    offer_metrics(&health, &identity, told.sidecar, work_dir.path(), &shutdown)?;
+    follow_configuration(&health, &identity, told.sidecar, names, work_dir.path(), &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
@@ -92,19 +97,69 @@ pub async fn run(settings: Settings) -> Result<()> {
     ended
 }
 
-/// What a MeshMetric asks for: pages that Envoy offers, and what is sent through Envoy.
-fn offer_metrics(
+/// Answers names of the mesh, if the application's queries come to the agent.
+fn answer_names(
+    settings: &Settings,
+    identity: &Identity,
+    redirected: Option<&Redirected>,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<Option<dns::Server>> {
+    let networking = identity.dataplane.as_ref().and_then(|dataplane| dataplane.networking.as_ref());
+    let written = networking.is_some_and(|networking| networking.transparent_proxying.is_some());
+    let asked = redirected.map_or(written, |redirected| redirected.dns.unwrap_or(true));
+    // A default port is no choice of the user.
+    let said = redirected.filter(|redirected| redirected.dns.is_some());
+    let port = settings.dns.port(asked, said.map(|redirected| redirected.config.redirect.dns.port.get()));
+    // Proxies of a zone stand beside no application.
+    let Some(port) = port.filter(|_| settings.proxy.proxy_type == ProxyType::Dataplane) else {
+        return Ok(None);
+    };
+    let plan = dns::Plan {
+        port,
+        ipv6: settings.features.ipv6_enabled,
+        resolv_conf: settings.dns.resolv_conf.clone(),
+        log_queries: settings.dns.log_queries,
+    };
+    dns::Server::start(&plan, health.metrics(), shutdown).map(Some)
+}
+
+/// What the control plane hears of it. Names are of use where they are answered, whether or not the settings of the
+/// redirection mention that.
+fn announced(redirected: Option<Redirected>, names: Option<&dns::Server>) -> Announced {
+    let mut redirected = redirected.map(|redirected| redirected.config);
+    let dns_port = names.map(dns::Server::port);
+    if let Some(config) = &mut redirected {
+        config.redirect.dns.enabled = dns_port.is_some();
+        if let Some(port) = dns_port.and_then(|port| port.to_string().parse().ok()) {
+            config.redirect.dns.port = port;
+        }
+    }
+    Announced { dns_port, redirected }
+}
+
+/// Begins to look for what the control plane has while Envoy runs: names of the mesh, and what a MeshMetric asks
+/// for, which are pages that Envoy offers and what is sent through Envoy.
+fn follow_configuration(
     health: &Health,
     identity: &Identity,
     sidecar: Sidecar,
+    names: Option<dns::Server>,
     work_dir: &Path,
     shutdown: &Shutdown,
 ) -> Result<()> {
     let socket = socket::configuration(&work_dir.display().to_string());
     let configuration = Configuration { socket: socket.into() };
+    let mut poller = Poller::new(configuration.clone());
+    if let Some(names) = names {
+        shutdown.spawn(names.follow(poller.follow(dns::PATH)));
+    }
     let instance = format!("{}.{}", identity.mesh, identity.name);
-    metrics_push::follow(health, configuration.clone(), instance, sidecar.address.clone(), shutdown);
-    metrics_socket::serve(health, identity, sidecar, &configuration, work_dir, shutdown)
+    let documents = poller.follow(MESH_METRIC);
+    metrics_push::follow(health, documents, instance, sidecar.address.clone(), shutdown);
+    metrics_socket::serve(health, identity, sidecar, &configuration, work_dir, shutdown)?;
+    poller.start(shutdown);
+    Ok(())
 }
 
 fn start_logs(settings: &Settings) -> Result<()> {

@@ -1,8 +1,10 @@
 //! Everything `kuma-dp run` can be told: each setting is one field here, with its flag, its
 //! environment variable, its default and a sentence. Help and reference page come from these fields.
 
+mod dns;
 mod ignored;
 mod metrics;
+mod transparent;
 mod values;
 
 use std::{path::PathBuf, time::Duration};
@@ -15,8 +17,10 @@ use runtime::logs::{Format, Level};
 use self::values::{boolean, pair};
 pub use self::values::{duration, url};
 pub use self::{
+    dns::Dns,
     ignored::{Ignored, unknown_variables},
     metrics::{Application, ENVOY, Metrics},
+    transparent::{Redirected, Transparent},
 };
 use crate::{
     envoy::logs::EnvoyLevel,
@@ -51,6 +55,10 @@ pub struct Settings {
     pub envoy: Envoy,
     #[command(flatten)]
     pub features: Features,
+    #[command(flatten)]
+    pub transparent: Transparent,
+    #[command(flatten)]
+    pub dns: Dns,
     #[command(flatten)]
     pub metrics: Metrics,
     #[command(flatten)]

@@ -99,6 +99,7 @@ impl Proxy {
             .args(["--concurrency", "1"])
             .env("ENVOY_BIN", envoy()?)
             .env("KUMA_READINESS_PORT", readiness_port.to_string())
+            .env("KUMA_DNS_CORE_DNS_PORT", own_port()?.to_string())
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(stdout)

@@ -8,16 +8,6 @@ use clap::{Args, Command};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Accepted and ignored, with a warning")]
 pub struct Ignored {
-    /// DNS inside the agent
-    #[arg(long, value_name = "BOOL", env = "KUMA_DNS_ENABLED", default_missing_value = "true",
-          num_args = 0..=1, require_equals = true)]
-    dns_enabled: Option<String>,
-    /// Port of the DNS server inside the agent
-    #[arg(long, value_name = "PORT", env = "KUMA_DNS_PROXY_PORT")]
-    dns_proxy_port: Option<String>,
-    /// Port of CoreDNS
-    #[arg(long, value_name = "PORT", env = "KUMA_DNS_CORE_DNS_PORT")]
-    dns_coredns_port: Option<String>,
     /// Port of Envoy's DNS filter
     #[arg(long, value_name = "PORT", env = "KUMA_DNS_ENVOY_DNS_PORT")]
     dns_envoy_port: Option<String>,
@@ -36,10 +26,6 @@ pub struct Ignored {
     /// Port of CoreDNS that knows no name
     #[arg(long, value_name = "PORT", env = "KUMA_DNS_CORE_DNS_EMPTY_PORT")]
     dns_coredns_empty_port: Option<String>,
-    /// Logs of the DNS server
-    #[arg(long, value_name = "BOOL", env = "KUMA_DNS_ENABLE_LOGGING", default_missing_value = "true",
-          num_args = 0..=1, require_equals = true)]
-    dns_enable_logging: Option<String>,
     /// Version of the bootstrap configuration
     #[arg(long, value_name = "VERSION")]
     bootstrap_version: Option<String>,
@@ -50,13 +36,6 @@ pub struct Ignored {
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_OTEL_PIPE_ENABLED",
           default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     otel_pipe_enabled: Option<String>,
-    /// Redirection of all traffic of the machine
-    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1,
-          require_equals = true)]
-    transparent_proxy: Option<String>,
-    /// Configuration of that redirection
-    #[arg(long, value_name = "TEXT")]
-    transparent_proxy_config: Option<String>,
 }
 
 impl Ignored {
@@ -66,21 +45,15 @@ impl Ignored {
             value.as_deref().is_some_and(|value| !matches!(value, "" | "0" | "f" | "F" | "false" | "False"))
         };
         [
-            (&self.dns_enabled, "--dns-enabled"),
-            (&self.dns_proxy_port, "--dns-proxy-port"),
-            (&self.dns_coredns_port, "--dns-coredns-port"),
             (&self.dns_envoy_port, "--dns-envoy-port"),
             (&self.dns_coredns_path, "--dns-coredns-path"),
             (&self.dns_coredns_config_template_path, "--dns-coredns-config-template-path"),
             (&self.dns_server_config_dir, "--dns-server-config-dir"),
             (&self.dns_prometheus_port, "--dns-prometheus-port"),
             (&self.dns_coredns_empty_port, "--dns-coredns-empty-port"),
-            (&self.dns_enable_logging, "--dns-enable-logging"),
             (&self.bootstrap_version, "--bootstrap-version"),
             (&self.socket_dir, "--socket-dir"),
             (&self.otel_pipe_enabled, "--otel-pipe-enabled"),
-            (&self.transparent_proxy, "--transparent-proxy"),
-            (&self.transparent_proxy_config, "--transparent-proxy-config"),
         ]
         .into_iter()
         .filter_map(|(value, flag)| on(value).then_some(flag))

@@ -55,7 +55,7 @@ fn settings_come_from_the_environment_and_flags_win() {
         .env("KUMA_DATAPLANE_RUNTIME_IPV6_ENABLED", "false")
         .env("KUMA_READINESS_PORT", home.readiness_port.to_string())
         .env("KUMA_DATAPLANE_RUNTIME_NO_SUCH_THING", "1")
-        .env("KUMA_DNS_ENABLED", "true")
+        .env("KUMA_DNS_ENVOY_DNS_PORT", "15054")
         .env("HOST_IP", "10.9.8.7")
         .env("ENVOY_BIN", crate::agent::envoy());
     let agent = Agent::start(&mut command);
@@ -73,7 +73,7 @@ fn settings_come_from_the_environment_and_flags_win() {
     assert_eq!(request["dynamicMetadata"], serde_json::json!({ "HOST_IP": "10.9.8.7" }));
     let said = agent.said();
     assert!(
-        said.contains("KUMA_DATAPLANE_RUNTIME_NO_SUCH_THING") && said.contains("--dns-enabled"),
+        said.contains("KUMA_DATAPLANE_RUNTIME_NO_SUCH_THING") && said.contains("--dns-envoy-port"),
         "{said}"
     );
 }

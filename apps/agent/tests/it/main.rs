@@ -4,6 +4,7 @@
 mod agent;
 mod confinement;
 mod control_plane;
+mod dns;
 mod input;
 mod kuma;
 mod life;
