@@ -66,7 +66,7 @@ pub struct Announced {
     pub redirected: Option<DataplaneConfig>,
 }
 
-/// Whoever says how its machine redirects traffic says this, too.
+/// The feature of an agent that sends how its machine redirects traffic.
 const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
 
 /// What the control plane is told about this proxy.

@@ -85,7 +85,7 @@ impl Poller {
 
     /// Every new document at a path from now on, and `None` when there was one and Envoy has none any more.
     pub fn follow(&mut self, path: &'static str) -> mpsc::Receiver<Option<Bytes>> {
-        // Whoever is slow gets the next document when there is time for it, and the newest one then.
+        // A slow receiver delays the next look, so it never gets an outdated document.
         let (news, documents) = mpsc::channel(1);
         self.followed.push(Followed { path, known: None, news });
         documents

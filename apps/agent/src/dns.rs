@@ -1,7 +1,7 @@
 //! Names of the mesh for the application: a DNS server on loopback that knows what the control plane says
 //! ([`table`]) and asks the machine's resolvers for everything else ([`forward`], [`resolvers`]).
 //!
-//! It listens on loopback only, so nobody outside of the machine can make it send anything. It has a thread of
+//! It listens on loopback only, so no other machine can make it send anything. It has a thread of
 //! its own: a page of metrics that is being written does not delay the application's queries.
 
 mod answering;
@@ -30,7 +30,7 @@ use crate::failure::{Failure, Result};
 
 /// Where Envoy hands out the names of the mesh.
 pub const PATH: &str = "/dns";
-/// What a control plane is told by an agent that answers names itself.
+/// The feature of an agent that answers names itself.
 pub const FEATURE: &str = "feature-embedded-dns";
 
 /// How the server is to be run.
@@ -132,7 +132,7 @@ fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
     match bind(Ipv6Addr::LOCALHOST.into(), plan.port) {
         Ok(more) => sockets.push(more),
         Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
-        // A machine without IPv6 has nobody who asks there.
+        // Without IPv6 no application asks there.
         Err(error) => tracing::debug!(%error, "DNS is answered at 127.0.0.1 only"),
     }
     Ok(sockets)

@@ -2,7 +2,8 @@
 //!
 //! [`cli`] is the way in, [`settings`] the one table of everything that can be set. [`run`] is the
 //! flow: the proxy's definition is checked here first ([`proxy`]), the control plane gives a bootstrap
-//! configuration ([`bootstrap`]), [`dns`] answers names of the mesh, [`supervise`] keeps an Envoy alive on it until a signal comes.
+//! configuration ([`bootstrap`]), [`dns`] answers names of the mesh, [`supervise`] keeps an Envoy alive
+//! until a signal comes.
 //!
 //! Invariant: no Envoy outlives its agent, however the agent ends ([`exec`]).
 

@@ -108,8 +108,9 @@ fn answer_names(
     let networking = identity.dataplane.as_ref().and_then(|dataplane| dataplane.networking.as_ref());
     let written = networking.is_some_and(|networking| networking.transparent_proxying.is_some());
     let asked = redirected.map_or(written, |redirected| redirected.dns.unwrap_or(true));
-    let port =
-        settings.dns.port(asked, redirected.map(|redirected| redirected.config.redirect.dns.port.get()));
+    // A default port is no choice of the user.
+    let said = redirected.filter(|redirected| redirected.dns.is_some());
+    let port = settings.dns.port(asked, said.map(|redirected| redirected.config.redirect.dns.port.get()));
     // Proxies of a zone stand beside no application.
     let Some(port) = port.filter(|_| settings.proxy.proxy_type == ProxyType::Dataplane) else {
         return Ok(None);

@@ -43,7 +43,7 @@ pub struct Forwarder {
     asking: Mutex<HashSet<SocketAddr>>,
 }
 
-/// Numbers of queries that nobody can guess: whoever guesses one could answer in place of the resolver.
+/// Numbers of queries that cannot be guessed: a forged answer needs the number of its query.
 #[derive(Debug, Default)]
 struct Numbers {
     key: RandomState,
@@ -111,7 +111,7 @@ impl Forwarder {
                     }
                 }
             }
-            // Whoever refused does so again.
+            // A second attempt would be refused, too.
             if refusal.is_some() {
                 return refusal;
             }

@@ -33,7 +33,7 @@ pub struct Query {
 /// Why a packet is no query.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is an answer, or too short for one: nobody waits for it.
+    /// It is an answer, or too short for one: no client waits for a response.
     Ignored,
     /// The sender gets to know.
     Answered(Vec<u8>),

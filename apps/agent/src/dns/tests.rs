@@ -152,7 +152,7 @@ fn a_resolver_that_is_away_silent_or_refuses_is_followed_by_the_next() {
     // Once is enough for a while.
     assert_eq!(looked("b.example."), ["192.0.2.9"]);
     assert_eq!((refusing.asked(), silent.asked(), good.asked()), (2, 1, 2));
-    // A refusal is an answer when nobody has another.
+    // A refusal is an answer when no other resolver has a better one.
     write(&machine.resolv_conf, &[refusing.port]);
     let refused = ask(machine.port, &query("c.example.", RecordType::A));
     assert_eq!(refused.metadata.response_code, ResponseCode::ServFail);

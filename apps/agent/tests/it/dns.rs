@@ -85,7 +85,7 @@ fn names(last: &str) -> String {
     names
 }
 
-/// What a name leads to, or why to nothing; `None` while nobody answers.
+/// What a name leads to, or why to nothing; `None` without an answer.
 fn look(port: u16, name: &str) -> Option<Result<Vec<Ipv4Addr>, ResponseCode>> {
     let mut query = Message::query();
     query.add_query(Query::query(name.parse().unwrap(), RecordType::A));
@@ -109,7 +109,7 @@ fn look(port: u16, name: &str) -> Option<Result<Vec<Ipv4Addr>, ResponseCode>> {
 fn an_application_resolves_what_the_control_plane_says_until_it_says_something_else() {
     let (control_plane, home) = (ControlPlane::start(), Home::new());
     let dataplane = home.file("dp.yaml", DATAPLANE);
-    // Nobody but the mesh knows a name.
+    // There is no resolver beside the mesh.
     let resolvers = home.file("resolv.conf", "");
     let port = free_port();
     let options = ["--dataplane-file", &dataplane, "--dns-resolv-conf", &resolvers];

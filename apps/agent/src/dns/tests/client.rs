@@ -1,4 +1,4 @@
-//! Whoever asks.
+//! A client of the DNS server.
 
 use std::{
     io::{Read, Write},
