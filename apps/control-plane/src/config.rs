@@ -6,6 +6,7 @@
 
 mod bootstrap_server;
 mod check;
+mod dns_server;
 mod document;
 mod dp_server;
 pub mod known;
@@ -28,6 +29,7 @@ use runtime::{
 
 pub use self::{
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
+    dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
 };
 use self::{
@@ -62,6 +64,7 @@ section! {
         section proxy: Proxies, "proxy";
         section xds_server: XdsServer, "xdsServer";
         section mesh_service: MeshServices, "meshService";
+        section dns_server: DnsServer, "dnsServer";
         section multizone: Multizone, "multizone";
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";

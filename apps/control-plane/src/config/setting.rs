@@ -8,6 +8,7 @@ use runtime::{
     tls::MinVersion,
 };
 use serde_json::Value;
+use topology::cidr::{Ipv4Range, RangeError};
 
 /// A value that can be set from YAML or from an environment variable (then always a string).
 pub trait Setting {
@@ -159,6 +160,19 @@ impl Setting for IpAddr {
     }
     fn accepts(&self) -> String {
         "an IP address of this machine, or 0.0.0.0 or :: for all of them".to_owned()
+    }
+}
+
+impl Setting for Ipv4Range {
+    fn set(&mut self, value: &Value) -> Result<(), String> {
+        *self = text(value)?.parse().map_err(|error: RangeError| error.to_string())?;
+        Ok(())
+    }
+    fn to_json(&self) -> Value {
+        self.to_string().into()
+    }
+    fn accepts(&self) -> String {
+        "a range of IPv4 addresses such as 241.0.0.0/8".to_owned()
     }
 }
 
