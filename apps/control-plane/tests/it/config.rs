@@ -112,6 +112,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             _,
         ) => text("77ms"),
         ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
+        ("dnsServer.CIDR", _) => text("10.9.0.0/16"),
         (path, Value::String(_)) if path.starts_with("dpServer.hds.") => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
         (_, Value::Number(number)) => {
