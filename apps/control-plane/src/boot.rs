@@ -38,7 +38,7 @@ use crate::{
     findings::Findings,
     insights, inspect, mesh_identities, mesh_services,
     push::{self, Push},
-    storage, telemetry_backends,
+    storage, telemetry_backends, virtual_hosts,
 };
 
 /// How long open requests may take to finish when the process is asked to end.
@@ -102,7 +102,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
-    let (push, inspect, findings) = follow_meshes(&config, &store, proxies.is_some(), &metrics, &shutdown);
+    let (push, inspect, findings) = follow_meshes(&config, &store, proxies.is_some(), &metrics, &shutdown)?;
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
@@ -166,12 +166,15 @@ fn follow_meshes(
     serves_proxies: bool,
     metrics: &Metrics,
     shutdown: &Shutdown,
-) -> (Arc<Push>, inspect::Proxies, Arc<Findings>) {
+) -> Result<(Arc<Push>, inspect::Proxies, Arc<Findings>)> {
     // A global control plane is in no zone: it sees what belongs to any.
     let zone = if serves_proxies { &*config.multizone.zone.name } else { "" };
     let push = Arc::new(Push::new(store.clone(), zone));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
+    if serves_proxies {
+        virtual_hosts::start(store, &push, config, metrics, shutdown)?;
+    }
     push.start(shutdown);
     findings.start(shutdown);
     let inspect = if serves_proxies {
@@ -181,7 +184,7 @@ fn follow_meshes(
     } else {
         inspect::Proxies::on_global(store.clone(), push.clone())
     };
-    (push, inspect, findings)
+    Ok((push, inspect, findings))
 }
 
 /// Ends the control plane when its store can write no more: a process that starts again is of more use.

@@ -6,6 +6,7 @@
 
 mod bootstrap_server;
 mod check;
+mod dns_server;
 mod document;
 mod dp_server;
 mod ipam;
@@ -29,6 +30,7 @@ use runtime::{
 
 pub use self::{
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
+    dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
     ipam::Ipam,
 };
@@ -65,6 +67,7 @@ section! {
         section xds_server: XdsServer, "xdsServer";
         section mesh_service: MeshServices, "meshService";
         section ipam: Ipam, "ipam";
+        section dns_server: DnsServer, "dnsServer";
         section multizone: Multizone, "multizone";
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";

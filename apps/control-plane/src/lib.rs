@@ -19,4 +19,5 @@ pub mod mesh_services;
 pub mod push;
 mod storage;
 pub mod telemetry_backends;
+pub mod virtual_hosts;
 pub mod what_if;

@@ -23,7 +23,7 @@ mod watcher;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -70,8 +70,8 @@ pub struct Push {
     woken: AtomicU64,
     /// What is wrong with the plans of connected proxies.
     problems: ProxyProblems,
-    /// Where to leave what changed for who asked for it.
-    mailbox: OnceLock<Arc<Mailbox>>,
+    /// Where to leave what changed for those who asked for it.
+    mailboxes: Mutex<Vec<Arc<Mailbox>>>,
     /// Up to where the store's changes have reached everybody's flags.
     seen: watch::Sender<Option<Cursor>>,
 }
@@ -137,7 +137,7 @@ impl Push {
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
             problems: ProxyProblems::default(),
-            mailbox: OnceLock::new(),
+            mailboxes: Mutex::default(),
             seen: watch::Sender::default(),
         }
     }
@@ -199,7 +199,7 @@ impl Push {
             };
         }
         self.meshes.store(Arc::new(meshes));
-        if let Some(mailbox) = self.mailbox.get() {
+        for mailbox in lock(&self.mailboxes).iter() {
             mailbox.post(&updates, anew);
         }
         // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
@@ -220,9 +220,11 @@ impl Push {
         Hypothetical { before, after, updates, proxies }
     }
 
-    /// A mailbox that gets everything that changes from now on; the same one each time.
+    /// A new mailbox that gets everything that changes from now on.
     pub fn open_mailbox(&self) -> Arc<Mailbox> {
-        self.mailbox.get_or_init(Arc::default).clone()
+        let mailbox = Arc::<Mailbox>::default();
+        lock(&self.mailboxes).push(mailbox.clone());
+        mailbox
     }
 
     /// What is wrong with the plans of the connected proxies of a mesh, each about what it is wrong with.

@@ -119,6 +119,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("ipam.meshExternalService.cidr", _) => text("10.2.0.0/16"),
         ("ipam.meshMultiZoneService.cidr", _) => text("10.3.0.0/16"),
         ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
+        ("dnsServer.CIDR", _) => text("10.9.0.0/16"),
         (path, Value::String(_)) if path.starts_with("dpServer.hds.") => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),
         (_, Value::Number(number)) => {
@@ -424,4 +425,20 @@ fn the_configuration_of_the_guide_to_production_is_one() {
     {
         assert!(!groups.contains(&strangers));
     }
+}
+
+#[test]
+fn the_range_of_hostnames_may_contain_those_of_services_and_must_leave_enough() {
+    let pool = |cidr: &str| {
+        let loaded = read(&format!("dnsServer:\n  CIDR: {cidr}\n"), &[]).unwrap();
+        loaded.config.dns_server.pool().unwrap().size()
+    };
+    assert_eq!(Config::default().dns_server.pool().unwrap().size(), 1 << 24);
+    assert_eq!(pool("240.0.0.0/4"), 13 * (1 << 24) - 1);
+    assert_eq!(pool("10.9.0.0/16"), 1 << 16);
+    for cidr in ["242.0.0.0/8", "10.0.0.0/24"] {
+        let expect = ["dnsServer.CIDR", cidr, "at least 65536 are needed"];
+        refused("", &[("KUMA_DNS_SERVER_CIDR", cidr)], &expect);
+    }
+    refused("dnsServer:\n  CIDR: 240.0.0.1/8\n", &[], &["dnsServer.CIDR", "did you mean 240.0.0.0/8?"]);
 }

@@ -28,5 +28,6 @@ mod secrets;
 mod services;
 mod streams;
 mod telemetry;
+mod virtual_hosts;
 mod what_if;
 mod world;

@@ -51,7 +51,6 @@ pub const ROWS: &[Row] = &[
     ("diagnostics.tlsKeyFile", "KUMA_DIAGNOSTICS_TLS_KEY_FILE", ""),
     ("diagnostics.tlsMaxVersion", "KUMA_DIAGNOSTICS_TLS_MAX_VERSION", ""),
     ("diagnostics.tlsMinVersion", "KUMA_DIAGNOSTICS_TLS_MIN_VERSION", "TLSv1_2"),
-    ("dnsServer.CIDR", "KUMA_DNS_SERVER_CIDR", "240.0.0.0/4"),
     ("dnsServer.domain", "KUMA_DNS_SERVER_DOMAIN", "mesh"),
     ("dnsServer.serviceVipEnabled", "KUMA_DNS_SERVER_SERVICE_VIP_ENABLED", "true"),
     ("dnsServer.serviceVipPort", "KUMA_DNS_SERVER_SERVICE_VIP_PORT", "80"),

@@ -1,0 +1,357 @@
+//! Gives the hostnames that VirtualOutbounds make their addresses, and stores them.
+//!
+//! Which hostnames there are is in the snapshots of the push loop, and so are the addresses, once they are stored:
+//! nothing is sent to a proxy that another control plane could decide otherwise. What to store is decided by
+//! [`topology::virtual_hosts::vips`], shard by shard. Control planes on one store may all do it: who comes second
+//! finds its version outdated, and looks again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use prometheus_client::metrics::gauge::Gauge;
+use resources::{Key, Kind, Labels, Resource, kinds::config::Config as Stored};
+use runtime::{Shutdown, metrics::Metrics};
+use store::{Error, Snapshot, Store, Write};
+use tokio::time::Instant;
+use topology::{
+    MeshSnapshot,
+    virtual_hosts::{
+        LIMIT,
+        vips::{self, Allocation, Known, Pool, Shard},
+    },
+};
+
+use crate::{
+    config::Config,
+    mesh_services::write_all,
+    push::{Mailbox, Push},
+};
+
+/// How long to leave a mesh alone after its addresses were written.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// For how long an address that a hostname had is given to no other: clients may have it in their caches.
+const QUARANTINE: Duration = Duration::from_secs(3600);
+
+type Count = Gauge<i64, AtomicI64>;
+
+/// The hostnames of every mesh.
+struct Hosts {
+    store: Arc<dyn Store>,
+    mailbox: Arc<Mailbox>,
+    pool: Pool,
+    meshes: BTreeMap<Arc<str>, Hostnames>,
+    with: Count,
+    without: Count,
+    left_out: Count,
+}
+
+/// The hostnames of a mesh by shard, and what is stored of them.
+struct Hostnames {
+    wanted: BTreeMap<u8, BTreeSet<Arc<str>>>,
+    /// Shards that may have to be written.
+    dirty: BTreeSet<u8>,
+    /// When a quarantine ends.
+    deadlines: BTreeMap<u8, Timestamp>,
+    /// Hostnames for which there is no address.
+    without: BTreeMap<u8, BTreeSet<Arc<str>>>,
+    left_out: usize,
+    stored: BTreeMap<u8, (u64, Shard)>,
+    held: BTreeMap<Ipv4Addr, Arc<str>>,
+    imported: Imported,
+    /// Not before then.
+    rested: Instant,
+}
+
+/// The addresses that Kuma gave.
+#[derive(Default)]
+struct Imported {
+    /// The version that they were read in; 0 when there are none.
+    version: u64,
+    of: BTreeMap<Arc<str>, Ipv4Addr>,
+    holders: BTreeMap<Ipv4Addr, Arc<str>>,
+}
+
+/// Starts the loop. To be called before the push loop starts, so that nothing is missed.
+pub fn start(
+    store: &Arc<dyn Store>,
+    push: &Push,
+    config: &Config,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let count = |name: &str, help: &str| {
+        let count = Count::default();
+        metrics.register(name, help, count.clone());
+        count
+    };
+    let mut hosts = Hosts {
+        store: store.clone(),
+        mailbox: push.open_mailbox(),
+        pool: config.dns_server.pool()?,
+        meshes: BTreeMap::new(),
+        with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
+        without: count(
+            "virtual_outbound_hostnames_without_address",
+            "Hostnames for which dnsServer.CIDR has no address left",
+        ),
+        left_out: count(
+            "virtual_outbound_hostnames_left_out",
+            "Hostnames beyond the limit of a mesh, which nobody can call",
+        ),
+    };
+    let ending = shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = hosts.run() => {}
+            () = ending.begun() => {}
+        }
+    });
+    Ok(())
+}
+
+impl Hosts {
+    async fn run(&mut self) {
+        let mailbox = self.mailbox.clone();
+        loop {
+            tokio::select! {
+                () = mailbox.arrived() => self.catch_up(),
+                mesh = at(self.next()) => self.settle(&mesh).await,
+            }
+        }
+    }
+
+    /// The mesh to look at next, and when.
+    fn next(&self) -> Option<(Instant, Arc<str>)> {
+        let due = |(mesh, hostnames): (&Arc<str>, &Hostnames)| Some((hostnames.due()?, mesh.clone()));
+        self.meshes.iter().filter_map(due).min()
+    }
+
+    /// Takes notice of what changed.
+    fn catch_up(&mut self) {
+        let mail = self.mailbox.take();
+        if mail.anew {
+            self.meshes.retain(|mesh, _| mail.meshes.contains_key(mesh));
+        }
+        for (mesh, news) in mail.meshes {
+            let Some(snapshot) = news.snapshot else {
+                self.meshes.remove(&mesh);
+                continue;
+            };
+            match self.meshes.get_mut(&mesh).filter(|_| !mail.anew) {
+                Some(known) => known.follow(&mesh, &snapshot, news.affected.virtual_hosts.keys()),
+                None => drop(self.meshes.insert(mesh.clone(), Hostnames::read(&mesh, &snapshot))),
+            }
+        }
+        self.count();
+    }
+
+    fn count(&self) {
+        let sum = |of: fn(&Hostnames) -> usize| {
+            i64::try_from(self.meshes.values().map(of).sum::<usize>()).unwrap_or(i64::MAX)
+        };
+        self.with.set(sum(|mesh| mesh.wanted.values().map(BTreeSet::len).sum()));
+        self.without.set(sum(|mesh| mesh.without.values().map(BTreeSet::len).sum()));
+        self.left_out.set(sum(|mesh| mesh.left_out));
+    }
+
+    /// Writes the addresses of a mesh. A shard stays dirty until the store has what it should be.
+    async fn settle(&mut self, mesh: &Arc<str>) {
+        let Some(hostnames) = self.meshes.get_mut(mesh) else { return };
+        let outcome = match self.store.snapshot() {
+            Ok(snapshot) => {
+                let writes = hostnames.writes(mesh, &snapshot, &self.pool, Timestamp::now());
+                if writes.is_empty() { Ok(()) } else { write_all(self.store.as_ref(), writes).await }
+            }
+            Err(error) => Err(error),
+        };
+        hostnames.rested = Instant::now() + hostnames.pause_after(mesh, outcome);
+        self.count();
+    }
+}
+
+impl Hostnames {
+    /// All hostnames of a mesh. What is stored may have been written by who saw others, so every shard is looked at.
+    fn read(mesh: &str, snapshot: &MeshSnapshot) -> Hostnames {
+        let mut read = Hostnames {
+            wanted: BTreeMap::new(),
+            dirty: (0..=u8::MAX).collect(),
+            deadlines: BTreeMap::new(),
+            without: BTreeMap::new(),
+            left_out: 0,
+            stored: BTreeMap::new(),
+            held: BTreeMap::new(),
+            imported: Imported::default(),
+            rested: Instant::now(),
+        };
+        read.follow(mesh, snapshot, snapshot.virtual_hosts.by_name.keys());
+        read
+    }
+
+    /// Takes notice of hostnames that may have come or gone.
+    fn follow<'a>(
+        &mut self,
+        mesh: &str,
+        snapshot: &MeshSnapshot,
+        touched: impl Iterator<Item = &'a Arc<str>>,
+    ) {
+        for host in touched {
+            let shard = vips::shard_of(host);
+            let wanted = self.wanted.entry(shard).or_default();
+            let changed = match snapshot.virtual_hosts.by_name.contains_key(host) {
+                true => wanted.insert(host.clone()),
+                false => wanted.remove(host),
+            };
+            if wanted.is_empty() {
+                self.wanted.remove(&shard);
+            }
+            if changed {
+                self.dirty.insert(shard);
+            }
+        }
+        let left_out = snapshot.virtual_hosts.left_out;
+        if left_out > self.left_out {
+            tracing::error!(
+                mesh,
+                left_out,
+                "VirtualOutbounds make more than {LIMIT} hostnames; the last by name are left out: let them select \
+                 less, or use fewer tags in their hosts"
+            );
+        }
+        self.left_out = left_out;
+    }
+
+    /// What is to be written for this mesh.
+    fn writes(&mut self, mesh: &str, snapshot: &Snapshot, pool: &Pool, now: Timestamp) -> Vec<Write> {
+        self.refresh(mesh, snapshot);
+        let over = self.deadlines.iter().filter(|(_, deadline)| **deadline <= now).map(|(shard, _)| *shard);
+        self.dirty.extend(over.collect::<Vec<_>>());
+        let (held, imported) = (&self.held, &self.imported);
+        let holder = |address: Ipv4Addr| held.get(&address).or(imported.holders.get(&address)).cloned();
+        let known = Known { pool, quarantine: QUARANTINE, imported: &imported.of, holder: &holder };
+        let none = (Shard::new(), BTreeSet::new());
+        let mut writes = Vec::new();
+        for shard in std::mem::take(&mut self.dirty) {
+            let previous = self.stored.get(&shard).map_or(&none.0, |(_, stored)| stored);
+            let wanted = self.wanted.get(&shard).unwrap_or(&none.1);
+            let Allocation { shard: next, without, look_again } =
+                vips::allocate(previous, wanted, &known, now);
+            match look_again {
+                Some(at) => self.deadlines.insert(shard, at),
+                None => self.deadlines.remove(&shard),
+            };
+            match without.is_empty() {
+                true => self.without.remove(&shard),
+                false => self.without.insert(shard, without),
+            };
+            if next != *previous {
+                let key = Key::global(Kind::Config, &vips::config_name(mesh, shard));
+                writes.push(write(mesh, key, &next, snapshot, now));
+                self.dirty.insert(shard);
+            }
+        }
+        writes
+    }
+
+    /// Reads the shards that are others than before.
+    fn refresh(&mut self, mesh: &str, snapshot: &Snapshot) {
+        for shard in 0..=u8::MAX {
+            let found = snapshot.get(&Key::global(Kind::Config, &vips::config_name(mesh, shard)));
+            let version = found.map(|found| found.version);
+            if self.stored.get(&shard).map(|(version, _)| *version) == version {
+                continue;
+            }
+            let before = self.stored.remove(&shard);
+            for (host, entry) in before.iter().flat_map(|(_, shard)| shard) {
+                if self.held.get(&entry.address) == Some(host) {
+                    self.held.remove(&entry.address);
+                }
+            }
+            if let Some(found) = found {
+                let read = vips::read(config_of(found));
+                self.held.extend(read.iter().map(|(host, entry)| (entry.address, host.clone())));
+                self.stored.insert(shard, (found.version, read));
+            }
+        }
+        let found = snapshot.get(&Key::global(Kind::Config, &vips::name_of_kuma(mesh)));
+        let version = found.map_or(0, |found| found.version);
+        if version != self.imported.version {
+            let of = found.map(|found| vips::read_of_kuma(config_of(found))).unwrap_or_default();
+            let holders = of.iter().map(|(host, address)| (*address, host.clone())).collect();
+            self.imported = Imported { version, of, holders };
+        }
+    }
+
+    /// Says what went wrong; returns for how long to leave the mesh alone.
+    fn pause_after(&self, mesh: &str, outcome: Result<(), Error>) -> Duration {
+        if let Some(host) = self.without.values().flatten().next() {
+            let count = self.without.values().map(BTreeSet::len).sum::<usize>();
+            tracing::error!(
+                mesh,
+                count,
+                hostname = &**host,
+                "hostnames of VirtualOutbounds have no address, because dnsServer.CIDR has none left for them; a larger \
+                 range helps, and addresses of former hostnames are given again after {QUARANTINE:?}"
+            );
+        }
+        match outcome {
+            Ok(()) => INTERVAL,
+            Err(error) => {
+                tracing::warn!(mesh, %error, "addresses of hostnames could not be written; this is tried again");
+                PAUSE
+            }
+        }
+    }
+
+    /// When to look at the mesh again; `None` when nothing is to be done.
+    fn due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let deadline = self.deadlines.values().min().map(|deadline| {
+            now + Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default()
+        });
+        let due = if self.dirty.is_empty() { deadline } else { Some(now) };
+        due.map(|due| due.max(self.rested))
+    }
+}
+
+fn config_of(resource: &Resource) -> &str {
+    resource.spec.get::<Stored>().map_or("", |stored| &stored.config)
+}
+
+fn write(mesh: &str, key: Key, shard: &Shard, snapshot: &Snapshot, now: Timestamp) -> Write {
+    let spec = Stored { config: vips::written(shard) }.into();
+    match snapshot.get(&key) {
+        Some(stored) if shard.is_empty() => Write::Delete { key, expected: Some(stored.version) },
+        Some(stored) => Write::Update {
+            expected: stored.version,
+            resource: Resource { spec, modified: now, ..stored.as_ref().clone() },
+        },
+        None => Write::Create(Resource {
+            key,
+            labels: Labels::new(),
+            created: now,
+            modified: now,
+            version: 0,
+            owner: Some(Key::global(Kind::Mesh, mesh)),
+            spec,
+            status: None,
+        }),
+    }
+}
+
+/// Waits for a mesh's turn; forever without one.
+async fn at(next: Option<(Instant, Arc<str>)>) -> Arc<str> {
+    match next {
+        Some((at, mesh)) => {
+            tokio::time::sleep_until(at).await;
+            mesh
+        }
+        None => std::future::pending().await,
+    }
+}

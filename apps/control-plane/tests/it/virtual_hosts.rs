@@ -1,0 +1,117 @@
+//! Hostnames of VirtualOutbounds get addresses that are stored, and keep them.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+
+use control_plane::{config::Config, virtual_hosts};
+use resources::{Key, Kind, Resource, kinds::config::Config as Stored};
+use runtime::metrics::Metrics;
+use serde_json::json;
+use store::{Memory, Store};
+use topology::virtual_hosts::vips;
+
+use crate::world::{World, dataplane, eventually, mesh, resource};
+
+/// A control plane that gives hostnames their addresses.
+fn naming(store: &Arc<dyn Store>) -> World {
+    let world = World::starting_late(store.clone());
+    virtual_hosts::start(store, &world.push, &Config::default(), &Metrics::default(), &world.shutdown)
+        .unwrap();
+    world.push.start(&world.shutdown);
+    world
+}
+
+fn names() -> Resource {
+    let conf = json!({
+        "host": "{{.service}}.mesh", "port": "80",
+        "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
+    });
+    let spec = json!({ "selectors": [{ "match": { "kuma.io/service": "*" } }], "conf": conf });
+    resource(Key::new(Kind::VirtualOutbound, "default", "names"), &[], spec)
+}
+
+fn backend(name: &str) -> Resource {
+    dataplane("default", &format!("{name}-1"), "127.0.0.1", name, &[])
+}
+
+/// The addresses that a control plane tells proxies.
+fn told(world: &World) -> BTreeMap<String, Option<Ipv4Addr>> {
+    let mesh = world.push.mesh("default").unwrap();
+    mesh.virtual_hosts.by_name.values().map(|host| (host.hostname.to_string(), host.vip)).collect()
+}
+
+async fn all_told(world: &World, count: usize) -> BTreeMap<String, Option<Ipv4Addr>> {
+    let complete = || {
+        let told = world.push.mesh("default").map(|_| told(world)).unwrap_or_default();
+        told.len() == count && told.values().all(Option::is_some)
+    };
+    eventually("every hostname has an address", complete).await;
+    told(world)
+}
+
+fn shard(store: &Arc<dyn Store>, host: &str) -> vips::Shard {
+    let key = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(host)));
+    let stored = store.snapshot().unwrap().get(&key).cloned();
+    stored.map(|stored| vips::read(&stored.spec.get::<Stored>().unwrap().config)).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_hostname_gets_the_address_of_its_hash_and_keeps_it_over_restarts_and_while_it_is_away() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let first = naming(&store);
+    first.put([mesh("default", ""), names(), backend("backend"), backend("web")]).await;
+    let before = all_told(&first, 2).await;
+    assert_eq!(before["backend.mesh"], Some(Ipv4Addr::new(240, 15, 233, 200)));
+    drop(first);
+
+    let second = naming(&store);
+    assert_eq!(all_told(&second, 2).await, before);
+    second.delete(Kind::Dataplane, "default", "backend-1").await;
+    let released =
+        || shard(&store, "backend.mesh").get("backend.mesh").is_some_and(|e| e.released_at.is_some());
+    eventually("the address is in quarantine", released).await;
+    assert_eq!(told(&second).len(), 1);
+    second.put([backend("backend")]).await;
+    assert_eq!(all_told(&second, 2).await, before);
+    eventually("the quarantine is over", || !released()).await;
+    // What belongs to a mesh goes with it.
+    for name in ["backend-1", "web-1"] {
+        second.delete(Kind::Dataplane, "default", name).await;
+    }
+    second.delete(Kind::VirtualOutbound, "default", "names").await;
+    let key = Key::global(Kind::Mesh, "default");
+    store.write(vec![store::Write::Delete { key, expected: None }]).await.unwrap();
+    let kept = store.snapshot().unwrap().of_kind(Kind::Config).count();
+    assert_eq!(kept, 0);
+}
+
+#[tokio::test]
+async fn two_control_planes_on_one_store_agree_and_no_address_is_given_twice() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let (one, other) = (naming(&store), naming(&store));
+    one.put([mesh("default", ""), names()]).await;
+    let services: Vec<String> = (0..300).map(|i| format!("s{i}")).collect();
+    for batch in services.chunks(20) {
+        one.put_unheard(batch.iter().map(|name| backend(name))).await;
+    }
+    let found = all_told(&one, 300).await;
+    assert_eq!(all_told(&other, 300).await, found);
+    let addresses: std::collections::BTreeSet<_> = found.values().collect();
+    assert_eq!(addresses.len(), 300);
+}
+
+#[tokio::test]
+async fn addresses_in_a_store_that_kuma_used_stay() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let world = naming(&store);
+    let given = json!({
+        "0:web": { "address": "240.0.0.0", "outbounds": [] }, "0:backend": { "address": "240.0.0.1" },
+    });
+    let key = Key::global(Kind::Config, "kuma-default-dns-vips");
+    let imported = resource(key, &[], json!({ "config": given.to_string() }));
+    world
+        .put([mesh("default", ""), imported, names(), backend("backend"), backend("web"), backend("new")])
+        .await;
+    let told = all_told(&world, 3).await;
+    assert_eq!(told["web.mesh"], Some(Ipv4Addr::new(240, 0, 0, 0)));
+    assert_eq!(told["backend.mesh"], Some(Ipv4Addr::new(240, 0, 0, 1)));
+}
