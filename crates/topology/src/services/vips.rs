@@ -1,9 +1,9 @@
 //! Virtual addresses: one for every service, in order, never the same for two, and none again soon.
 //!
-//! Which addresses were given is kept in a record of the mesh. Whoever gives an address writes the record
-//! before it, against the version it decided on: of two control planes the second is refused, and decides
-//! again. What a record does not say yet, for example which address a service had that was deleted while
-//! nobody looked, follows from it: every address below its `next` was given once.
+//! Which addresses were given is kept in a record of the mesh. A control plane that gives an address writes
+//! the record before it, against the version it decided on: of two control planes the second is refused, and
+//! decides again. What a record does not say yet, for example which address a service had that was deleted
+//! while no control plane ran, follows from it: every address below its `next` was given once.
 //!
 //! Services that have the same address all the same (they came from elsewhere) are told apart by age: the
 //! younger ones get others.
@@ -60,7 +60,8 @@ pub struct Pool {
     quarantine: Duration,
     /// What the record says.
     book: Book,
-    recorded: Option<String>,
+    /// The range that the record names, if there is a record and if it names one.
+    recorded: Option<Option<Ipv4Range>>,
     /// What the record is going to say.
     draft: Book,
     /// Addresses that lost their service and were not looked at yet.
@@ -125,18 +126,19 @@ impl Pool {
             self.recorded = None;
             return Vec::new();
         };
-        let range = match stored.range.parse::<Ipv4Range>() {
-            Ok(range) if range == self.configured => {
+        let recorded = stored.range.parse::<Ipv4Range>().ok();
+        let range = match recorded {
+            Some(range) if range == self.configured => {
                 self.announced = true;
                 range
             }
             // A control plane that started later is configured with it; two that each insist on their own
             // would give every service a new address forever.
-            Ok(range) if self.announced => range,
+            Some(range) if self.announced => range,
             _ => self.configured,
         };
         let moved = std::mem::replace(&mut self.range, range) != range;
-        self.recorded = Some(stored.range.clone());
+        self.recorded = Some(recorded);
         let before = std::mem::replace(&mut self.book, Book::read(stored, &range));
         if moved {
             self.returned.clear();
@@ -275,8 +277,8 @@ impl Pool {
     /// What the record should say about these addresses, and whether it says something else.
     pub fn record(&self) -> (StoredBook, bool) {
         let stored = self.draft.stored(&self.range);
-        let outdated = match &self.recorded {
-            Some(range) => *range != stored.range || self.draft != self.book,
+        let outdated = match self.recorded {
+            Some(range) => range != Some(self.range) || self.draft != self.book,
             None => self.draft != Book::default(),
         };
         (stored, outdated)
@@ -284,7 +286,7 @@ impl Pool {
 
     /// Whether something is to be written though no service changed.
     pub fn is_dirty(&self) -> bool {
-        let moved = self.recorded.as_ref().is_some_and(|range| *range != self.range.to_string());
+        let moved = self.recorded.is_some_and(|range| range != Some(self.range));
         moved || !(self.returned.is_empty() && self.taken.is_empty() && self.let_go.is_empty())
     }
 }
