@@ -250,9 +250,14 @@ async fn write_desired(store: &dyn Store, generator: &mut Generator, desired: De
         return write_all(store, changes.into_iter().map(write).collect()).await;
     };
     let all = std::iter::once(record.clone()).chain(changes.iter().cloned().map(write));
+    let is_given = |change: &&ServiceChange| given.contains(change.key());
     match store.write(all.collect()).await {
         Err(error) if error.is_outdated() => {}
-        outcome => return outcome.map(drop),
+        Err(error) => return Err(error),
+        Ok(_) => {
+            changes.iter().filter(is_given).for_each(|change| generator.was_written(change));
+            return Ok(());
+        }
     }
     let recorded = match store.write(vec![record]).await {
         Ok(_) => true,
@@ -266,7 +271,8 @@ async fn write_desired(store: &dyn Store, generator: &mut Generator, desired: De
     for (change, outcome) in changes.iter().zip(outcomes) {
         match outcome {
             Err(error) if !error.is_outdated() => failure = Some(error),
-            Err(_) if given.contains(change.key()) => generator.was_refused(change),
+            Err(_) if is_given(&change) => generator.was_refused(change),
+            Ok(_) if is_given(&change) => generator.was_written(change),
             _ => {}
         }
     }

@@ -94,7 +94,7 @@ pub fn start(
     let mut hosts = Hosts {
         store: store.clone(),
         mailbox: push.open_mailbox(),
-        pool: config.dns_server.pool()?,
+        pool: config.dns_server.pool(&config.ipam)?,
         meshes: BTreeMap::new(),
         with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
         without: count(

@@ -46,7 +46,7 @@ pub(super) fn check(config: &mut Config, problems: &mut Vec<String>, warnings: &
     bootstrap(&config.bootstrap_server.params, &mut refuse);
     health_discovery(&config.dp_server.hds, &mut refuse);
     config.ipam.check(&mut refuse);
-    config.dns_server.check(&mut refuse);
+    config.dns_server.check(&config.ipam, &mut refuse);
 }
 
 /// What would make a bootstrap that Envoy refuses.

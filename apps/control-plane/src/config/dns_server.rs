@@ -5,11 +5,7 @@ use topology::{
     virtual_hosts::vips::{Pool, TooSmall},
 };
 
-use super::section::section;
-
-/// The ranges of services, whose addresses no hostname of a VirtualOutbound gets.
-const OF_SERVICES: [Ipv4Range; 3] =
-    [Ipv4Range::class_a(241), Ipv4Range::class_a(242), Ipv4Range::class_a(243)];
+use super::{Ipam, section::section};
 
 section! {
     /// Hostnames that VirtualOutbounds make.
@@ -21,13 +17,13 @@ section! {
 }
 
 impl DnsServer {
-    /// The addresses that hostnames may have.
-    pub fn pool(&self) -> Result<Pool, TooSmall> {
-        Pool::new(self.cidr, &OF_SERVICES)
+    /// The addresses that hostnames may have: none that a service may have.
+    pub fn pool(&self, services: &Ipam) -> Result<Pool, TooSmall> {
+        Pool::new(self.cidr, &services.ranges().map(|(_, range)| range))
     }
 
-    pub(super) fn check(&self, refuse: &mut impl FnMut(bool, &str)) {
-        if let Err(problem) = self.pool() {
+    pub(super) fn check(&self, services: &Ipam, refuse: &mut impl FnMut(bool, &str)) {
+        if let Err(problem) = self.pool(services) {
             refuse(true, &format!("dnsServer.CIDR: {problem}"));
         }
     }

@@ -430,10 +430,11 @@ fn the_configuration_of_the_guide_to_production_is_one() {
 #[test]
 fn the_range_of_hostnames_may_contain_those_of_services_and_must_leave_enough() {
     let pool = |cidr: &str| {
-        let loaded = read(&format!("dnsServer:\n  CIDR: {cidr}\n"), &[]).unwrap();
-        loaded.config.dns_server.pool().unwrap().size()
+        let config = read(&format!("dnsServer:\n  CIDR: {cidr}\n"), &[]).unwrap().config;
+        config.dns_server.pool(&config.ipam).unwrap().size()
     };
-    assert_eq!(Config::default().dns_server.pool().unwrap().size(), 1 << 24);
+    let config = Config::default();
+    assert_eq!(config.dns_server.pool(&config.ipam).unwrap().size(), 1 << 24);
     assert_eq!(pool("240.0.0.0/4"), 13 * (1 << 24) - 1);
     assert_eq!(pool("10.9.0.0/16"), 1 << 16);
     for cidr in ["242.0.0.0/8", "10.0.0.0/24"] {

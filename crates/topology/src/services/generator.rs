@@ -153,6 +153,7 @@ impl Generator {
     /// for one that is gone.
     pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
         let name = &key.name;
+        self.vips.arrived(key);
         match key.kind {
             Kind::Mesh => self.replace_mesh(resource),
             Kind::Dataplane => self.replace_dataplane(name, resource),
@@ -176,6 +177,11 @@ impl Generator {
     /// Says that a service of [`super::Desired::given`] could not be written, though the record was.
     pub fn was_refused(&mut self, change: &ServiceChange) {
         self.vips.was_refused(change);
+    }
+
+    /// Says that a service of [`super::Desired::given`] was written, before it is shown here.
+    pub fn was_written(&mut self, change: &ServiceChange) {
+        self.vips.was_written(change);
     }
 
     /// The services whose Dataplanes do not agree about their ports, as of the last round.

@@ -90,18 +90,31 @@ impl Vips {
 
     /// Takes back the address of a service that could not be written after the record was.
     pub fn was_refused(&mut self, change: &ServiceChange) {
-        let (ServiceChange::Create(resource) | ServiceChange::Update { resource, .. }) = change else {
-            return;
-        };
-        match &resource.status {
-            Some(Status::MeshService(status)) => {
-                status.vips.iter().for_each(|vip| self.services.was_refused(&vip.ip));
-            }
-            Some(Status::MeshMultiZoneService(status)) => {
-                status.vips.iter().for_each(|vip| self.multi_zone.was_refused(&vip.ip));
-            }
-            Some(Status::MeshExternalService(status)) => self.external.was_refused(&status.vip.ip),
-            _ => {}
+        if let (Some(pool), Some(vip)) = (self.of_kind(change.key().kind), vip_of(change)) {
+            pool.was_refused(vip);
+        }
+    }
+
+    /// Waits for the address of a service that was written.
+    pub fn was_written(&mut self, change: &ServiceChange) {
+        if let (Some(pool), Some(vip)) = (self.of_kind(change.key().kind), vip_of(change)) {
+            pool.was_written(&change.key().name, vip);
+        }
+    }
+
+    /// A service is seen as it is stored.
+    pub fn arrived(&mut self, key: &Key) {
+        if let Some(pool) = self.of_kind(key.kind) {
+            pool.arrived(&key.name);
+        }
+    }
+
+    fn of_kind(&mut self, kind: Kind) -> Option<&mut Pool> {
+        match kind {
+            Kind::MeshService => Some(&mut self.services),
+            Kind::MeshExternalService => Some(&mut self.external),
+            Kind::MeshMultiZoneService => Some(&mut self.multi_zone),
+            _ => None,
         }
     }
 
@@ -138,4 +151,18 @@ impl Vips {
             }),
         })
     }
+}
+
+/// The address that a write gives to a service.
+fn vip_of(change: &ServiceChange) -> Option<&str> {
+    let (ServiceChange::Create(resource) | ServiceChange::Update { resource, .. }) = change else {
+        return None;
+    };
+    let vip = match resource.status.as_ref()? {
+        Status::MeshService(status) => status.vips.first()?,
+        Status::MeshMultiZoneService(status) => status.vips.first()?,
+        Status::MeshExternalService(status) => &status.vip,
+        _ => return None,
+    };
+    Some(&vip.ip)
 }

@@ -77,6 +77,8 @@ pub struct Pool {
     held: HashMap<Arc<str>, (Ipv4Addr, Timestamp)>,
     /// Services that got none.
     wanting: BTreeSet<Arc<str>>,
+    /// By service: the address that was written and not seen yet. The service may be gone before it is seen.
+    promised: HashMap<Arc<str>, Ipv4Addr>,
 }
 
 impl Pool {
@@ -96,12 +98,14 @@ impl Pool {
             holders: BTreeMap::new(),
             held: HashMap::new(),
             wanting: BTreeSet::new(),
+            promised: HashMap::new(),
         }
     }
 
     /// Forgets who has which address, but not that they were in use.
     pub fn release_all(&mut self) {
         self.let_go.extend(std::mem::take(&mut self.holders).into_keys());
+        self.let_go.extend(std::mem::take(&mut self.promised).into_values());
         self.held.clear();
         self.taken.clear();
         self.wanting.clear();
@@ -206,6 +210,16 @@ impl Pool {
     /// An address that was given and recorded, and whose service could not be written.
     pub fn was_refused(&mut self, vip: &str) {
         self.let_go.extend(vip.parse::<Ipv4Addr>());
+    }
+
+    /// An address that was given, recorded and written.
+    pub fn was_written(&mut self, name: &Arc<str>, vip: &str) {
+        self.promised.extend(vip.parse().ok().map(|vip| (name.clone(), vip)));
+    }
+
+    /// What is stored of a service is seen: either it has the address that was promised, or that came back.
+    pub fn arrived(&mut self, name: &Arc<str>) {
+        self.let_go.extend(self.promised.remove(name));
     }
 
     /// Whether the service has an address of the range that no older one has.

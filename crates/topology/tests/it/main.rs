@@ -12,6 +12,6 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
-mod virtual_hosts;
 mod vips;
+mod virtual_hosts;
 mod workloads;

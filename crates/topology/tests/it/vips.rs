@@ -135,6 +135,7 @@ impl ControlPlane {
 
     /// Asks and writes as the control plane does: all at once, or the record and then each that is not outdated.
     fn settle(&mut self, store: &mut Store, lost: usize) -> Desired {
+        let before = store.log.len();
         let desired = self.generator.desired(store.now);
         let record = desired.record.iter();
         let recorded = record.clone().all(|record| store.accepts(record));
@@ -144,10 +145,19 @@ impl ControlPlane {
         for change in desired.changes.iter().skip(lost) {
             let given = desired.given.contains(change.key());
             match store.accepts(change) {
-                true if recorded || !given => store.write(change.clone()),
+                true if recorded || !given => {
+                    store.write(change.clone());
+                    if given {
+                        self.generator.was_written(change);
+                    }
+                }
                 false if recorded && given => self.generator.was_refused(change),
                 _ => {}
             }
+        }
+        // What a control plane wrote it sees, and what was written before.
+        if store.log.len() > before {
+            self.see(store, usize::MAX);
         }
         desired
     }
@@ -210,6 +220,33 @@ fn an_address_whose_service_could_not_be_written_rests_and_is_given_again() {
     // The record is written; one of the services is gone by then.
     store.delete(&Key::new(Kind::MeshService, "default", "s-03"));
     control_plane.settle(&mut store, 0);
+    store.create("late");
+    control_plane.catch_up(&mut store);
+    assert_eq!(store.vips().get("late"), None);
+    store.now += HOUR + 2 * MINUTE;
+    control_plane.catch_up(&mut store);
+    assert_eq!(store.vips()["late"], "241.0.0.3");
+}
+
+#[test]
+fn an_address_whose_service_was_gone_before_it_was_seen_rests_and_is_given_again() {
+    let mut store = Store::new();
+    let mut control_plane = ControlPlane::new("241.0.0.0/28");
+    for i in 0..16 {
+        store.create(&format!("s-{i:02}"));
+    }
+    control_plane.see(&store, usize::MAX);
+    let desired = control_plane.generator.desired(store.now);
+    for change in desired.record.iter().chain(&desired.changes) {
+        store.write(change.clone());
+    }
+    desired.changes.iter().for_each(|change| control_plane.generator.was_written(change));
+    let key = Key::new(Kind::MeshService, "default", "s-03");
+    store.delete(&key);
+    // Only what is stored in the end is seen.
+    let written = store.log.split_off(control_plane.seen);
+    let gone = |(other, resource): &(Key, Option<Arc<Resource>>)| *other == key && resource.is_some();
+    store.log.extend(written.into_iter().filter(|written| !gone(written)));
     store.create("late");
     control_plane.catch_up(&mut store);
     assert_eq!(store.vips().get("late"), None);

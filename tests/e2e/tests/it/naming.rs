@@ -431,23 +431,6 @@ fn an_agent_that_redirects_traffic_needs_no_word_of_it_in_the_dataplane() {
 }
 
 #[test]
-fn an_agent_that_redirects_traffic_needs_no_word_of_it_in_the_dataplane() {
-    let world = World::start(Setup::default());
-    let address = own_address();
-    let ports = ports_with_ipv6();
-    let own = dataplane("redirected", "redirected", address, "http", (own_address(), 9001).into());
-    let redirect =
-        json!({"redirect": {"inbound": {"port": ports[0]}, "outbound": {"port": ports[1]}}}).to_string();
-    let variable = ("KUMA_DATAPLANE_RUNTIME_TRANSPARENT_PROXY_CONFIG", redirect.as_str());
-    let proxy = world.proxy_with(&own, &[UNIFIED, variable]);
-    let live = Live::of(&proxy);
-    for case in PASSTHROUGH {
-        let row = expected(case, Mode::Unified, address, ports);
-        assert!(live.rows.contains(&row), "{}: no {row:#?}\namong {:#?}", case.what, live.rows);
-    }
-}
-
-#[test]
 fn routes_are_named_by_the_policy_they_come_from() {
     let world = World::start(Setup::default());
     let _servers = [world.service("web-1", "web", "http"), world.service("canary-1", "canary", "http")];

@@ -213,8 +213,10 @@ fn traffic_that_is_not_the_meshs_passes_through_until_the_mesh_forbids_it() {
     let client = mesh.machine("client-1", &http("client"));
     let outside = mesh.network.workload().unwrap();
     let address: Ipv4Addr = outside.v4;
-    let _service =
-        outside.namespace.enter(|| Service::start("outside", "http", (address, 8000).into()).unwrap()).unwrap();
+    let _service = outside
+        .namespace
+        .enter(|| Service::start("outside", "http", (address, 8000).into()).unwrap())
+        .unwrap();
     let url = format!("http://{address}:8000/");
     client.reaches("-4", &url, "outside");
     let mut closed = crate::world::mesh("STRICT");

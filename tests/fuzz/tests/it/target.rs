@@ -110,6 +110,7 @@ impl Target {
             reuse_port: true,
             strict_inbound_ports: false,
             bind_outbounds: false,
+            resolver: true,
             redirection: None,
             ipv6: false,
             admin_port: 0,
