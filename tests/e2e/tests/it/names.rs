@@ -148,7 +148,9 @@ impl Dump {
 
     fn listeners(&self) -> Vec<Value> {
         let told = self.each("ListenersConfigDump", "dynamic_listeners");
-        told.map(|listener| listener["active_state"]["listener"].clone()).collect()
+        let listeners = told.map(|listener| listener["active_state"]["listener"].clone());
+        // What the agent reads is at a socket, and is no traffic.
+        listeners.filter(|listener| listener["address"]["pipe"].is_null()).collect()
     }
 
     fn clusters(&self) -> BTreeMap<String, Value> {

@@ -73,14 +73,16 @@ impl Mesh {
             token: Some(token),
             control_plane: Some(format!("https://{}:{port}", self.network.gateway().0)),
             arguments: vec!["--transparent-proxy".to_owned()],
+            // Each machine has its own ports, so names are answered where the rules send queries.
+            environment: vec![("KUMA_DNS_CORE_DNS_PORT".to_owned(), "0".to_owned())],
             ..Options::default()
         };
         let protocol = tags["kuma.io/protocol"].as_str().unwrap();
         let started = workload.namespace.enter(|| {
+            let application = Service::start(name, protocol, (workload.v4, 80).into()).unwrap();
             let rules = ["install", "transparent-proxy", "--kuma-dp-user", "0", "--redirect-dns"];
             let installed = kumactl(self.files.path(), &rules).unwrap();
             assert!(installed.status.success(), "{installed:?}");
-            let application = Service::start(name, protocol, (workload.v4, 80).into()).unwrap();
             let proxy = Proxy::start(&self.world.control_plane, &dataplane, &options)
                 .unwrap_or_else(|error| panic!("{error:#}\n{}", self.world.control_plane.log()));
             (application, proxy)
