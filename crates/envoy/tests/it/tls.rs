@@ -133,7 +133,7 @@ fn what_a_proxy_calls_is_called_with_the_same_versions_and_ciphers() {
     let conf = "{ tlsVersion: { min: TLS11, max: TLS12 }, tlsCiphers: [ECDHE-ECDSA-AES128-GCM-SHA256] }";
     let both = json!({
         "tlsMinimumProtocolVersion": "TLSv1_1", "tlsMaximumProtocolVersion": "TLSv1_2",
-        "cipherSuites": ["ECDHE-ECDSA-AES128-GCM-SHA256"]
+        "cipherSuites": ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"]
     });
     check(&params(conf), &[(at, both)]);
     let newest = json!({ "tlsMinimumProtocolVersion": "TLSv1_3", "tlsMaximumProtocolVersion": "TLSv1_3" });
