@@ -36,8 +36,6 @@ use crate::{
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For how long an address that a hostname had is given to no other: clients may have it in their caches.
-const QUARANTINE: Duration = Duration::from_secs(3600);
 
 type Count = Gauge<i64, AtomicI64>;
 
@@ -46,6 +44,8 @@ struct Hosts {
     store: Arc<dyn Store>,
     mailbox: Arc<Mailbox>,
     pool: Pool,
+    /// How long the address of a hostname that is gone is not given to another one.
+    quarantine: Duration,
     meshes: BTreeMap<Arc<str>, Hostnames>,
     with: Count,
     without: Count,
@@ -95,6 +95,7 @@ pub fn start(
         store: store.clone(),
         mailbox: push.open_mailbox(),
         pool: config.dns_server.pool(&config.ipam)?,
+        quarantine: config.ipam.quarantine.to_std().unwrap_or_default(),
         meshes: BTreeMap::new(),
         with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
         without: count(
@@ -103,7 +104,7 @@ pub fn start(
         ),
         left_out: count(
             "virtual_outbound_hostnames_left_out",
-            "Hostnames beyond the limit of a mesh, which nobody can call",
+            "Hostnames beyond the limit of a mesh, which cannot be called",
         ),
     };
     let ending = shutdown.clone();
@@ -166,7 +167,8 @@ impl Hosts {
         let Some(hostnames) = self.meshes.get_mut(mesh) else { return };
         let outcome = match self.store.snapshot() {
             Ok(snapshot) => {
-                let writes = hostnames.writes(mesh, &snapshot, &self.pool, Timestamp::now());
+                let writes =
+                    hostnames.writes(mesh, &snapshot, (&self.pool, self.quarantine), Timestamp::now());
                 if writes.is_empty() { Ok(()) } else { write_all(self.store.as_ref(), writes).await }
             }
             Err(error) => Err(error),
@@ -228,13 +230,19 @@ impl Hostnames {
     }
 
     /// What is to be written for this mesh.
-    fn writes(&mut self, mesh: &str, snapshot: &Snapshot, pool: &Pool, now: Timestamp) -> Vec<Write> {
+    fn writes(
+        &mut self,
+        mesh: &str,
+        snapshot: &Snapshot,
+        (pool, quarantine): (&Pool, Duration),
+        now: Timestamp,
+    ) -> Vec<Write> {
         self.refresh(mesh, snapshot);
         let over = self.deadlines.iter().filter(|(_, deadline)| **deadline <= now).map(|(shard, _)| *shard);
         self.dirty.extend(over.collect::<Vec<_>>());
         let (held, imported) = (&self.held, &self.imported);
         let holder = |address: Ipv4Addr| held.get(&address).or(imported.holders.get(&address)).cloned();
-        let known = Known { pool, quarantine: QUARANTINE, imported: &imported.of, holder: &holder };
+        let known = Known { pool, quarantine, imported: &imported.of, holder: &holder };
         let none = (Shard::new(), BTreeSet::new());
         let mut writes = Vec::new();
         for shard in std::mem::take(&mut self.dirty) {
@@ -297,7 +305,7 @@ impl Hostnames {
                 count,
                 hostname = &**host,
                 "hostnames of VirtualOutbounds have no address, because dnsServer.CIDR has none left for them; a larger \
-                 range helps, and addresses of former hostnames are given again after {QUARANTINE:?}"
+                 range helps, and addresses of former hostnames are given again after ipam.quarantine"
             );
         }
         match outcome {

@@ -47,7 +47,7 @@ pub struct Answering {
 enum Step {
     Nothing,
     Answer(Vec<u8>),
-    Ask(Query),
+    Ask(Box<Query>),
 }
 
 impl Answering {
@@ -98,7 +98,7 @@ impl Answering {
     async fn ask_later(
         self: &Arc<Self>,
         socket: &Arc<UdpSocket>,
-        query: Query,
+        query: Box<Query>,
         packet: &[u8],
         peer: SocketAddr,
         began: Instant,
@@ -165,9 +165,9 @@ impl Answering {
             self.say_returned();
             return Step::Answer(query.failure());
         }
-        let Some(name) = query.name() else { return Step::Ask(query) };
+        let Some(name) = query.name() else { return Step::Ask(Box::new(query)) };
         let table = self.names.current();
-        let Some(addresses) = table.find(&name) else { return Step::Ask(query) };
+        let Some(addresses) = table.find(&name) else { return Step::Ask(Box::new(query)) };
         let answer = query.answer(addresses, table.ttl());
         self.note(&query, Source::Mesh, &answer, began);
         Step::Answer(if over == Over::Udp { query.fitted(answer) } else { answer })

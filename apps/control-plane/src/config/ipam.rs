@@ -11,8 +11,8 @@ const SMALLEST: u64 = 16;
 section! {
     /// Virtual addresses of services.
     pub struct Ipam {
-        /// How long the address of a service that is gone is not given to another one: clients may still have
-        /// it in their caches.
+        /// How long the address of a service or hostname that is gone is not given to another one: clients may still
+        /// have it in their caches.
         quarantine: GoDuration = GoDuration::from_secs(3600), "quarantine", "KUMA_IPAM_QUARANTINE";
         section mesh_service: MeshServiceAddresses, "meshService";
         section mesh_external_service: MeshExternalServiceAddresses, "meshExternalService";

@@ -18,7 +18,6 @@ const OTHER_ENVIRONMENTS: &[&str] = &["runtime.kubernetes", "store.kubernetes"];
 const PREFIXES: &[&str] = &[
     "KUMA_CORE_RESOURCES_",
     "KUMA_DIAGNOSTICS_TLS_",
-    "KUMA_DNS_SERVER_",
     "KUMA_DNS_SERVICE_",
     "KUMA_DP_SERVER_TLS_",
     "KUMA_EVENT_BUS_",

@@ -96,7 +96,7 @@ impl KeyKind {
     }
 
     /// The key of a seed; `None` for the few seeds that are no key of the curve.
-    pub fn from_seed(self, mut seed: Vec<u8>) -> Result<Option<KeyPair>, String> {
+    pub fn key_of_seed(self, mut seed: Vec<u8>) -> Result<Option<KeyPair>, String> {
         let on: &Algorithm = match self {
             KeyKind::Rsa => return Err(FAILED.to_owned()),
             KeyKind::Ed25519 => {

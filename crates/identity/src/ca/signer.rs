@@ -213,7 +213,7 @@ impl Signer {
         let length = kind.seed_length().ok_or(UNDERIVED)?;
         // One in four billion numbers is no key of a curve; then the next one is taken.
         for attempt in 0..=u8::MAX {
-            if let Some(key) = kind.from_seed(self.derive(about, attempt, length)?)? {
+            if let Some(key) = kind.key_of_seed(self.derive(about, attempt, length)?)? {
                 return Ok(key);
             }
         }

@@ -200,7 +200,7 @@ fn a_hostname_of_another_kind_does_not_collide() {
 
 #[test]
 fn a_change_makes_hostnames_for_what_it_belongs_to_among_a_thousand() {
-    let app = |i: usize| if i % 100 == 0 { "few" } else { "many" };
+    let app = |i: usize| if i.is_multiple_of(100) { "few" } else { "many" };
     let services = (0..1000).map(|i| labelled(service(&format!("s-{i}")), &[("app", app(i))]));
     let few = |template: &str| for_services("few", json!({ "app": "few" }), template);
     let all = for_services("all", json!({}), "{{ .Name }}.all.mesh");

@@ -32,8 +32,23 @@ pub fn read(packet: &[u8]) -> Message {
 
 /// The packet that answers a packet.
 pub fn send(port: u16, packet: &[u8]) -> std::io::Result<Vec<u8>> {
+    send_once(port, packet, PATIENCE)
+}
+
+/// The answer to a query that is sent again when it is lost, as applications do: a socket that is flooded loses packets.
+pub fn ask_again(port: u16, query: &Message) -> Message {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match send_once(port, &query.to_vec().unwrap(), Duration::from_millis(500)) {
+            Ok(answer) => return read(&answer),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+fn send_once(port: u16, packet: &[u8], patience: Duration) -> std::io::Result<Vec<u8>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(patience))?;
     socket.send_to(packet, ("127.0.0.1", port))?;
     let mut answer = vec![0; 65_536];
     let length = socket.recv(&mut answer)?;
