@@ -176,7 +176,8 @@ impl Problems for Findings {
         let told = conflicts.iter().take(MOST_WARNINGS).map(ToString::to_string);
         let more = conflicts.len().saturating_sub(MOST_WARNINGS);
         let rest = (more > 0).then(|| format!("{more} more hostnames are claimed twice"));
-        told.chain(rest).collect()
+        let unrendered = mesh.virtual_hosts.unrendered.get(name).map(ToString::to_string);
+        told.chain(rest).chain(unrendered).collect()
     }
 }
 

@@ -99,6 +99,10 @@ codes! {
          are not reached by it.",
         "Give one of the two another hostname or port. Let the template use something that differs, a label for \
          example, or select fewer services.";
+    HostnameNotMade = "hostname-not-made", Warning,
+        "A VirtualOutbound selects inbounds and makes no hostname for some of them: its templates give no valid host or \
+         port with their tags, or the mesh has more hostnames than are made.",
+        "Guard tags that may be missing (`{{if .port}}{{.port}}{{else}}8080{{end}}`), or select less.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";

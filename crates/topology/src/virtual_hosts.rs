@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::Ipv4Addr,
     sync::Arc,
 };
@@ -39,6 +40,17 @@ pub struct Unrendered {
     /// The first of them, and what is wrong with it.
     pub tags: Arc<Tags>,
     pub reason: String,
+}
+
+impl fmt::Display for Unrendered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        write!(f, "no hostname is made for inbounds with the tags {}", tags.join(" "))?;
+        if self.tuples > 1 {
+            write!(f, ", nor for {} others", self.tuples - 1)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
 }
 
 /// One hostname.

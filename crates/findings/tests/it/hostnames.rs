@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use findings::MeshFindings;
-use topology::{HostConflict, MeshSnapshot, State, VirtualPort};
+use topology::{HostConflict, MeshSnapshot, State, VirtualPort, virtual_hosts::LIMIT};
 
 use crate::support::{PLAIN, changes, line};
 
@@ -30,4 +30,38 @@ fn a_hostname_that_two_virtual_outbounds_claim_is_found_with_the_names_of_both()
         ["hostname-conflict kri_m____default_: backend.mesh:80 is claimed by VirtualOutbound \"exact\" for \
              kuma.io/service=backend and by VirtualOutbound \"broad\" for kuma.io/service=other; the first one has it"]
     );
+}
+
+const WITHOUT_PORTS: &str = r#"
+type: VirtualOutbound
+mesh: default
+name: by-port
+selectors: [{ match: { kuma.io/service: "*" } }]
+conf:
+  host: "{{.service}}.mesh"
+  port: "{{.port}}"
+  parameters: [{ name: service, tagKey: kuma.io/service }, { name: port }]
+---
+type: Dataplane
+mesh: default
+name: web
+networking: { address: 10.0.0.1, inbound: [{ port: 80, tags: { kuma.io/service: web } }] }
+"#;
+
+#[test]
+fn tags_that_no_hostname_is_made_of_are_found_and_so_are_too_many_hostnames() {
+    let mut state = State::default();
+    state.apply(&changes(&[PLAIN, WITHOUT_PORTS]));
+    let mesh = state.mesh("default").unwrap();
+    let found = |mesh: MeshSnapshot| -> Vec<String> {
+        MeshFindings::of(Arc::new(mesh)).hostnames().map(|found| line(&found)).collect()
+    };
+    let [unrendered] = &found(MeshSnapshot::clone(mesh))[..] else { panic!("one finding") };
+    let expect = "hostname-not-made kri_m____default_: VirtualOutbound \"by-port\": no hostname is made for inbounds \
+                  with the tags kuma.io/service=web: ";
+    assert!(unrendered.starts_with(expect), "{unrendered}");
+    let mut crowded = MeshSnapshot::clone(mesh);
+    crowded.virtual_hosts.left_out = 7;
+    let said = found(crowded).pop().unwrap();
+    assert!(said.contains(&format!("more than {LIMIT} hostnames; 7 of them")), "{said}");
 }

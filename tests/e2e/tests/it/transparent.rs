@@ -4,7 +4,7 @@
 //! Agents are root here, which the rules take for the user of kuma-dp; applications are `curl` and `getent` of another
 //! user.
 
-use std::{net::Ipv4Addr, os::unix::process::CommandExt, process::Command};
+use std::{net::Ipv4Addr, os::unix::process::CommandExt, process::Command, thread};
 
 use e2e::{
     Kumactl, Setup, eventually, kumactl,
@@ -225,4 +225,49 @@ fn traffic_that_is_not_the_meshs_passes_through_until_the_mesh_forbids_it() {
     closed["networking"] = json!({"outbound": {"passthrough": false}});
     mesh.at_hub(|world| world.put("/meshes/default", &closed));
     eventually("the way out to be shut", || !client.curl("-4", &url).0).unwrap();
+}
+
+/// Every service has a name at port 80.
+const BY_SERVICE: &str = r#"
+type: VirtualOutbound
+mesh: default
+name: by-service
+selectors: [{ match: { kuma.io/service: "*" } }]
+conf:
+  host: "{{.service}}.mesh"
+  port: "80"
+  parameters: [{ name: service, tagKey: kuma.io/service }]
+"#;
+
+#[test]
+fn a_name_that_resolves_is_answered_by_its_service_while_others_come_and_go() {
+    let Some(mut mesh) = Mesh::start() else { return };
+    mesh.apply(BY_SERVICE);
+    let _stable = mesh.machine("stable-1", &http("stable"));
+    let client = mesh.machine("client-1", &http("client"));
+    client.reaches("-4", "http://stable.mesh/", "stable-1");
+    for round in 1..=3 {
+        let (name, service) = (format!("guest-{round}"), format!("guest{round}"));
+        let host = format!("{service}.mesh");
+        assert!(!client.addresses("ahostsv4", &host).0, "{host} is not there yet");
+        let calls = || {
+            eventually(&format!("{host} to resolve"), || client.addresses("ahostsv4", &host).0).unwrap();
+            for _ in 0..20 {
+                for (host, expected) in [(&*host, &*name), ("stable.mesh", "stable-1")] {
+                    let (done, said) = client.curl("-4", &format!("http://{host}/"));
+                    assert!(done && said.contains(expected), "{host} in round {round}: {said}");
+                }
+            }
+        };
+        // The client calls from the moment the name is there, however far the other machine has come.
+        let guest = thread::scope(|scope| {
+            let called = scope.spawn(calls);
+            let guest = mesh.machine(&name, &http(&service));
+            called.join().unwrap();
+            guest
+        });
+        drop(guest);
+        let (done, said) = client.curl("-4", "http://stable.mesh/");
+        assert!(done && said.contains("stable-1"), "{said}");
+    }
 }
