@@ -191,6 +191,8 @@ fn every_example_of_the_document_is_called_by_name() {
     let _backends =
         [mesh.machine("backend-1", &versioned("v1")), mesh.machine("backend-2", &versioned("v2"))];
     let _httpbin = mesh.machine("my-service-1", &http("my-service"));
+    let tcp = json!({"kuma.io/service": "queue", "kuma.io/protocol": "tcp"});
+    let _queue = mesh.machine("queue-1", &tcp);
     let client = mesh.machine("client-1", &http("client"));
     mesh.apply(EXAMPLES);
     for version in ["-4", "-6"] {
@@ -201,6 +203,8 @@ fn every_example_of_the_document_is_called_by_name() {
         client.reaches(version, "http://httpbin.mesh:8080/", "my-service-1");
         client.reaches(version, "http://my-service.svc.mesh.local/", "my-service-1");
     }
+    let line = "exec 3<>/dev/tcp/queue.mesh/80 && echo hello >&3 && head --lines 1 <&3";
+    eventually("a line over TCP", || client.run("bash", &["-c", line]).1.contains("queue-1")).unwrap();
     let (found, said) = client.addresses("ahostsv4", "backend.mesh");
     assert!(found && said.starts_with("240."), "{said}");
     let (found, said) = client.addresses("ahostsv4", "backend.svc.mesh.local");
