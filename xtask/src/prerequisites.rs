@@ -1,5 +1,5 @@
 //! What the tests need beside Rust and Envoy: PostgreSQL's server programs, Prometheus, OpenSSL's
-//! program, and those of the network: iptables and `ip`.
+//! program, and those of the network: iptables, `ip` and `curl`.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ struct Program {
     keep_quiet: fn(&[&str]) -> anyhow::Result<()>,
 }
 
-const PROGRAMS: [Program; 5] = [
+const PROGRAMS: [Program; 6] = [
     Program {
         name: "PostgreSQL",
         package: "postgresql",
@@ -42,6 +42,8 @@ const PROGRAMS: [Program; 5] = [
         keep_quiet: |_| Ok(()),
     },
     Program { name: "iproute2", package: "iproute2", find: || find_for_root("ip"), keep_quiet: |_| Ok(()) },
+    // The application of the tests of names.
+    Program { name: "curl", package: "curl", find: || find_in_path("curl"), keep_quiet: |_| Ok(()) },
 ];
 
 /// Installs what is missing, or says what to install when it may not.
