@@ -2,7 +2,7 @@
 //!
 //! [`merge`] is a pure function of texts: names that Envoy took apart are made whole ([`names`]) and get
 //! the labels that only Kuma has ([`labels`]), older names are added beside unified ones during a migration
-//! ([`legacy`]), and every family is written once ([`exposition`]). [`gather`] asks for the texts; whoever does not answer is left out and said so.
+//! ([`legacy`]), and every family is written once ([`exposition`]). [`gather`] asks for the texts; a source that does not answer is left out and said so.
 
 mod exposition;
 mod gather;

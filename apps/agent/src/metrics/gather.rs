@@ -255,7 +255,7 @@ mod tests {
         assert!(!page.contains("many") && !page.contains("errors"), "{page}");
     }
 
-    /// An application that is silent until it is told to speak.
+    /// An application that is silent until the test lets it speak.
     async fn silent_until(speak: Arc<AtomicBool>) -> Application {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap()).parse().unwrap();

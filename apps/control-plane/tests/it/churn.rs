@@ -178,7 +178,7 @@ fn created(name: &str) -> Write {
     Write::Create(Resource { created: now, modified: now, ..service })
 }
 
-/// Breaks every connection: whoever follows the store reads everything again.
+/// Breaks every connection: followers of the store read everything again.
 fn break_connections(database: &Database) {
     let all = format!("datname = '{}' AND pid <> pg_backend_pid()", database.name);
     let end = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {all}");

@@ -246,7 +246,7 @@ async fn a_connected_proxy_is_sent_another_certificate_before_its_own_ends() {
     panic!("always after the end");
 }
 
-/// What a proxy that brings its Dataplane along is told first: the type of a response, or why it may not connect.
+/// What a proxy that brings its Dataplane along receives first: the type of a response, or why it may not connect.
 async fn connects(
     server: &Server,
     dataplane: &Resource,

@@ -183,7 +183,7 @@ impl Claims {
         };
     }
 
-    /// A hostname as it is claimed now, with those who lost it; `None` when nobody claims it.
+    /// A hostname as it is claimed now, with those who lost it; `None` when no policy claims it.
     pub fn host(&self, name: &Arc<str>) -> Option<(VirtualHost, Vec<HostConflict>)> {
         let claimed = self.hosts.get(name)?;
         let (mut ports, mut conflicts) = (BTreeMap::new(), Vec::new());

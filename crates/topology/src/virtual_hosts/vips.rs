@@ -151,7 +151,7 @@ pub struct Allocation {
     pub look_again: Option<Timestamp>,
 }
 
-/// What a shard should be when these of its hostnames are wanted. Pure: whoever computes it from the same finds the same.
+/// What a shard should be when these of its hostnames are wanted. Pure: the same inputs give the same shard on every control plane.
 pub fn allocate(
     previous: &Shard,
     wanted: &BTreeSet<Arc<str>>,

@@ -1,4 +1,4 @@
-//! Virtual addresses: kept while a service lives, not given again soon after, whoever gives them.
+//! Virtual addresses: kept while a service lives, not given again soon after, whichever control plane gives them.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ impl Store {
         store
     }
 
-    /// Writes a resource, and checks what must be true of addresses whoever writes.
+    /// Writes a resource, and checks what must be true of addresses whichever writer it is.
     fn put(&mut self, resource: Resource) {
         let version = self.log.len() as u64 + 1;
         let resource = Arc::new(Resource { version, ..resource });
@@ -281,7 +281,7 @@ fn another_range_gives_all_services_new_addresses_once_and_control_planes_do_not
     let mut old = ControlPlane::new("241.0.0.0/8");
     ["a", "b"].iter().for_each(|name| store.create(name));
     old.catch_up(&mut store);
-    // New addresses are not allowed by the store's own check, so it is told that the services are new.
+    // The store's own check allows a service no second address, so these are new services.
     let reset = |store: &mut Store| {
         for name in ["a", "b"] {
             store.delete(&Key::new(Kind::MeshService, "default", name));
