@@ -19,5 +19,6 @@ pub mod mesh_services;
 pub mod push;
 mod storage;
 pub mod telemetry_backends;
+mod turns;
 pub mod virtual_hosts;
 pub mod what_if;

@@ -27,6 +27,7 @@ use crate::{
     config::Config,
     findings::ServiceConflicts,
     following::{Follow, Meshes},
+    turns,
 };
 
 /// The kinds of a mesh that services are made from.
@@ -103,7 +104,7 @@ impl Services {
                     None => return,
                 },
                 () = tokio::time::sleep(PAUSE), if self.meshes.behind() => self.fold(Dirty::Everything),
-                mesh = at(next) => self.settle(&mesh).await,
+                mesh = turns::at(next) => self.settle(&mesh).await,
             }
         }
     }
@@ -146,7 +147,7 @@ impl Services {
         desired.changes.extend(followed.workloads.desired(now));
         desired.conflicts.iter().for_each(|conflict| warn_of(mesh, conflict));
         followed.say_exhausted(mesh);
-        self.conflicts.replace(mesh, findings_of(&self.store, mesh, &followed.generator));
+        self.conflicts.replace(mesh, findings_of(self.store.as_ref(), mesh, &followed.generator));
         followed.deadline = desired.look_again;
         if desired.changes.is_empty() && desired.record.is_none() {
             return;
@@ -192,12 +193,7 @@ impl Followed {
 
     /// When to look at the mesh again; `None` when nothing is to be done.
     fn due(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let deadline = self.deadline.map(|deadline| {
-            now + Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default()
-        });
-        let due = if self.is_dirty() { Some(now) } else { deadline };
-        due.map(|due| due.max(self.rested))
+        turns::due(self.is_dirty(), self.deadline, self.rested)
     }
 }
 
@@ -206,21 +202,17 @@ fn warn_of(mesh: &str, conflict: &PortConflict) {
 }
 
 /// What is wrong with the services of a mesh.
-fn findings_of(store: &Arc<dyn Store>, mesh: &str, generator: &Generator) -> Vec<Finding> {
-    let ports = generator.conflicts().map(|conflict| finding(store, mesh, conflict));
+fn findings_of(store: &dyn Store, mesh: &str, generator: &Generator) -> Vec<Finding> {
     let stored = store.snapshot().ok();
     let kri = |kind: Kind, name: &str| stored.as_ref()?.get(&Key::new(kind, mesh, name))?.kri("");
+    let ports = generator.conflicts().map(|conflict| {
+        // The service may be about to be written.
+        let dataplanes = conflict.dataplanes.iter();
+        let about = kri(Kind::MeshService, &conflict.service)
+            .or_else(|| dataplanes.into_iter().find_map(|name| kri(Kind::Dataplane, name)));
+        Finding::new(Code::ServicePortConflict, described(conflict)).or_about(about)
+    });
     ports.chain(findings::of_services(generator, kri)).collect()
-}
-
-fn finding(store: &Arc<dyn Store>, mesh: &str, conflict: &PortConflict) -> Finding {
-    // The service may be about to be written.
-    let service = Key::new(Kind::MeshService, mesh, &conflict.service);
-    let dataplanes = conflict.dataplanes.iter().map(|name| Key::new(Kind::Dataplane, mesh, name));
-    let stored = store.snapshot().ok();
-    let known = |key: Key| stored.as_ref()?.get(&key)?.kri("");
-    let about = std::iter::once(service).chain(dataplanes).find_map(known);
-    Finding::new(Code::ServicePortConflict, described(conflict)).or_about(about)
 }
 
 fn described(PortConflict { service, dataplanes }: &PortConflict) -> String {
@@ -284,16 +276,5 @@ fn write(change: ServiceChange) -> Write {
         ServiceChange::Create(resource) => Write::Create(resource),
         ServiceChange::Update { resource, expected } => Write::Update { resource, expected },
         ServiceChange::Delete { key, expected } => Write::Delete { key, expected: Some(expected) },
-    }
-}
-
-/// Waits for a mesh's turn; forever without one.
-async fn at(next: Option<(Instant, Arc<str>)>) -> Arc<str> {
-    match next {
-        Some((at, mesh)) => {
-            tokio::time::sleep_until(at).await;
-            mesh
-        }
-        None => std::future::pending().await,
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     config::Config,
     mesh_services::write_all,
     push::{Mailbox, Push},
+    turns,
 };
 
 /// How long to leave a mesh alone after its addresses were written.
@@ -123,7 +124,7 @@ impl Hosts {
         loop {
             tokio::select! {
                 () = mailbox.arrived() => self.catch_up(),
-                mesh = at(self.next()) => self.settle(&mesh).await,
+                mesh = turns::at(self.next()) => self.settle(&mesh).await,
             }
         }
     }
@@ -319,12 +320,7 @@ impl Hostnames {
 
     /// When to look at the mesh again; `None` when nothing is to be done.
     fn due(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let deadline = self.deadlines.values().min().map(|deadline| {
-            now + Duration::try_from(deadline.duration_since(Timestamp::now())).unwrap_or_default()
-        });
-        let due = if self.dirty.is_empty() { deadline } else { Some(now) };
-        due.map(|due| due.max(self.rested))
+        turns::due(!self.dirty.is_empty(), self.deadlines.values().min().copied(), self.rested)
     }
 }
 
@@ -350,16 +346,5 @@ fn write(mesh: &str, key: Key, shard: &Shard, snapshot: &Snapshot, now: Timestam
             spec,
             status: None,
         }),
-    }
-}
-
-/// Waits for a mesh's turn; forever without one.
-async fn at(next: Option<(Instant, Arc<str>)>) -> Arc<str> {
-    match next {
-        Some((at, mesh)) => {
-            tokio::time::sleep_until(at).await;
-            mesh
-        }
-        None => std::future::pending().await,
     }
 }

@@ -4,7 +4,7 @@
 //! one agent alone is in its proxy's own plan. Which hostnames there are is the same for all proxies of a class, and
 //! as long as the mesh is large, so it is in the plan of the class.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use resources::{
     kinds::dataplane::TransparentProxying,
@@ -12,6 +12,7 @@ use resources::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use topology::cidr;
 
 use crate::{Class, Hostnames, Metrics, Names, OwnContext, ProxyTraits, names::AgentNames};
 
@@ -106,25 +107,20 @@ pub(crate) fn hostnames(class: &Class, names: Names, hostnames: &Hostnames) -> O
     Some(AgentPart::new(names, DNS, serde_json::to_string(&document).unwrap_or_default()))
 }
 
-/// An address, and its twin for applications that ask for addresses of IPv6.
+/// An address, and its twin for applications that ask for addresses of IPv6. Connections to a twin are connections of
+/// IPv4 to the address itself, so it is offered wherever that is. It is written without a dot: Kuma's agent takes what
+/// has one for an address of IPv4.
 pub fn spelled(address: IpAddr, with_twin: bool) -> impl Iterator<Item = String> {
     let twin = match address {
-        IpAddr::V4(address) if with_twin => Some(twin(address)),
+        IpAddr::V4(address) if with_twin => Some(cidr::spelled(cidr::ipv6_twin(address))),
         _ => None,
     };
     [address.to_string()].into_iter().chain(twin)
 }
 
-/// Connections to it are connections of IPv4 to the address itself, so it is offered wherever that is. Without a dot:
-/// Kuma's agent takes what has one for an address of IPv4.
-fn twin(address: Ipv4Addr) -> String {
-    let [a, b, c, d] = address.octets();
-    format!("::ffff:{:x}:{:x}", u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
 
@@ -136,7 +132,7 @@ mod tests {
             ("240.0.0.1", "::ffff:f000:1"),
         ] {
             let address: Ipv4Addr = address.parse().unwrap();
-            assert_eq!(twin(address), expected);
+            assert_eq!(spelled(address.into(), true).last().as_deref(), Some(expected));
             assert_eq!(expected.parse::<Ipv6Addr>().unwrap(), address.to_ipv6_mapped());
         }
     }
