@@ -1,9 +1,10 @@
 //! What a listener does with more clients than it serves, and with those that waste its time.
 
 use std::{
+    cell::RefCell,
     io::{self, Write},
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{Arc, Once},
     time::Duration,
 };
 
@@ -70,13 +71,17 @@ impl Server {
     }
 }
 
-/// Log lines of this thread.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What was logged on this thread. A test and the server it starts share one.
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
-impl Write for Lines {
+/// Writes to the log of the thread that logs.
+struct ThreadLog;
+
+impl Write for ThreadLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        LOG.with_borrow_mut(|log| log.extend_from_slice(bytes));
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -84,18 +89,21 @@ impl Write for Lines {
     }
 }
 
-impl Lines {
-    fn catch() -> (Lines, tracing::subscriber::DefaultGuard) {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = logs::subscriber(Level::Info, Format::Text, move || writer.clone());
-        (lines, tracing::subscriber::set_default(subscriber))
-    }
+/// Keeps log lines from here on. One subscriber serves the whole process: tracing asks only the
+/// subscriber of the first thread that passes an event whether anyone wants it, so an event that a
+/// test without a subscriber passes first would stay disabled for the others.
+fn keep_log_lines() {
+    static SUBSCRIBER: Once = Once::new();
+    SUBSCRIBER.call_once(|| {
+        let subscriber = logs::subscriber(Level::Info, Format::Text, || ThreadLog);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
 
-    fn with(&self, text: &str) -> Vec<String> {
-        let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        all.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
-    }
+/// The log lines of this thread that contain a text.
+fn log_lines_with(text: &str) -> Vec<String> {
+    let all = LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap());
+    all.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
 /// A client that begins a handshake and never goes on.
@@ -144,7 +152,7 @@ async fn slow_head(server: &Server) {
 
 #[tokio::test]
 async fn a_handshake_that_is_never_finished_is_counted_and_logged_once_in_a_while() {
-    let (lines, _guard) = Lines::catch();
+    keep_log_lines();
     let server = Server::new(Limits { handshake: SHORT, ..Limits::default() }).await;
     let silent = TcpStream::connect(server.addr).await.unwrap();
     let halfway = half_a_handshake(&server).await;
@@ -152,7 +160,7 @@ async fn a_handshake_that_is_never_finished_is_counted_and_logged_once_in_a_whil
     closed(halfway).await;
     server.told(r#"test_rejected_total{reason="handshake_timeout"} 2"#).await;
     server.told(r#"test_connections_ended_total{reason="handshake_timeout"} 2"#).await;
-    let said = lines.with("handshake_timeout");
+    let said = log_lines_with("handshake_timeout");
     assert_eq!(said.len(), 1, "{said:?}");
     for part in ["WARN", "peer=127.0.0.1:", "server=\"test\"", "20ms"] {
         assert!(said[0].contains(part), "{part}: {said:?}");
@@ -161,20 +169,20 @@ async fn a_handshake_that_is_never_finished_is_counted_and_logged_once_in_a_whil
 
 #[tokio::test]
 async fn a_client_that_speaks_no_tls_is_counted_and_logged_with_what_was_wrong() {
-    let (lines, _guard) = Lines::catch();
+    keep_log_lines();
     let server = Server::new(Limits::default()).await;
     let mut plain = TcpStream::connect(server.addr).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     closed(plain).await;
     server.told(r#"test_rejected_total{reason="handshake_failed"} 1"#).await;
-    assert_eq!(lines.with("handshake_failed").len(), 1);
+    assert_eq!(log_lines_with("handshake_failed").len(), 1);
     drop(TcpStream::connect(server.addr).await.unwrap());
     server.told(r#"test_connections_ended_total{reason="handshake_abandoned"} 1"#).await;
 }
 
 #[tokio::test]
 async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_left() {
-    let (lines, _guard) = Lines::catch();
+    keep_log_lines();
     let server = Server::new(Limits { connections: 1, spare: SOON, ..Limits::default() }).await;
     let first = client::tls(server.addr, &server.pair, None).await.unwrap();
     let refused = server.ask().await.unwrap();
@@ -193,7 +201,7 @@ async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_
         assert!(refused.contains(part), "{part}: {refused}");
     }
     server.told(r#"test_rejected_total{reason="connection_limit"} 2"#).await;
-    assert_eq!(lines.with("connection_limit").len(), 1, "the second follows at once and is only counted");
+    assert_eq!(log_lines_with("connection_limit").len(), 1, "the second follows at once and is only counted");
 
     drop(first);
     server.told("test_connections 0").await;
