@@ -1,6 +1,7 @@
 //! `meshbench`: measures a control plane with thousands of simulated proxies.
 
 use std::{
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -19,7 +20,7 @@ use scale::{
     remote, report,
     topology::{Calls, Size},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(Parser)]
 #[command(name = "meshbench", about = "Measures a control plane with thousands of simulated proxies")]
@@ -130,9 +131,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
             let done = runtime.block_on(async {
+                // Before anything is started: a signal that comes earlier would end this process alone.
+                let mut signals = Signals::listen()?;
                 tokio::select! {
                     done = measure(&run) => done,
-                    interrupted = interrupted() => interrupted,
+                    () = signals.interrupted() => Err(anyhow::anyhow!("interrupted")),
                 }
             });
             // A request that is still open must not hold up the end.
@@ -142,15 +145,25 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for a signal to end. Everything that was started is dropped then, and ends with it.
-async fn interrupted() -> anyhow::Result<()> {
-    let (mut end, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = end.recv() => {}
-        _ = hang_up.recv() => {}
+/// The signals that end a run.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        let [interrupt, end, hang_up] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Signals([interrupt?, end?, hang_up?]))
     }
-    Err(anyhow::anyhow!("interrupted"))
+
+    /// Waits for one of them. The caller drops everything that was started then, which ends it.
+    async fn interrupted(&mut self) {
+        let [interrupt, end, hang_up] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = end.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+    }
 }
 
 async fn measure(run: &Run) -> anyhow::Result<()> {
