@@ -1,8 +1,8 @@
 //! Names of the mesh for the application: a DNS server on loopback that knows what the control plane says
 //! ([`table`]) and asks the machine's resolvers for everything else ([`forward`], [`resolvers`]).
 //!
-//! It listens on loopback only, so no other machine can make it send anything. It has a thread of
-//! its own: a page of metrics that is being written does not delay the application's queries.
+//! It listens on loopback, so no other machine can make it send anything; queries of virtual networks, which arrive at
+//! addresses of this machine, are answered when they come from one of those networks. It has a thread of its own: a page of metrics that is being written does not delay the application's queries.
 
 mod answering;
 mod forward;
@@ -21,7 +21,9 @@ use std::{
 use anyhow::Context;
 use bytes::Bytes;
 use runtime::{Shutdown, metrics::Metrics};
+use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
+use transparent_proxy::Range;
 
 use self::{
     answering::Answering, forward::Forwarder, measured::Measured, resolvers::Resolvers, table::Names,
@@ -42,6 +44,8 @@ pub struct Plan {
     pub resolv_conf: PathBuf,
     /// Say every query in the log.
     pub log_queries: bool,
+    /// Virtual networks of this machine whose queries are redirected to it.
+    pub networks: Vec<Range>,
 }
 
 /// A server that answers.
@@ -55,7 +59,10 @@ pub struct Server {
 /// One address, for queries of either kind.
 struct Sockets {
     udp: UdpSocket,
-    tcp: TcpListener,
+    /// Only queries over UDP are redirected from virtual networks.
+    tcp: Option<TcpListener>,
+    /// Where queries must come from, if not from this machine.
+    from: Option<Vec<Range>>,
 }
 
 impl Server {
@@ -77,7 +84,7 @@ impl Server {
         let run = move || {
             runtime.block_on(async {
                 for one in sockets {
-                    if let Err(error) = answering.serve(one.udp, one.tcp) {
+                    if let Err(error) = answering.serve(one.udp, one.tcp, one.from) {
                         tracing::error!(%error, "the DNS server does not answer at one of its addresses");
                     }
                 }
@@ -124,12 +131,21 @@ impl Server {
 }
 
 fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
-    let mut sockets =
-        vec![bind(Ipv4Addr::LOCALHOST.into(), plan.port).map_err(|error| in_vain(plan, &error))?];
+    let is_shared = !plan.networks.is_empty();
+    let bind = |address: IpAddr| bind(SocketAddr::from((address, plan.port)), is_shared);
+    let mut sockets = vec![bind(Ipv4Addr::LOCALHOST.into()).map_err(|error| in_vain(plan, &error))?];
+    for any in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+        let of_family = plan.networks.iter().filter(|range| range.is_ipv4() == any.is_ipv4());
+        let from: Vec<Range> = of_family.copied().collect();
+        if !from.is_empty() {
+            let udp = shared(SocketAddr::from((any, plan.port))).map_err(|error| in_vain(plan, &error))?;
+            sockets.push(Sockets { udp, tcp: None, from: Some(from) });
+        }
+    }
     if !plan.ipv6 {
         return Ok(sockets);
     }
-    match bind(Ipv6Addr::LOCALHOST.into(), plan.port) {
+    match bind(Ipv6Addr::LOCALHOST.into()) {
         Ok(more) => sockets.push(more),
         Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
         // Without IPv6 no application asks there.
@@ -138,12 +154,26 @@ fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
     Ok(sockets)
 }
 
-fn bind(address: IpAddr, port: u16) -> std::io::Result<Sockets> {
-    let address = SocketAddr::from((address, port));
-    let (udp, tcp) = (UdpSocket::bind(address)?, TcpListener::bind(address)?);
+fn bind(address: SocketAddr, is_shared: bool) -> std::io::Result<Sockets> {
+    // Another agent at this port is noticed by TCP, whose port is not shared.
+    let tcp = TcpListener::bind(address)?;
+    let udp = if is_shared { shared(address)? } else { UdpSocket::bind(address)? };
     udp.set_nonblocking(true)?;
     tcp.set_nonblocking(true)?;
-    Ok(Sockets { udp, tcp })
+    Ok(Sockets { udp, tcp: Some(tcp), from: None })
+}
+
+/// A socket for a port that is also bound for another address of this machine; the kernel lets sockets of the same
+/// user share it, and gives a packet to the one that is bound to its address.
+fn shared(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_port(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 fn in_vain(plan: &Plan, error: &std::io::Error) -> Failure {

@@ -64,8 +64,9 @@ Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` 
 `kuma_dp_metrics_push_failures_total` count how that goes.
 
 A transparent proxy's agent answers DNS queries on loopback, at `--dns-proxy-port`: names of the mesh itself, and
-all others through the resolvers of `--dns-resolv-conf`. `kuma_dp_dns_queries_total` and its siblings count how that
-goes.
+all others through the resolvers of `--dns-resolv-conf`. Where the transparent proxy has virtual networks
+(`redirect.vnet.networks`), queries from their addresses are answered at every address of the machine.
+`kuma_dp_dns_queries_total` and its siblings count how that goes.
 
 `--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
 with unified names a copy with the name it would have had before, so that older dashboards keep working;

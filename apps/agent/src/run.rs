@@ -23,7 +23,7 @@ use crate::{
         logs,
         process::{Recipe, level},
     },
-    failure::Result,
+    failure::{Failure, Result},
     farewell::Farewell,
     log_file::LogFile,
     metrics::Sources,
@@ -115,11 +115,16 @@ fn answer_names(
     let Some(port) = port.filter(|_| settings.proxy.proxy_type == ProxyType::Dataplane) else {
         return Ok(None);
     };
+    let networks = redirected.map(|redirected| redirected.config.redirect.vnet.ranges()).transpose();
+    let networks = networks
+        .map_err(|error| Failure::invalid(format!("--transparent-proxy-config: {error}")))?
+        .unwrap_or_default();
     let plan = dns::Plan {
         port,
         ipv6: settings.features.ipv6_enabled,
         resolv_conf: settings.dns.resolv_conf.clone(),
         log_queries: settings.dns.log_queries,
+        networks,
     };
     dns::Server::start(&plan, health.metrics(), shutdown).map(Some)
 }

@@ -52,7 +52,7 @@ struct Sources {
     /// File of settings in YAML or JSON, - for stdin; may be given several times or with commas, the last one wins
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     transparent_proxy_config: Vec<String>,
-    /// Print what would be done, and do nothing; works without root
+    /// Print what would be done, and do nothing; rules to install are shown without root too
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     dry_run: Option<bool>,
     /// Tell every step, and write rules with long names of options
@@ -61,7 +61,7 @@ struct Sources {
     /// Programs to use: name:path[,name:path…], all three of a family (iptables, iptables-save, iptables-restore)
     #[arg(long, value_name = "LIST")]
     iptables_executables: Option<String>,
-    /// How many seconds iptables-legacy waits for its lock
+    /// How many seconds iptables-legacy waits for its lock; 0 is as long as it takes
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
     /// How many microseconds it waits between two attempts at the lock

@@ -127,10 +127,29 @@ fn replace_resolv_conf(path: &Path) -> Result<()> {
         .with_context(|| format!("put {} in the place of {}", path.display(), target.display()))
 }
 
+/// The numbers of a network: `10.<v4>.0.0/24` and `<v6>::/64`.
+#[derive(Debug, Clone, Copy)]
+struct Subnet {
+    v4: u8,
+    v6: u16,
+}
+
+const MACHINES: Subnet = Subnet { v4: 77, v6: 0xfd77 };
+const GUESTS: Subnet = Subnet { v4: 88, v6: 0xfd88 };
+
+impl Subnet {
+    fn addresses(self, host: u8) -> (Ipv4Addr, Ipv6Addr) {
+        let v6 = Ipv6Addr::new(self.v6, 0, 0, 0, 0, 0, 0, u16::from(host));
+        (Ipv4Addr::new(10, self.v4, 0, host), v6)
+    }
+}
+
 /// A bridge, with an address of its own, that workloads are joined by.
 #[derive(Debug)]
 pub struct Network {
     hub: Namespace,
+    bridge: String,
+    subnet: Subnet,
     workloads: u8,
 }
 
@@ -144,13 +163,23 @@ pub struct Workload {
 
 impl Network {
     pub fn new() -> Result<Network> {
-        let hub = Namespace::new()?;
-        hub.ip("link add br0 type bridge")?;
-        hub.ip("link set br0 up")?;
-        let network = Network { hub, workloads: 0 };
+        Network::with(Namespace::new()?, "br0", MACHINES)
+    }
+
+    /// A network behind a machine, as its containers have one: all they send elsewhere arrives at this bridge, and
+    /// the machine does not forward it.
+    pub fn behind(machine: &Namespace, bridge: &str) -> Result<Network> {
+        let handle = machine.handle.try_clone().context("keep a namespace")?;
+        Network::with(Namespace { handle, resolv_conf: None }, bridge, GUESTS)
+    }
+
+    fn with(hub: Namespace, bridge: &str, subnet: Subnet) -> Result<Network> {
+        hub.ip(&format!("link add {bridge} type bridge"))?;
+        hub.ip(&format!("link set {bridge} up"))?;
+        let network = Network { hub, bridge: bridge.to_owned(), subnet, workloads: 0 };
         let (v4, v6) = network.gateway();
-        network.hub.ip(&format!("addr add {v4}/24 dev br0"))?;
-        network.hub.ip(&format!("addr add {v6}/64 dev br0 nodad"))?;
+        network.hub.ip(&format!("addr add {v4}/24 dev {bridge}"))?;
+        network.hub.ip(&format!("addr add {v6}/64 dev {bridge} nodad"))?;
         Ok(network)
     }
 
@@ -161,19 +190,27 @@ impl Network {
 
     /// The addresses of the hub.
     pub fn gateway(&self) -> (Ipv4Addr, Ipv6Addr) {
-        addresses(1)
+        self.subnet.addresses(1)
+    }
+
+    /// All addresses of the network, of both families.
+    pub fn ranges(&self) -> (String, String) {
+        let (v4, v6) = self.subnet.addresses(0);
+        (format!("{v4}/24"), format!("{v6}/64"))
     }
 
     /// One more workload.
     pub fn workload(&mut self) -> Result<Workload> {
         self.workloads += 1;
-        let port = format!("port{}", self.workloads);
+        let bridge = &self.bridge;
+        let port = format!("{bridge}p{}", self.workloads);
         let namespace = Namespace::new()?;
-        self.hub.ip(&format!("link add {port} type veth peer name eth0"))?;
-        self.hub.ip(&format!("link set eth0 netns {}", namespace.path()))?;
-        self.hub.ip(&format!("link set {port} master br0 up"))?;
-        let (v4, v6) = addresses(self.workloads + 1);
+        self.hub.ip(&format!("link add {port} type veth peer name peer0"))?;
+        self.hub.ip(&format!("link set peer0 netns {}", namespace.path()))?;
+        self.hub.ip(&format!("link set {port} master {bridge} up"))?;
+        let (v4, v6) = self.subnet.addresses(self.workloads + 1);
         let (gateway4, gateway6) = self.gateway();
+        namespace.ip("link set peer0 name eth0")?;
         namespace.ip(&format!("addr add {v4}/24 dev eth0"))?;
         namespace.ip(&format!("addr add {v6}/64 dev eth0 nodad"))?;
         namespace.ip("link set eth0 up")?;
@@ -181,8 +218,4 @@ impl Network {
         namespace.ip(&format!("-6 route add default via {gateway6}"))?;
         Ok(Workload { namespace, v4, v6 })
     }
-}
-
-fn addresses(host: u8) -> (Ipv4Addr, Ipv6Addr) {
-    (Ipv4Addr::new(10, 77, 0, host), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, u16::from(host)))
 }

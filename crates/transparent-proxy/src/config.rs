@@ -9,6 +9,8 @@ mod values;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Invalid, Range, exclusions};
+
 pub use environment::Variable;
 pub use layers::{LayerError, Layers};
 pub use values::{GoDuration, Port, Ports};
@@ -35,7 +37,8 @@ pub struct Config {
     pub dry_run: bool,
     #[serde(skip_serializing_if = "Log::is_off")]
     pub log: Log,
-    /// How many seconds the legacy programs wait for their lock.
+    /// How many seconds the legacy programs wait for their lock; 0 is without end, which the limit of an installation
+    /// is then.
     pub wait: u32,
     /// How many microseconds they wait between two attempts at it.
     pub wait_interval: u32,
@@ -192,6 +195,12 @@ pub struct Vnet {
 impl Vnet {
     fn is_empty(&self) -> bool {
         self.networks.is_empty()
+    }
+
+    /// The addresses that queries from virtual networks come from.
+    pub fn ranges(&self) -> Result<Vec<Range>, Invalid> {
+        exclusions::ranges(&self.networks)
+            .map_err(|reason| Invalid { field: "redirect.vnet.networks", reason })
     }
 }
 

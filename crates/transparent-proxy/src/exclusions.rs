@@ -126,6 +126,45 @@ fn address(text: &str) -> Result<Address, String> {
     Ok(Address { family, text: text.to_owned() })
 }
 
+/// A range of addresses, like `172.17.0.0/16`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    ip: IpAddr,
+    prefix: u32,
+}
+
+impl Range {
+    pub fn is_ipv4(&self) -> bool {
+        self.ip.is_ipv4()
+    }
+
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.prefix
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).leading_zeros() >= self.prefix
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The addresses of virtual networks of both families.
+pub fn ranges(texts: &[String]) -> Result<Vec<Range>, String> {
+    let mut ranges = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        for cidr in networks(texts, family)?.into_values() {
+            let parts = cidr.split_once('/');
+            let range = parts
+                .and_then(|(ip, prefix)| Some(Range { ip: ip.parse().ok()?, prefix: prefix.parse().ok()? }));
+            ranges.extend(range);
+        }
+    }
+    Ok(ranges)
+}
+
 /// The virtual networks of one family: interface and CIDR, ordered by interface.
 pub fn networks(texts: &[String], family: Family) -> Result<BTreeMap<String, String>, String> {
     let mut networks = BTreeMap::new();
@@ -153,4 +192,29 @@ pub fn networks(texts: &[String], family: Family) -> Result<BTreeMap<String, Str
 fn is_interface(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+' | b'@');
     !name.is_empty() && name.len() < 16 && name.bytes().all(plain) && !name.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_virtual_networks_contain_their_addresses_and_no_others() {
+        let texts = ["docker0:172.17.0.1/16", "br+:fd88::/64", "all:0.0.0.0/0"].map(str::to_owned);
+        let contains = |texts: &[String], ip: &str| {
+            ranges(texts).unwrap().iter().any(|range| range.contains(ip.parse().unwrap()))
+        };
+        for (ip, expected) in [
+            ("172.17.255.255", true),
+            ("172.18.0.0", false),
+            ("172.16.255.255", false),
+            ("fd88::ffff", true),
+            ("fd88:0:0:1::", false),
+            ("::ffff:172.17.0.2", false),
+        ] {
+            assert_eq!(contains(&texts[..2], ip), expected, "{ip}");
+        }
+        assert!(contains(&texts, "8.8.8.8") && !contains(&texts, "fd89::1"));
+        assert!(ranges(&["docker0".to_owned()]).is_err());
+    }
 }

@@ -1,7 +1,5 @@
 //! Why the firewall could not be changed.
 
-use std::path::PathBuf;
-
 use crate::{Family, Invalid};
 
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +10,8 @@ pub enum Failure {
         "firewall rules are root's to change: run the command as root, or see what it would do with --dry-run"
     )]
     NotRoot,
+    #[error("firewall rules are root's to see and to remove: run the command as root")]
+    NotRootToRemove,
     #[error(
         "the specified UID or username ('{0}') does not refer to a valid user on the host: \
          create the user (`useradd --uid 5678 --user-group kuma-dp`), or name the one that runs kuma-dp"
@@ -29,8 +29,8 @@ pub enum Failure {
     NoPrograms { family: Family, looked_for: String },
     #[error("iptables lacks what the rules need: {0}")]
     Lacking(String),
-    #[error("{program}: {reason}")]
-    Program { program: PathBuf, reason: String },
+    #[error("`{command}` failed: {reason}{}", advice(.reason))]
+    Program { command: String, reason: String },
     #[error(
         "{family} rules of a transparent proxy are there without the comments that identify all of them, \
          so that they cannot be removed safely: remove them by hand, beginning with those that name a chain \
@@ -45,4 +45,17 @@ pub enum Failure {
     RolledBack { cause: Box<Failure> },
     #[error("{cause}; and the firewall could not be brought back to what it was before: {undo}")]
     NotRolledBack { cause: Box<Failure>, undo: Box<Failure> },
+}
+
+/// What to do about what the programs say most often.
+fn advice(reason: &str) -> &'static str {
+    let known = [
+        ("can't open lock file", "; the variable XTABLES_LOCKFILE names another place for the lock"),
+        (
+            "holding the xtables lock",
+            "; another program changes the firewall: wait longer for it with --wait",
+        ),
+        ("you must be root", "; root of a container needs the capability NET_ADMIN"),
+    ];
+    known.into_iter().find(|(said, _)| reason.contains(said)).map_or("", |(_, advice)| advice)
 }

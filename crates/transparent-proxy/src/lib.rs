@@ -12,6 +12,7 @@ mod rules;
 
 pub use config::{Config, Layers};
 pub use dataplane::{DataplaneConfig, DataplaneFlow, DataplaneRedirect};
+pub use exclusions::Range;
 pub use failure::Failure;
 pub use machine::{Installation, uninstall};
 pub use rules::{Environment, Family, Invalid, Rules};

@@ -201,12 +201,12 @@ fn roll_back(cause: Failure, changed: &[(&Firewall, &Saved)]) -> Failure {
 /// whether there was anything. With `dryRun` it only tells.
 pub fn uninstall(config: &Config, say: &dyn Fn(&str)) -> Result<bool, Failure> {
     if !host::is_root() {
-        return Err(Failure::NotRoot);
+        return Err(Failure::NotRootToRemove);
     }
     let deadline = Instant::now() + LIMIT;
     let mut found = false;
     for family in [Family::V4, Family::V6] {
-        let all = Programs::find_all(config, family, deadline);
+        let all = Programs::find_all(config, family, deadline)?;
         if all.is_empty() && family == Family::V4 {
             return Err(Programs::missing(family));
         }
@@ -237,11 +237,15 @@ fn uninstall_with(firewall: &Firewall, config: &Config, say: &dyn Fn(&str)) -> R
         say(&format!("{program} would remove {family} rules:\n{}", batch.trim_end()));
         return Ok(true);
     }
-    if let Err(cause) = firewall.test(&batch).and_then(|()| firewall.apply(&batch, &before, say)) {
-        return Err(roll_back(cause, &[(firewall, &before)]));
+    firewall.test(&batch)?;
+    // The address goes first: an interrupted removal is begun again as long as rules are there.
+    firewall.have_outbound_address(false)?;
+    if let Err(cause) = firewall.apply(&batch, &before, say) {
+        let cause = roll_back(cause, &[(firewall, &before)]);
+        firewall.have_outbound_address(true)?;
+        return Err(cause);
     }
     firewall.remove_empty_tables(&before)?;
-    firewall.have_outbound_address(false)?;
     say(&format!("{program}: {family} rules removed"));
     Ok(true)
 }

@@ -5,7 +5,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
 
 use crate::{Config, exclusions};
 
@@ -173,6 +173,12 @@ impl Input<'_> {
         self.environment.uid
     }
 
+    /// The virtual networks of the family: interface and CIDR.
+    fn networks(&self) -> Result<BTreeMap<String, String>, Invalid> {
+        exclusions::networks(&self.config.redirect.vnet.networks, self.family)
+            .map_err(|reason| Invalid { field: "redirect.vnet.networks", reason })
+    }
+
     fn redirects_dns(&self) -> bool {
         self.dns != Queries::None
     }
@@ -199,7 +205,7 @@ impl Rules {
             _ => Queries::None,
         };
         let input = Input { config, family, environment, dns: queries };
-        let mut tables = vec![raw::table(&input), nat::table(&input)?, mangle(&input)];
+        let mut tables = vec![raw::table(&input)?, nat::table(&input)?, mangle(&input)];
         tables.retain(|table| table.chains.iter().any(|chain| !chain.rules.is_empty()));
         let comments = environment.comments && !config.comments.disabled;
         Ok(Rules { tables, style: Style { comments, long: config.verbose } })

@@ -16,6 +16,8 @@ use tokio::{
     time::timeout,
 };
 
+use transparent_proxy::Range;
+
 use super::{
     forward::{Forwarder, Over, read_framed, write_framed},
     measured::{Measured, Refused, Source},
@@ -63,19 +65,22 @@ impl Answering {
         }
     }
 
-    /// Answers at both sockets for as long as the runtime lives.
+    /// Answers at both sockets for as long as the runtime lives; where `from` is given, only what comes from there.
     pub fn serve(
         self: &Arc<Self>,
         udp: std::net::UdpSocket,
-        tcp: std::net::TcpListener,
+        tcp: Option<std::net::TcpListener>,
+        from: Option<Vec<Range>>,
     ) -> std::io::Result<()> {
-        let (udp, tcp) = (UdpSocket::from_std(udp)?, TcpListener::from_std(tcp)?);
-        tokio::spawn(self.clone().serve_udp(Arc::new(udp)));
-        tokio::spawn(self.clone().serve_tcp(tcp));
+        let (udp, tcp) = (UdpSocket::from_std(udp)?, tcp.map(TcpListener::from_std).transpose()?);
+        tokio::spawn(self.clone().serve_udp(Arc::new(udp), from));
+        if let Some(tcp) = tcp {
+            tokio::spawn(self.clone().serve_tcp(tcp));
+        }
         Ok(())
     }
 
-    async fn serve_udp(self: Arc<Self>, socket: Arc<UdpSocket>) {
+    async fn serve_udp(self: Arc<Self>, socket: Arc<UdpSocket>, from: Option<Vec<Range>>) {
         let mut buffer = vec![0; MAX_QUERY];
         loop {
             let (length, peer) = match socket.recv_from(&mut buffer).await {
@@ -86,6 +91,10 @@ impl Answering {
                     continue;
                 }
             };
+            if from.as_ref().is_some_and(|from| !from.iter().any(|range| range.contains(peer.ip()))) {
+                self.measured.refused(Refused::Outside);
+                continue;
+            }
             let (packet, began) = (&buffer[..length], Instant::now());
             match self.step(packet, peer, Over::Udp, began) {
                 Step::Nothing => {}

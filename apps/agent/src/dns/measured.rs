@@ -28,6 +28,8 @@ pub enum Refused {
     TooMany,
     /// It is one that this server sent to a resolver.
     Returned,
+    /// It comes from no virtual network of this machine.
+    Outside,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,7 +91,8 @@ impl Measured {
             codes: metrics.register("kuma_dp_dns_response_codes", "Answers by their code", Family::default()),
             refused: metrics.register(
                 "kuma_dp_dns_refused_queries",
-                "Queries that were not looked at: malformed, too many at a time, or returned to their sender",
+                "Queries that were not looked at: malformed, too many at a time, returned to their sender, or from outside \
+                 of the virtual networks",
                 Family::default(),
             ),
         }
@@ -128,6 +131,7 @@ impl Measured {
             Refused::Malformed => "malformed",
             Refused::TooMany => "too_many",
             Refused::Returned => "returned",
+            Refused::Outside => "outside",
         };
         self.refused.get_or_create(&ReasonLabels { reason }).inc();
     }

@@ -31,12 +31,22 @@ struct Machine {
 
 impl Machine {
     fn new(resolvers: &[&Resolver]) -> Machine {
+        Machine::with_networks(resolvers, Vec::new())
+    }
+
+    fn with_networks(resolvers: &[&Resolver], networks: Vec<Range>) -> Machine {
         let resolv_conf = tempfile::NamedTempFile::new().unwrap();
         let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
         let port = testkit::ports::own_port().unwrap();
         let ports: Vec<u16> = resolvers.iter().map(|resolver| resolver.port).collect();
         write(&resolv_conf, &ports);
-        let plan = Plan { port, ipv6: true, resolv_conf: resolv_conf.path().to_owned(), log_queries: true };
+        let plan = Plan {
+            port,
+            ipv6: true,
+            resolv_conf: resolv_conf.path().to_owned(),
+            log_queries: true,
+            networks,
+        };
         let server = Server::start(&plan, &metrics, &shutdown).unwrap();
         let machine = Machine { port, server, metrics, resolv_conf, shutdown };
         machine.take(&json!({"ttl": 30, "records": [
@@ -277,12 +287,46 @@ async fn documents_that_cannot_be_read_leave_the_last_names() {
 #[test]
 fn a_port_that_is_taken_is_said() {
     let machine = Machine::new(&[]);
-    let plan = Plan {
-        port: machine.port,
-        ipv6: false,
-        resolv_conf: machine.resolv_conf.path().to_owned(),
-        log_queries: false,
+    for networks in [Vec::new(), networks("docker0:127.77.0.0/16")] {
+        let plan = Plan {
+            port: machine.port,
+            ipv6: false,
+            resolv_conf: machine.resolv_conf.path().to_owned(),
+            log_queries: false,
+            networks,
+        };
+        let failure = Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap_err().to_string();
+        assert!(
+            failure.contains(&plan.port.to_string()) && failure.contains("--dns-proxy-port"),
+            "{failure}"
+        );
+    }
+}
+
+fn networks(text: &str) -> Vec<Range> {
+    transparent_proxy::config::Vnet { networks: vec![text.to_owned()] }.ranges().unwrap()
+}
+
+#[test]
+fn queries_of_a_virtual_network_are_answered_and_those_of_other_machines_are_not() {
+    let machine = Machine::with_networks(&[], networks("docker0:127.77.0.0/16"));
+    let question = query("backend.mesh.", RecordType::A).to_vec().unwrap();
+    let client = |ip: &str| {
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket
     };
-    let failure = Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap_err().to_string();
-    assert!(failure.contains(&machine.port.to_string()) && failure.contains("--dns-proxy-port"), "{failure}");
+    let ask = |from: &UdpSocket, to: &str| {
+        from.send_to(&question, (to, machine.port)).unwrap();
+        let mut buffer = [0; 512];
+        let (length, server) = from.recv_from(&mut buffer).unwrap();
+        assert_eq!(server.port(), machine.port);
+        addresses(&read(&buffer[..length]))
+    };
+    assert_eq!(ask(&client("127.0.0.1"), "127.0.0.1"), ["240.0.0.1"], "loopback is answered as ever");
+    assert_eq!(ask(&client("127.77.0.1"), "127.77.0.2"), ["240.0.0.1"]);
+    client("127.78.0.1").send_to(&question, ("127.77.0.2", machine.port)).unwrap();
+    until("a query from outside", || machine.has("kuma_dp_dns_refused_queries_total{reason=\"outside\"} 1"));
+    // It has no answer: there are the two from before.
+    assert!(machine.has("kuma_dp_dns_response_codes_total{rcode=\"noerror\"} 2"));
 }

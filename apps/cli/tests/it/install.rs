@@ -1,6 +1,10 @@
 //! `kumactl install transparent-proxy` without changing anything; what it changes is tested in network
 //! namespaces.
 
+mod machine;
+mod refusals;
+mod removal;
+
 use std::{os::unix::process::CommandExt as _, process::Command};
 
 use testkit::netns::{Network, Workload};

@@ -69,12 +69,12 @@ impl Programs {
     }
 
     /// All that are there: rules may have been installed by any of them.
-    pub fn find_all(config: &Config, family: Family, deadline: Instant) -> Vec<Programs> {
-        if let Ok(Some(given)) = Programs::given(config, family, deadline) {
-            return vec![given];
+    pub fn find_all(config: &Config, family: Family, deadline: Instant) -> Result<Vec<Programs>, Failure> {
+        if let Some(given) = Programs::given(config, family, deadline)? {
+            return Ok(vec![given]);
         }
         let modes = [Mode::Nft, Mode::Legacy];
-        modes.into_iter().filter_map(|mode| Programs::of_mode(family, mode, deadline)).collect()
+        Ok(modes.into_iter().filter_map(|mode| Programs::of_mode(family, mode, deadline)).collect())
     }
 
     pub fn missing(family: Family) -> Failure {
@@ -158,6 +158,13 @@ fn look_for(name: &str) -> Option<PathBuf> {
 /// Programs say `v1.8.9 (nf_tables)`; old ones say nothing, and are legacy.
 fn mode_of(program: &Path, deadline: Instant) -> Result<Mode, Failure> {
     let version = run(program, &["--version".into()], None, deadline)?;
+    if !version.contains("tables v") {
+        return Err(Failure::Lacking(format!(
+            "{} is no program of iptables: it says {:?} about its version",
+            program.display(),
+            version.lines().next().unwrap_or_default()
+        )));
+    }
     Ok(if version.contains("(nf_tables)") { Mode::Nft } else { Mode::Legacy })
 }
 
@@ -167,7 +174,9 @@ fn run(
     input: Option<&str>,
     deadline: Instant,
 ) -> Result<String, Failure> {
-    let fail = |reason: String| Failure::Program { program: program.to_owned(), reason };
+    let words = std::iter::once(program.display().to_string()).chain(arguments.iter().cloned());
+    let command = words.collect::<Vec<_>>().join(" ");
+    let fail = |reason: String| Failure::Program { command: command.clone(), reason };
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())

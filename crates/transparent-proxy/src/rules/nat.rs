@@ -37,8 +37,7 @@ fn prerouting(input: &Input<'_>) -> Result<Chain, Invalid> {
     if input.config.log.enabled {
         chain.append(&log(input, "PREROUTING:"), "the kernel logs what comes by");
     }
-    let networks = exclusions::networks(&redirect.vnet.networks, input.family)
-        .map_err(|reason| Invalid { field: "redirect.vnet.networks", reason })?;
+    let networks = input.networks()?;
     for (interface, network) in &networks {
         let (dns, outbound) = (redirect.dns.port, redirect.outbound.port);
         chain.insert(

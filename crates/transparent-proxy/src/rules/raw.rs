@@ -1,9 +1,9 @@
 //! The table `raw`: queries that kuma-dp sends and those it answers are tracked apart, so that an
 //! application and kuma-dp may ask the same server from the same port.
 
-use super::{Chain, DNS_PORT, Input, Queries, Table};
+use super::{Chain, DNS_PORT, Input, Invalid, Queries, Table};
 
-pub fn table(input: &Input<'_>) -> Table {
+pub fn table(input: &Input<'_>) -> Result<Table, Invalid> {
     let mut prerouting = Chain::builtin("PREROUTING");
     let mut output = Chain::builtin("OUTPUT");
     if input.splits_conntrack() {
@@ -17,8 +17,14 @@ pub fn table(input: &Input<'_>) -> Table {
             "answers of kuma-dp are tracked in zone 2",
         );
         split(input, &mut prerouting, &mut output);
+        for interface in input.networks()?.keys() {
+            prerouting.append(
+                &format!("-i {interface} -p udp --dport {DNS_PORT} -j CT --zone 2"),
+                format!("queries from {interface} are tracked in zone 2, as their answers are"),
+            );
+        }
     }
-    Table { name: "raw", chains: vec![prerouting, output] }
+    Ok(Table { name: "raw", chains: vec![prerouting, output] })
 }
 
 fn split(input: &Input<'_>, prerouting: &mut Chain, output: &mut Chain) {

@@ -243,6 +243,17 @@ fn virtual_networks_and_inserted_jumps() {
             "-I PREROUTING 5 -p tcp -j KUMA_MESH_INBOUND",
         ]
     );
+    let zones = Environment { conntrack_zones: true, ..Environment::bare(0) };
+    let yaml =
+        "redirect: {dns: {captureAll: true}, vnet: {networks: ['docker0:172.17.0.0/16', 'v6:fd00::/8']}}";
+    let split = self::text(yaml, Family::V4, &zones);
+    assert_eq!(
+        chain(split.split("* nat").next().unwrap(), "PREROUTING"),
+        [
+            "-A PREROUTING -p udp --sport 53 -j CT --zone 1",
+            "-A PREROUTING -i docker0 -p udp --dport 53 -j CT --zone 2",
+        ]
+    );
     let yaml = "redirect: {inbound: {insertRedirectInsteadOfAppend: true}, outbound: {insertRedirectInsteadOfAppend: true}}";
     let text = bare(yaml);
     assert_eq!(chain(&text, "PREROUTING"), ["-I PREROUTING 1 -p tcp -j KUMA_MESH_INBOUND"]);

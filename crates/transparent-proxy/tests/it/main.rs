@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod firewall;
+mod networks;
 mod redirect;
+mod replacing;
 mod world;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use crate::world::{APPLICATION, KUMA_DP, World, call_from};
 
 /// The addresses of both machines, of one family at a time.
-fn families(world: &World) -> [(IpAddr, IpAddr); 2] {
+pub fn families(world: &World) -> [(IpAddr, IpAddr); 2] {
     [(world.here.v4.into(), world.there.v4.into()), (world.here.v6.into(), world.there.v6.into())]
 }
 
-fn redirected(port: u16, ip: IpAddr, original: u16) -> String {
+pub fn redirected(port: u16, ip: IpAddr, original: u16) -> String {
     format!("{port} {}", SocketAddr::new(ip, original))
 }
 

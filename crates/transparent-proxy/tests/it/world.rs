@@ -4,10 +4,12 @@
 //! another user.
 
 use std::{
+    collections::BTreeSet,
     io::{Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::unix::process::CommandExt as _,
     process::Command,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
@@ -118,12 +120,42 @@ impl World {
 
     /// Who answers a query of a user here.
     pub fn ask(&self, user: u32, ip: impl Into<IpAddr>) -> String {
-        let script = format!(
-            "exec 3<>/dev/udp/{}/53 && printf query >&3 && dd bs=512 count=1 status=none <&3",
-            ip.into()
-        );
-        bash(&self.here.namespace, user, &script)
+        ask(&self.here.namespace, user, ip.into())
     }
+}
+
+/// Who answers a query of a user in a namespace.
+pub fn ask(namespace: &Namespace, user: u32, ip: IpAddr) -> String {
+    let script = format!(
+        "exec 3<>/dev/udp/{ip}/53 && printf query >&3 && timeout 5 dd bs=512 count=1 status=none <&3"
+    );
+    bash(namespace, user, &script)
+}
+
+/// Calls one after the other until told to stop: what was said to them, and how many there were.
+pub fn call_until(
+    namespace: &Namespace,
+    target: SocketAddr,
+    stop: &AtomicBool,
+    calls: &AtomicUsize,
+) -> BTreeSet<String> {
+    let one = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&target, Duration::from_secs(20))?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text.trim().to_owned())
+    };
+    let all = || {
+        let mut said = BTreeSet::new();
+        while !stop.load(Ordering::Relaxed) {
+            said.insert(one().unwrap_or_else(|error| error.to_string()));
+            calls.fetch_add(1, Ordering::Relaxed);
+            // The kernel remembers each of them for minutes; tens of thousands would be too many.
+            thread::sleep(Duration::from_millis(1));
+        }
+        said
+    };
+    namespace.enter(all).unwrap()
 }
 
 pub fn config(settings: &str) -> Config {
@@ -147,7 +179,7 @@ pub fn call_from(namespace: &Namespace, source: IpAddr, target: SocketAddr) -> S
         .unwrap()
 }
 
-fn call(namespace: &Namespace, user: u32, ip: IpAddr, port: u16) -> String {
+pub fn call(namespace: &Namespace, user: u32, ip: IpAddr, port: u16) -> String {
     bash(namespace, user, &format!("exec 3<>/dev/tcp/{ip}/{port} && cat <&3"))
 }
 
@@ -197,7 +229,7 @@ fn original(stream: &TcpStream) -> SocketAddr {
 }
 
 /// Answers every datagram with a name.
-fn answer(namespace: &Namespace, address: SocketAddr, who: &'static str) {
+pub fn answer(namespace: &Namespace, address: SocketAddr, who: &'static str) {
     let socket = namespace.enter(|| UdpSocket::bind(address).unwrap()).unwrap();
     thread::spawn(move || {
         let mut buffer = [0; 512];
