@@ -22,7 +22,7 @@ const ROWS: &str = r#"
          '{"networking":{"address":"127.0.0.1","inbound":[{"port":80,"tags":{"kuma.io/service":"web"}}],
            "transparentProxying":{"redirectPortInbound":15006,"redirectPortOutbound":15001}}}'),
         ('kuma-shop-dns-vips', '', 'Config', 3,
-         '{"config":"{\\"0:web\\":{\\"address\\":\\"240.0.0.7\\",\\"outbounds\\":[]}}"}'),
+         '{"config":"{\"0:web\":{\"address\":\"240.0.0.7\",\"outbounds\":[]}}"}'),
         ('later', 'shop', 'MeshTelepathy', 0, '{}'),
         ('web', 'shop', 'DataplaneInsight', 7, '{}');"#;
 
