@@ -173,7 +173,7 @@ fn follow_meshes(
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
-        virtual_hosts::start(store, &push, config, metrics, shutdown)?;
+        virtual_hosts::start(store, &push, findings.hostnames(), config, metrics, shutdown)?;
     }
     push.start(shutdown);
     findings.start(shutdown);

@@ -5,6 +5,7 @@
 //!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
+//!   addresses of hostnames ─▶ used-up addresses
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //! ```
 
@@ -46,6 +47,7 @@ pub struct Findings {
     meshes: Mutex<BTreeMap<Arc<str>, MeshFindings>>,
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
+    hostnames: Arc<ServiceConflicts>,
     authorities: Authorities,
 }
 
@@ -55,8 +57,8 @@ impl fmt::Debug for Findings {
     }
 }
 
-/// What is wrong with the services of each mesh: ports that Dataplanes do not agree about, hostnames that several
-/// want, addresses that are used up.
+/// What those who write for services and hostnames found wrong in each mesh: ports that Dataplanes do not agree about,
+/// hostnames that several want, addresses that are used up.
 #[derive(Debug, Default)]
 pub struct ServiceConflicts(Mutex<BTreeMap<Arc<str>, Vec<Finding>>>);
 
@@ -81,6 +83,7 @@ impl Findings {
             meshes: Mutex::default(),
             proxies: Mutex::default(),
             conflicts: Arc::default(),
+            hostnames: Arc::default(),
             authorities,
         });
         metrics::register(&findings, metrics);
@@ -111,6 +114,11 @@ impl Findings {
         self.conflicts.clone()
     }
 
+    /// Where to say which hostnames of VirtualOutbounds have no address.
+    pub fn hostnames(&self) -> Arc<ServiceConflicts> {
+        self.hostnames.clone()
+    }
+
     /// Everything that is wrong with a mesh at this time, the worst first.
     pub fn list(&self, mesh: &str, now: Timestamp) -> Vec<Finding> {
         self.catch_up();
@@ -122,7 +130,9 @@ impl Findings {
         let known: BTreeSet<_> = found.iter().map(whose).collect();
         // Proxies of one class share the problems of what they call.
         found.extend(self.push.problems(mesh).into_iter().filter(|problem| !known.contains(&whose(problem))));
-        found.extend(lock(&self.conflicts.0).get(mesh).into_iter().flatten().cloned());
+        for told in [&self.conflicts, &self.hostnames] {
+            found.extend(lock(&told.0).get(mesh).into_iter().flatten().cloned());
+        }
         found
             .extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.findings.list(now)));
         let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
@@ -152,7 +162,9 @@ impl Findings {
             }
         }
         // What is kept for a mesh goes with it.
-        lock(&self.conflicts.0).retain(|mesh, _| meshes.contains_key(mesh));
+        for told in [&self.conflicts, &self.hostnames] {
+            lock(&told.0).retain(|mesh, _| meshes.contains_key(mesh));
+        }
         self.authorities.retain(|mesh| meshes.contains_key(mesh));
     }
 
@@ -177,7 +189,7 @@ impl Problems for Findings {
         let more = conflicts.len().saturating_sub(MOST_WARNINGS);
         let rest = (more > 0).then(|| format!("{more} more hostnames are claimed twice"));
         let unrendered = mesh.virtual_hosts.unrendered.get(name).map(ToString::to_string);
-        told.chain(rest).chain(unrendered).collect()
+        told.chain(rest).chain(unrendered).chain(mesh.virtual_hosts.too_many()).collect()
     }
 }
 

@@ -14,20 +14,19 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
-use resources::{Key, Kind, Labels, Resource, kinds::config::Config as Stored};
+use resources::{Key, Kind, Labels, Resource, finding::Finding, kinds::config::Config as Stored};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Error, Snapshot, Store, Write};
 use tokio::time::Instant;
 use topology::{
     MeshSnapshot,
-    virtual_hosts::{
-        LIMIT,
-        vips::{self, Allocation, Known, Pool, Shard},
-    },
+    cidr::Ipv4Range,
+    virtual_hosts::vips::{self, Allocation, Known, Pool, Shard},
 };
 
 use crate::{
     config::Config,
+    findings::ServiceConflicts,
     mesh_services::write_all,
     push::{Mailbox, Push},
     turns,
@@ -45,6 +44,9 @@ struct Hosts {
     store: Arc<dyn Store>,
     mailbox: Arc<Mailbox>,
     pool: Pool,
+    /// What the pool is made of, for messages.
+    range: Ipv4Range,
+    findings: Arc<ServiceConflicts>,
     /// How long the address of a hostname that is gone is not given to another one.
     quarantine: Duration,
     meshes: BTreeMap<Arc<str>, Hostnames>,
@@ -62,6 +64,8 @@ struct Hostnames {
     deadlines: BTreeMap<u8, Timestamp>,
     /// Hostnames for which there is no address.
     without: BTreeMap<u8, BTreeSet<Arc<str>>>,
+    /// Whether that was logged.
+    exhausted: bool,
     left_out: usize,
     stored: BTreeMap<u8, (u64, Shard)>,
     held: BTreeMap<Ipv4Addr, Arc<str>>,
@@ -83,6 +87,7 @@ struct Imported {
 pub fn start(
     store: &Arc<dyn Store>,
     push: &Push,
+    findings: Arc<ServiceConflicts>,
     config: &Config,
     metrics: &Metrics,
     shutdown: &Shutdown,
@@ -96,6 +101,8 @@ pub fn start(
         store: store.clone(),
         mailbox: push.open_mailbox(),
         pool: config.dns_server.pool(&config.ipam)?,
+        range: config.dns_server.cidr,
+        findings,
         quarantine: config.ipam.quarantine.to_std().unwrap_or_default(),
         meshes: BTreeMap::new(),
         with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
@@ -105,7 +112,7 @@ pub fn start(
         ),
         left_out: count(
             "virtual_outbound_hostnames_left_out",
-            "Hostnames beyond the limit of a mesh, which cannot be called",
+            "Sets of tags that make hostnames beyond the limit of a mesh, which cannot be called",
         ),
     };
     let ending = shutdown.clone();
@@ -174,6 +181,15 @@ impl Hosts {
             }
             Err(error) => Err(error),
         };
+        let problem = hostnames.problem(self.range);
+        if let Some(problem) = problem.as_ref().filter(|_| !hostnames.exhausted) {
+            tracing::error!(mesh = &**mesh, code = %problem.code, "{problem}");
+        }
+        hostnames.exhausted = problem.is_some();
+        let about = self.store.snapshot().ok();
+        let about = about.and_then(|stored| stored.get(&Key::global(Kind::Mesh, mesh))?.kri(""));
+        let found = problem.into_iter().map(|problem| problem.or_about(about.clone()));
+        self.findings.replace(mesh, found.collect());
         hostnames.rested = Instant::now() + hostnames.pause_after(mesh, outcome);
         self.count();
     }
@@ -187,6 +203,7 @@ impl Hostnames {
             dirty: (0..=u8::MAX).collect(),
             deadlines: BTreeMap::new(),
             without: BTreeMap::new(),
+            exhausted: false,
             left_out: 0,
             stored: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -219,13 +236,8 @@ impl Hostnames {
             }
         }
         let left_out = snapshot.virtual_hosts.left_out;
-        if left_out > self.left_out {
-            tracing::error!(
-                mesh,
-                left_out,
-                "VirtualOutbounds make more than {LIMIT} hostnames; the last by name are left out: let them select \
-                 less, or use fewer tags in their hosts"
-            );
+        if let Some(problem) = snapshot.virtual_hosts.too_many().filter(|_| left_out > self.left_out) {
+            tracing::error!(mesh, "{problem}: let them select less, or use fewer tags in their hosts");
         }
         self.left_out = left_out;
     }
@@ -297,18 +309,15 @@ impl Hostnames {
         }
     }
 
+    /// What is wrong while hostnames have no address.
+    fn problem(&self, range: Ipv4Range) -> Option<Finding> {
+        let first = self.without.values().flatten().next()?;
+        let count = self.without.values().map(BTreeSet::len).sum();
+        Some(findings::hostnames_without_address(range, count, first))
+    }
+
     /// Says what went wrong; returns for how long to leave the mesh alone.
     fn pause_after(&self, mesh: &str, outcome: Result<(), Error>) -> Duration {
-        if let Some(host) = self.without.values().flatten().next() {
-            let count = self.without.values().map(BTreeSet::len).sum::<usize>();
-            tracing::error!(
-                mesh,
-                count,
-                hostname = &**host,
-                "hostnames of VirtualOutbounds have no address, because dnsServer.CIDR has none left for them; a larger \
-                 range helps, and addresses of former hostnames are given again after ipam.quarantine"
-            );
-        }
         match outcome {
             Ok(()) => INTERVAL,
             Err(error) => {

@@ -23,4 +23,4 @@ pub use files::of_resources;
 pub use mesh::MeshFindings;
 pub use proxies::ProxyFindings;
 pub use resources::finding::{Code, Finding, Severity};
-pub use services::{of_services, used_up};
+pub use services::{hostnames_without_address, of_services, used_up};

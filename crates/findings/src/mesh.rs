@@ -12,7 +12,7 @@ use resources::{
     finding::{Code, Finding},
     kinds::target_ref::TargetRefKind,
 };
-use topology::{Affected, MeshSnapshot, MtlsMode, virtual_hosts::LIMIT};
+use topology::{Affected, MeshSnapshot, MtlsMode};
 
 use crate::{policies, references::References, slots::Slots};
 
@@ -116,23 +116,18 @@ impl MeshFindings {
         self.of_mesh.iter().chain(self.of_policies.values().flatten())
     }
 
-    /// Hostnames that VirtualOutbounds claim twice or do not make. They have no identifier, so these are about the mesh.
+    /// Hostnames that VirtualOutbounds claim twice, take of services or do not make. VirtualOutbounds have no identifier,
+    /// so these are about the service, or else about the mesh.
     pub fn hostnames(&self) -> impl Iterator<Item = Finding> {
         let (mesh, hosts) = (self.snapshot.mesh.kri(""), &self.snapshot.virtual_hosts);
-        let twice = hosts.conflicts.iter();
-        let twice = twice.map(|it| (Code::HostnameConflict, HostnameConflict::from(it).to_string()));
+        let twice = HostnameConflict::all(hosts)
+            .map(|it| Finding::new(Code::HostnameConflict, it.to_string()).or_about(it.losing_service()));
         let unrendered = hosts.unrendered.iter();
         let unrendered = unrendered
             .map(|(policy, it)| (Code::HostnameNotMade, format!("VirtualOutbound {policy:?}: {it}")));
-        let left_out = (hosts.left_out > 0).then(|| {
-            let text = format!(
-                "VirtualOutbounds make more than {LIMIT} hostnames; {} of them, the last by name, are left out",
-                hosts.left_out
-            );
-            (Code::HostnameNotMade, text)
-        });
-        let all = twice.chain(unrendered).chain(left_out);
-        all.map(move |(code, text)| Finding::new(code, text).or_about(mesh.clone()))
+        let left_out = hosts.too_many().map(|text| (Code::HostnameNotMade, text));
+        let not_made = unrendered.chain(left_out).map(|(code, text)| Finding::new(code, text));
+        twice.chain(not_made).map(move |finding| finding.or_about(mesh.clone()))
     }
 
     /// How many policies were examined since the beginning, for proving that cost follows change.

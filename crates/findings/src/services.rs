@@ -4,7 +4,10 @@ use resources::{
     finding::{Code, Finding},
     naming::Kri,
 };
-use topology::services::{Exhausted, Generator, HostnameConflict};
+use topology::{
+    cidr::Ipv4Range,
+    services::{Exhausted, Generator, HostnameConflict},
+};
 
 /// What a generator of services found. `kri` is that of a service by kind and name, if it is stored.
 pub fn of_services(
@@ -35,4 +38,13 @@ pub fn used_up(Exhausted { kind, range, services }: &Exhausted) -> String {
         "the range {range} has no address left for {count} of the kind {kind}, the first of them {first:?}: they \
          cannot be called by an address or a hostname"
     )
+}
+
+/// What it means that hostnames of VirtualOutbounds find no address in their range; so many, and one of them.
+pub fn hostnames_without_address(range: Ipv4Range, count: usize, first: &str) -> Finding {
+    let text = format!(
+        "the range {range} (dnsServer.CIDR) has no address left for {count} hostnames that VirtualOutbounds make, one of \
+         them {first:?}: they do not resolve and cannot be called"
+    );
+    Finding::new(Code::AddressesExhausted, text)
 }

@@ -11,8 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use resources::Key;
-use topology::{Destination, DestinationId, HostConflict, MeshSnapshot, VirtualHost, VirtualPort};
+use resources::{Key, naming::Kri};
+use topology::{
+    Destination, DestinationId, HostConflict, MeshSnapshot, TakenOver, VirtualHost, VirtualHosts, VirtualPort,
+};
 
 /// What can be called by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -68,6 +70,36 @@ impl From<&HostConflict> for HostnameConflict {
     }
 }
 
+impl From<&TakenOver> for HostnameConflict {
+    fn from(taken: &TakenOver) -> HostnameConflict {
+        HostnameConflict {
+            hostname: taken.hostname.clone(),
+            port: taken.port,
+            winner: HostnamePort::of_virtual(&taken.winner),
+            loser: HostnamePort {
+                origin: HostnameOrigin::Service(taken.service.clone()),
+                destination: taken.loser.clone(),
+            },
+        }
+    }
+}
+
+impl HostnameConflict {
+    /// All of a mesh, whether a proxy is offered both or not.
+    pub fn all(hosts: &VirtualHosts) -> impl Iterator<Item = HostnameConflict> {
+        let taken_over = hosts.taken_over.values().flatten().map(HostnameConflict::from);
+        hosts.conflicts.iter().map(HostnameConflict::from).chain(taken_over)
+    }
+
+    /// The service that lost, if it is one.
+    pub fn losing_service(&self) -> Option<Kri> {
+        match &self.loser.destination {
+            DestinationId::Port(kri) => Some(kri.without_section()),
+            DestinationId::Tags(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for HostnameConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HostnameConflict { hostname, port, winner, loser } = self;
@@ -89,30 +121,15 @@ impl fmt::Display for HostnamePort {
     }
 }
 
-/// What a VirtualOutbound claims that something else claims, too; the winner has it.
+/// What a VirtualOutbound claims that something else claims, too; the winner has it. Looks at all conflicts of the mesh:
+/// for the answer to one write, not for every change.
 pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
-    let hosts = &snapshot.virtual_hosts;
-    let of_policy = |port: &VirtualPort| &*port.policy == policy;
-    let involved = hosts.conflicts.iter().filter(|lost| of_policy(&lost.winner) || of_policy(&lost.loser));
-    let mut found: BTreeSet<HostnameConflict> = involved.map(HostnameConflict::from).collect();
-    for destination in snapshot.destinations.values() {
-        let Some(service) = &destination.service else { continue };
-        let Ok(port) = u16::try_from(destination.port) else { continue };
-        for hostname in &destination.hostnames {
-            let Some(host) = hosts.by_name.get(hostname.as_str()) else { continue };
-            let Some(winner) = host.ports.get(&port).filter(|port| of_policy(port)) else { continue };
-            found.insert(HostnameConflict {
-                hostname: host.hostname.clone(),
-                port,
-                winner: HostnamePort::of_virtual(winner),
-                loser: HostnamePort {
-                    origin: HostnameOrigin::Service(service.clone()),
-                    destination: destination.id.clone(),
-                },
-            });
-        }
-    }
-    found
+    let of_policy = |port: &HostnamePort| match &port.origin {
+        HostnameOrigin::VirtualOutbound(name) => &**name == policy,
+        HostnameOrigin::Service(_) => false,
+    };
+    let all = HostnameConflict::all(&snapshot.virtual_hosts);
+    all.filter(|conflict| of_policy(&conflict.winner) || of_policy(&conflict.loser)).collect()
 }
 
 impl HostnamePort {

@@ -215,27 +215,23 @@ impl Planned<'_, '_, '_> {
 /// The hostnames of VirtualOutbounds that the Dataplane may need: those of its `reachableServices`, or all, unless it
 /// names the backends it needs.
 fn virtual_hosts<'s>(context: &Context<'s>, redirect: &TransparentProxying) -> Vec<&'s Arc<VirtualHost>> {
-    let all = context.snapshot.virtual_hosts.by_name.values();
+    let hosts = &context.snapshot.virtual_hosts;
     if redirect.reachable_services.is_empty() {
         if redirect.reachable_backends.is_some() {
             return Vec::new();
         }
         context.reads.note(Dependency::AllVirtualHosts);
-        return all.collect();
+        return hosts.by_name.values().collect();
     }
     let services: BTreeSet<&str> = redirect.reachable_services.iter().map(String::as_str).collect();
     for &service in &services {
         context.reads.note(Dependency::VirtualHostsOf(service.into()));
     }
-    all.filter(|host| host.ports.values().any(|to| services.contains(to.service()))).collect()
+    hosts.of_services(&services)
 }
 
 fn conflict_of(conflict: &HostnameConflict) -> Problem {
-    let service = match &conflict.loser.destination {
-        DestinationId::Port(kri) => Some(kri.without_section()),
-        DestinationId::Tags(_) => None,
-    };
-    Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(service)
+    Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(conflict.losing_service())
 }
 
 fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {

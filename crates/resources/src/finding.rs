@@ -76,11 +76,11 @@ macro_rules! codes {
 
 codes! {
     AddressesExhausted = "addresses-exhausted", Error,
-        "The range of virtual addresses of a kind of service is used up, so services have no address: they cannot \
-         be called by an address or a hostname. Addresses of services that are gone are given again when their \
-         quarantine ends.",
-        "Delete services that are not needed, or give the kind a larger range (ipam.*.cidr), which gives all its \
-         services new addresses.";
+        "The range of virtual addresses of a kind of service, or of hostnames that VirtualOutbounds make, is used up, so \
+         some of them have no address: they cannot be called by an address or a hostname. Addresses of what is gone are \
+         given again when their quarantine ends.",
+        "Delete what is not needed, or set a larger range: ipam.*.cidr for services, dnsServer.CIDR for hostnames of \
+         VirtualOutbounds. Another range of a kind of service gives all its services new addresses.";
     AuthorityExpiring = "authority-expiring", Warning,
         "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
          others accept.",

@@ -30,4 +30,4 @@ pub use endpoint::{Endpoint, Endpoints, Instance};
 pub use identities::{Identities, Trusts};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};
-pub use virtual_hosts::{HostConflict, VirtualHost, VirtualHosts, VirtualPort};
+pub use virtual_hosts::{HostConflict, TakenOver, VirtualHost, VirtualHosts, VirtualPort};

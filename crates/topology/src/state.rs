@@ -207,6 +207,11 @@ impl State {
         self.meshes.values().map(|mesh| mesh.host_claims.rendered).sum()
     }
 
+    /// How many claims on hostnames are kept, for proving that there is an end to them.
+    pub fn host_claims_kept(&self) -> usize {
+        self.meshes.values().map(|mesh| mesh.host_claims.kept()).sum()
+    }
+
     /// How many views of policies were made since the beginning, for proving that one per version is.
     pub fn views_made(&self) -> u64 {
         self.made.views

@@ -11,9 +11,12 @@ use std::{
 };
 
 use imbl::{OrdMap, OrdSet};
-use resources::{kinds::tags::Tags, labels};
+use resources::{Key, kinds::tags::Tags, labels};
+
+use crate::DestinationId;
 
 pub(crate) mod claims;
+pub(crate) mod of_services;
 pub mod vips;
 
 /// The most hostnames that VirtualOutbounds make in a mesh; those behind the first so many, by name, are left out.
@@ -23,12 +26,16 @@ pub const LIMIT: usize = 100_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VirtualHosts {
     pub by_name: OrdMap<Arc<str>, Arc<VirtualHost>>,
+    /// The hostnames that lead to a service.
+    by_service: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
     /// What was asked for and is not there, because something else has that hostname and port.
     /// Of many the first few are listed.
     pub conflicts: OrdSet<HostConflict>,
+    /// By hostname, the ports that services have in their statuses, and VirtualOutbounds take.
+    pub taken_over: OrdMap<Arc<str>, BTreeSet<TakenOver>>,
     /// What policies make no hostnames of, by name of the policy.
     pub unrendered: OrdMap<Arc<str>, Unrendered>,
-    /// How many hostnames there are beyond [`LIMIT`].
+    /// How many sets of tags make hostnames beyond [`LIMIT`]: each as often as a policy selects it.
     pub left_out: usize,
 }
 
@@ -80,6 +87,16 @@ pub struct HostConflict {
     pub loser: VirtualPort,
 }
 
+/// A port of a hostname of a service that a VirtualOutbound takes: it is the user's own word, and wins.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TakenOver {
+    pub hostname: Arc<str>,
+    pub port: u16,
+    pub winner: VirtualPort,
+    pub service: Key,
+    pub loser: DestinationId,
+}
+
 impl VirtualPort {
     pub fn service(&self) -> &str {
         self.tags.get(labels::SERVICE).map_or("", String::as_str)
@@ -94,6 +111,53 @@ impl VirtualHost {
 }
 
 impl VirtualHosts {
+    /// Offers a hostname, in place of what was offered by that name.
+    pub fn insert(&mut self, host: VirtualHost) {
+        self.remove(&host.hostname.clone());
+        for service in host.services() {
+            self.by_service.entry(service.into()).or_default().insert(host.hostname.clone());
+        }
+        self.by_name.insert(host.hostname.clone(), Arc::new(host));
+    }
+
+    pub fn remove(&mut self, hostname: &Arc<str>) {
+        let Some(host) = self.by_name.remove(hostname) else { return };
+        for service in host.services() {
+            if let Some(hosts) = self.by_service.get_mut(service) {
+                hosts.remove(hostname);
+                if hosts.is_empty() {
+                    self.by_service.remove(service);
+                }
+            }
+        }
+    }
+
+    /// The hostnames that lead to any of these services, sorted. Looks at no others.
+    pub fn of_services<'s>(&'s self, services: &BTreeSet<&str>) -> Vec<&'s Arc<VirtualHost>> {
+        let lists = services.iter().filter_map(|service| self.by_service.get(*service));
+        let names: BTreeSet<&Arc<str>> = lists.flatten().collect();
+        names.into_iter().filter_map(|name| self.by_name.get(name)).collect()
+    }
+
+    /// What to say when there are more hostnames than [`LIMIT`].
+    pub fn too_many(&self) -> Option<String> {
+        let left_out = self.left_out;
+        (left_out > 0).then(|| {
+            format!(
+                "VirtualOutbounds make more than {LIMIT} hostnames; those behind the first {LIMIT} by name, which are \
+                 made of {left_out} sets of tags, are left out"
+            )
+        })
+    }
+
+    /// Replaces what is taken over of a hostname.
+    pub(crate) fn replace_taken_over(&mut self, host: &Arc<str>, now: BTreeSet<TakenOver>) {
+        match now.is_empty() {
+            true => self.taken_over.remove(host),
+            false => self.taken_over.insert(host.clone(), now),
+        };
+    }
+
     /// Replaces the conflicts about a hostname; says whether they are others now.
     pub(crate) fn replace_conflicts(&mut self, host: &Arc<str>, now: Vec<HostConflict>) -> bool {
         let none = VirtualPort { policy: Arc::default(), tags: Arc::default() };

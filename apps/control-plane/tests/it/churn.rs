@@ -1,5 +1,7 @@
 //! Services come and go by the thousand, while two control planes on one PostgreSQL give them addresses.
 
+mod hostnames;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex},

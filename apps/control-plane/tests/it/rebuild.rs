@@ -140,6 +140,10 @@ fn random_dataplane(name: u8, [first, second, calls, extra]: [u8; 4]) -> Resourc
     if calls == 3 && extra > 1 {
         networking["transparentProxying"] =
             json!({ "redirectPortInbound": 15006, "redirectPortOutbound": 15001 });
+        // What is listed or asked for by service is all that is offered.
+        if extra == 2 {
+            networking["transparentProxying"]["reachableServices"] = json!([tags(second)["kuma.io/service"]]);
+        }
     }
     let labels: &[(&str, &str)] = if second % 2 == 1 { &[("team", "x")] } else { &[] };
     resource(key(Kind::Dataplane, &format!("dp-{name}")), labels, json!({ "networking": networking }))

@@ -2,20 +2,33 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
 
-use control_plane::{config::Config, virtual_hosts};
+use control_plane::{
+    config::{Config, setting::StoreType},
+    virtual_hosts,
+};
 use resources::{Key, Kind, Resource, kinds::config::Config as Stored};
 use runtime::metrics::Metrics;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{Memory, Store};
 use topology::virtual_hosts::vips;
 
-use crate::world::{World, dataplane, eventually, mesh, resource};
+use crate::{
+    client,
+    world::{SOON, World, dataplane, eventually, mesh, resource},
+};
 
 /// A control plane that gives hostnames their addresses.
 fn naming(store: &Arc<dyn Store>) -> World {
     let world = World::starting_late(store.clone());
-    virtual_hosts::start(store, &world.push, &Config::default(), &Metrics::default(), &world.shutdown)
-        .unwrap();
+    virtual_hosts::start(
+        store,
+        &world.push,
+        Arc::default(),
+        &Config::default(),
+        &Metrics::default(),
+        &world.shutdown,
+    )
+    .unwrap();
     world.push.start(&world.shutdown);
     world
 }
@@ -114,4 +127,62 @@ async fn addresses_in_a_store_that_kuma_used_stay() {
     let told = all_told(&world, 3).await;
     assert_eq!(told["web.mesh"], Some(Ipv4Addr::new(240, 0, 0, 0)));
     assert_eq!(told["backend.mesh"], Some(Ipv4Addr::new(240, 0, 0, 1)));
+}
+
+/// Dataplane whose inbounds make so many hostnames that share one part of the range.
+fn crowd(count: usize) -> Value {
+    let first = vips::shard_of("s0.mesh");
+    let alike =
+        (0..).map(|i| format!("s{i}")).filter(|name| vips::shard_of(&format!("{name}.mesh")) == first);
+    let inbounds: Vec<Value> = (1000..)
+        .zip(alike.take(count))
+        .map(|(port, name)| json!({ "port": port, "tags": { "kuma.io/service": name } }))
+        .collect();
+    let networking = json!({ "address": "127.0.0.1", "inbound": inbounds });
+    json!({ "type": "Dataplane", "mesh": "default", "name": "crowd", "networking": networking })
+}
+
+#[tokio::test]
+async fn hostnames_without_an_address_are_a_problem_of_the_mesh_until_they_are_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = client::config(directory.path(), StoreType::Memory);
+    config.dns_server.cidr = "240.0.0.0/16".parse().unwrap();
+    let running = client::start(config).await;
+    let policy = json!({
+        "type": "VirtualOutbound", "mesh": "default", "name": "names",
+        "selectors": [{ "match": { "kuma.io/service": "*" } }],
+        "conf": { "host": "{{service}}.mesh", "port": 80, "tags": { "kuma.io/service": "service" } },
+    });
+    assert_eq!(client::put(&running, "/meshes/default/virtual-outbounds/names", policy).await, 201);
+    let exhausted = async || {
+        let problems = client::get(&running, "/meshes/default/_problems").await;
+        let items = problems["items"].as_array().unwrap().clone();
+        items.into_iter().find(|problem| problem["code"] == "addresses-exhausted")
+    };
+    let deadline = tokio::time::Instant::now() + SOON;
+    // A part of the smallest range has 256 addresses.
+    for (count, created, expected) in [(300, 201, Some("44 hostnames")), (1, 200, None)] {
+        assert_eq!(client::put(&running, "/meshes/default/dataplanes/crowd", crowd(count)).await, created);
+        loop {
+            let found = exhausted().await;
+            match (&found, expected) {
+                (None, None) => break,
+                (Some(problem), Some(expected)) => {
+                    let text = problem["message"].as_str().unwrap();
+                    assert!(text.contains("240.0.0.0/16 (dnsServer.CIDR)"), "{text}");
+                    assert_eq!(
+                        (&problem["severity"], &problem["kri"]),
+                        (&json!("error"), &json!("kri_m____default_"))
+                    );
+                    if text.contains(expected) {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{count} hostnames: {found:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    running.finish().await;
 }

@@ -41,8 +41,8 @@ fn named(count: u32, policies: &[&str], folder: &tempfile::TempDir, traits: &Pro
         let hostname: Arc<str> = format!("instance-{index:05}.backend.some-namespace.mesh").into();
         let port = VirtualPort { policy: "vo".into(), tags: tags.clone() };
         let vip = Some(Ipv4Addr::from(0xF000_0000 + index));
-        let host = VirtualHost { hostname: hostname.clone(), vip, ports: BTreeMap::from([(80, port)]) };
-        snapshot.virtual_hosts.by_name.insert(hostname, Arc::new(host));
+        let host = VirtualHost { hostname, vip, ports: BTreeMap::from([(80, port)]) };
+        snapshot.virtual_hosts.insert(host);
     }
     let work_dir = folder.path().display().to_string();
     plan::for_proxy(&snapshot, &ProxyTraits { resolver: true, work_dir, ..traits.clone() }).unwrap()

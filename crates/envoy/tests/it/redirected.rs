@@ -35,8 +35,8 @@ fn add_hosts(snapshot: &mut MeshSnapshot) {
         let hostname: Arc<str> = hostname.into();
         let tags = Arc::new(tags.into_iter().collect::<BTreeMap<_, _>>());
         let ports = BTreeMap::from([(port, VirtualPort { policy: "vo".into(), tags })]);
-        let host = VirtualHost { hostname: hostname.clone(), vip: Some(vip.into()), ports };
-        snapshot.virtual_hosts.by_name.insert(hostname, Arc::new(host));
+        let host = VirtualHost { hostname, vip: Some(vip.into()), ports };
+        snapshot.virtual_hosts.insert(host);
     }
 }
 

@@ -61,8 +61,8 @@ fn hosts(documents: &[&str], hosts: &[Host]) -> MeshSnapshot {
         let hostname: Arc<str> = (*hostname).into();
         let port = |(port, to): &(u16, Tags)| (*port, VirtualPort { policy: "vo".into(), tags: tags(to) });
         let vip = vip.parse().ok();
-        let host = VirtualHost { hostname: hostname.clone(), vip, ports: ports.iter().map(port).collect() };
-        snapshot.virtual_hosts.by_name.insert(hostname, Arc::new(host));
+        let host = VirtualHost { hostname, vip, ports: ports.iter().map(port).collect() };
+        snapshot.virtual_hosts.insert(host);
     }
     snapshot
 }
@@ -171,10 +171,15 @@ fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_port
         let lost = "backend.svc.mesh.local:80 is claimed by VirtualOutbound \"vo\" for kuma.io/service=backend and \
                     by MeshService \"backend\"; the first one has it";
         assert_eq!(texts(&plan.problems), [lost]);
-        let told: Vec<String> =
-            plan::claimed_twice(&snapshot, "vo").iter().map(ToString::to_string).collect();
+        // The author is told, whether a proxy is offered both or not.
+        let policy = "type: VirtualOutbound\nmesh: default\nname: vo\n\
+                      selectors: [{ match: { kuma.io/service: backend } }]\n\
+                      conf:\n  host: '{{.s}}.svc.mesh.local'\n  port: '80'\n\
+                      \x20 parameters: [{ name: s, tagKey: kuma.io/service }]";
+        let written = mesh(&[PLAIN, BACKEND, policy]);
+        let told: Vec<String> = plan::claimed_twice(&written, "vo").iter().map(ToString::to_string).collect();
         assert_eq!(told, [lost]);
-        assert_eq!(plan::claimed_twice(&snapshot, "another").len(), 0);
+        assert_eq!(plan::claimed_twice(&written, "another").len(), 0);
     }
 }
 

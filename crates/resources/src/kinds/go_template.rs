@@ -2,12 +2,20 @@
 //!
 //! Go refuses a template that calls an unknown function when it is parsed, wherever the call stands.
 //! Here that would show only when the call is reached, so templates are searched for such calls first.
-//! The parser also takes `if` without `end` and `end` without `if`; those are counted here.
+//! The same goes for more that the parser takes and Go's does not ([`strict`]), and for what would take too long
+//! ([`bounds`]).
+
+mod bounds;
+mod strict;
+#[cfg(test)]
+mod vectors;
 
 use gotmpl::{
     Template, TemplateError,
-    parse::{Expr, ListNode, Node, Parser, PipeNode, Pos},
+    parse::{DefineNode, Expr, ListNode, Node, Parser, PipeNode, Pos},
 };
+
+pub(crate) use bounds::render;
 
 /// The functions every Go template may call.
 const BUILTINS: [&str; 19] = [
@@ -43,15 +51,25 @@ impl Position {
 /// Parses a template; functions beyond the builtins must already be registered with it and be named
 /// in `functions`.
 pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Result<Template, CompileError> {
-    let unknown = match unknown_function(text, functions) {
-        Ok(unknown) => {
-            check_blocks(text)?;
+    let too_much = |message: String| CompileError { message, unknown_function: None, at: None };
+    bounds::check_text(text).map_err(too_much)?;
+    let unknown = match parse(text) {
+        Ok((tree, defines)) => {
+            strict::check_blocks(text)?;
+            bounds::check_steps(&tree, &defines).map_err(too_much)?;
+            let unknown = unknown_function(&tree, &defines, functions);
+            if unknown.is_none() {
+                let refused =
+                    |(at, message): (Pos, String)| syntax_error(Position::of(text, at.offset), &message);
+                strict::check_tree(&tree, &defines).map_err(refused)?;
+            }
             unknown
         }
         Err(error) => {
             // Go reads from left to right, so it comes upon the function before it misses the end.
-            let closed = unknown_function(&format!("{text}}}}}"), functions);
-            Some(closed.ok().flatten().ok_or_else(|| in_go_words(text, error))?)
+            let closed = parse(&format!("{text}}}}}")).ok();
+            let unknown = closed.and_then(|(tree, defines)| unknown_function(&tree, &defines, functions));
+            Some(unknown.ok_or_else(|| in_go_words(text, error))?)
         }
     };
     match unknown {
@@ -60,16 +78,19 @@ pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Res
             unknown_function: Some(name),
             at: Some(Position::of(text, at.offset)),
         }),
-        None => template.parse(text).map_err(|error| in_go_words(text, error)),
+        None => bounds::limited(template).parse(text).map_err(|error| in_go_words(text, error)),
     }
 }
 
+fn parse(text: &str) -> Result<(ListNode, Vec<DefineNode>), TemplateError> {
+    Parser::new(text, "{{", "}}").and_then(Parser::parse)
+}
+
 /// The first call of something that is no function.
-fn unknown_function(text: &str, functions: &[&str]) -> Result<Option<Unknown>, TemplateError> {
-    let (tree, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse)?;
+fn unknown_function(tree: &ListNode, defines: &[DefineNode], functions: &[&str]) -> Option<Unknown> {
     let known = |name: &str| BUILTINS.contains(&name) || functions.contains(&name);
-    let mut lists = std::iter::once(&tree).chain(defines.iter().map(|define| &define.body));
-    Ok(lists.find_map(|list| unknown_in_list(list, &known)))
+    let mut lists = std::iter::once(tree).chain(defines.iter().map(|define| &define.body));
+    lists.find_map(|list| unknown_in_list(list, &known))
 }
 
 fn in_go_words(text: &str, error: TemplateError) -> CompileError {
@@ -92,25 +113,6 @@ fn bad_character(text: &str, line: usize, column: usize) -> Option<String> {
     let follows_word = before.is_alphanumeric() || before == '_';
     let what = if follows_word { "bad character" } else { "unrecognized character in action:" };
     Some(format!("{what} U+{:04X} '{bad}'", u32::from(bad)))
-}
-
-/// Checks that every block is closed and nothing else is.
-fn check_blocks(text: &str) -> Result<(), CompileError> {
-    let mut open = 0usize;
-    let mut rest = text;
-    while let Some((_, action)) = rest.split_once("{{") {
-        let at = Position::of(text, text.len() - action.len());
-        let word = action.trim_start_matches(['-', ' ', '\t', '\n', '\r']);
-        let word = word.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-        match word {
-            "if" | "range" | "with" | "define" | "block" => open += 1,
-            "end" if open == 0 => return Err(syntax_error(at, "unexpected {{end}}")),
-            "end" => open -= 1,
-            _ => {}
-        }
-        rest = after_action(action);
-    }
-    if open > 0 { Err(syntax_error(Position::of(text, text.len()), "unexpected EOF")) } else { Ok(()) }
 }
 
 /// What follows an action, whose strings and comments may contain braces.

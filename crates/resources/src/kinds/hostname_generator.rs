@@ -176,7 +176,7 @@ fn compile(
 }
 
 fn render(template: Template, data: &HostnameData) -> Result<String, HostnameError> {
-    template.execute_to_string(&data.fields()).map_err(|error| HostnameError::Execute(error.to_string()))
+    go_template::render(&template, &data.fields()).map_err(HostnameError::Execute)
 }
 
 fn check_hostname(hostname: String) -> Result<String, HostnameError> {

@@ -32,6 +32,7 @@ impl MeshState {
 
     /// Brings the hostnames that are offered in line with those that are claimed.
     pub(super) fn settle_hosts(&mut self, limit: usize, round: &mut Round) {
+        self.host_claims.refill(&mut round.touched);
         let Touched { hosts, policies } = std::mem::take(&mut round.touched);
         for host in &hosts {
             self.settle_host(host, limit, round);
@@ -45,7 +46,8 @@ impl MeshState {
                 None => self.virtual_hosts.unrendered.remove(&policy),
             };
         }
-        let left_out = self.host_claims.len().saturating_sub(self.virtual_hosts.by_name.len());
+        let last = self.virtual_hosts.by_name.get_max().map(|(last, _)| last);
+        let left_out = self.host_claims.behind(last);
         other |= left_out != self.virtual_hosts.left_out;
         self.virtual_hosts.left_out = left_out;
         if other {
@@ -102,9 +104,20 @@ impl MeshState {
         let services = old.into_iter().chain(new).flat_map(VirtualHost::services).map(Arc::from);
         round.affected.virtual_hosts.entry(host.clone()).or_default().extend(services);
         match now {
-            Some(now) => self.virtual_hosts.by_name.insert(host.clone(), Arc::new(now)),
-            None => self.virtual_hosts.by_name.remove(host),
-        };
+            Some(now) => self.virtual_hosts.insert(now),
+            None => self.virtual_hosts.remove(host),
+        }
+    }
+
+    /// Notes which ports of services' hostnames VirtualOutbounds take. After the destinations are what they are now.
+    pub(super) fn settle_taken_over(&mut self, round: &Round) {
+        let mut hosts = self.service_hosts.take_touched();
+        hosts.extend(round.affected.virtual_hosts.keys().cloned());
+        for host in &hosts {
+            let offered = self.virtual_hosts.by_name.get(host);
+            let taken = offered.map(|offered| self.service_hosts.taken_by(offered, &self.destinations));
+            self.virtual_hosts.replace_taken_over(host, taken.unwrap_or_default());
+        }
     }
 }
 

@@ -21,7 +21,10 @@ use crate::{
     matching::{self, Selector},
     selection::Selections,
     snapshot::carries,
-    virtual_hosts::claims::{Claims, Touched},
+    virtual_hosts::{
+        claims::{Claims, Touched},
+        of_services::ServiceHosts,
+    },
 };
 
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
@@ -49,13 +52,14 @@ pub struct MeshState {
     built: OrdMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
     claims: OrdMap<DestinationId, OrdSet<Subject>>,
-    destinations: OrdMap<DestinationId, Arc<Destination>>,
+    pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     ports: OrdMap<Key, Arc<[DestinationId]>>,
     labelled: Labelled,
     /// Who claims hostnames, and those that are offered.
     pub(super) host_claims: Claims,
     pub(super) virtual_hosts: VirtualHosts,
+    pub(super) service_hosts: ServiceHosts,
     globals: OrdMap<Key, Arc<Resource>>,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
@@ -105,6 +109,7 @@ impl MeshState {
     /// Folds changes in, with at most so many hostnames, and counts what it had to compute.
     pub fn apply(&mut self, changes: &[&Change], host_limit: usize, made: &mut Made) -> Option<MeshUpdate> {
         let mut round = Round::default();
+        self.host_claims.limit = host_limit;
         for (key, value) in changes {
             self.take(key, value.as_ref(), &mut round, made);
         }
@@ -115,6 +120,7 @@ impl MeshState {
                 round.dirty.extend(self.made_of(&subject));
             }
         }
+        self.settle_taken_over(&round);
         self.publish(round)
     }
 
@@ -419,7 +425,8 @@ impl MeshState {
         else {
             self.claims.remove(id);
             self.endpoints.remove(id);
-            if self.destinations.remove(id).is_some() {
+            if let Some(old) = self.destinations.remove(id) {
+                self.service_hosts.replace(Some(&old), None);
                 affected.destinations.insert(id.clone());
             }
             return;
@@ -428,6 +435,7 @@ impl MeshState {
         let same_endpoints = self.endpoints.get(id) == Some(&endpoints);
         if old != Some(&destination) {
             affected.destinations.insert(id.clone());
+            self.service_hosts.replace(old.map(|old| &**old), Some(&destination));
             self.destinations.insert(id.clone(), destination);
         } else if !same_endpoints {
             affected.endpoints.insert(id.clone());

@@ -2,6 +2,9 @@
 //!
 //! What is rendered is a distinct set of tags that some inbound has (a source), not a Dataplane: however many have
 //! the same tags, they cost what one does. Rendering is pure, so a claim is taken back by rendering it again.
+//!
+//! However many hostnames are claimed, the claims of the first so many by name are kept, and the others are counted.
+//! What is beyond costs one rendering and one comparison.
 
 use std::{
     cmp::Reverse,
@@ -27,13 +30,22 @@ use crate::matching;
 
 /// The port that Kuma gives to inbounds of applications that listen nowhere.
 const NO_PORT: u32 = 49151;
-/// How many losers are kept for each port of a hostname: the next in line.
+/// How many losers are listed for each port of a hostname: the next in line.
 const LOSERS: usize = 10;
+/// How many hostnames are kept beyond those that are offered, to take the place of some that go. Only when they are used
+/// up, everything is rendered once more: so seldom that each hostname that goes costs little.
+pub(crate) const SPARE: usize = 1024;
 
 /// A tag with its value; [`ANY_VALUE`] where a selector asks for any.
 type Anchor = (String, String);
-/// Who claims each port of a hostname, the winner first, each with the number of its sources.
-type Ports = BTreeMap<u16, OrdMap<Claim, usize>>;
+/// Who claims a hostname.
+#[derive(Debug, Clone, Default)]
+struct Claimed {
+    /// By port, the winner first, each with the number of its sources.
+    ports: BTreeMap<u16, OrdMap<Claim, usize>>,
+    /// The sum of those numbers.
+    claims: usize,
+}
 
 /// A VirtualOutbound, with its templates read.
 #[derive(Debug)]
@@ -66,7 +78,14 @@ pub(crate) struct Claims {
     /// How many Dataplanes have inbounds with exactly these tags.
     sources: OrdMap<Arc<Tags>, usize>,
     by_tag: OrdMap<Anchor, OrdSet<Arc<Tags>>>,
-    hosts: OrdMap<Arc<str>, Arc<Ports>>,
+    /// The first hostnames by name, with all claims on them.
+    hosts: OrdMap<Arc<str>, Arc<Claimed>>,
+    /// Hostnames from this one on are not kept.
+    cut: Option<Arc<str>>,
+    /// How many claims there are on hostnames that are not kept.
+    dropped: usize,
+    /// How many hostnames are offered at most.
+    pub limit: usize,
     /// The tags that a policy makes no hostname of, with the number of their sources.
     unrendered: OrdMap<Arc<str>, OrdMap<Arc<Tags>, usize>>,
     /// The addresses that are stored, by shard.
@@ -80,14 +99,39 @@ impl Claims {
         self.policies.is_empty() && self.addresses.is_empty()
     }
 
-    /// How many hostnames are claimed.
-    pub fn len(&self) -> usize {
-        self.hosts.len()
+    /// How many claims are kept, for proving that there is an end to them.
+    pub fn kept(&self) -> usize {
+        self.hosts.values().map(|claimed| claimed.claims).sum()
+    }
+
+    /// How many claims there are on hostnames behind the last that is offered.
+    pub fn behind(&self, last: Option<&Arc<str>>) -> usize {
+        let spare = last.into_iter().flat_map(|last| self.hosts.range(last.clone()..).skip(1));
+        self.dropped + spare.map(|(_, claimed)| claimed.claims).sum::<usize>()
     }
 
     /// The first hostname behind this one.
     pub fn after(&self, host: &Arc<str>) -> Option<Arc<str>> {
         self.hosts.range(host.clone()..).map(|(name, _)| name).find(|name| *name != host).cloned()
+    }
+
+    /// Finds what comes after the last hostname that is kept, when fewer are than are offered.
+    pub fn refill(&mut self, touched: &mut Touched) {
+        if self.hosts.len() >= self.limit {
+            return;
+        }
+        let Some(cut) = self.cut.take() else { return };
+        self.dropped = 0;
+        for source in self.sources.clone().keys() {
+            for policy in self.policies_of(source) {
+                self.rendered += 1;
+                if let Some((Ok((host, port, claim)), _)) = policy.claim(source)
+                    && host >= cut
+                {
+                    self.keep(host, port, claim, touched);
+                }
+            }
+        }
     }
 
     /// Takes in another version of a Dataplane.
@@ -187,7 +231,7 @@ impl Claims {
     pub fn host(&self, name: &Arc<str>) -> Option<(VirtualHost, Vec<HostConflict>)> {
         let claimed = self.hosts.get(name)?;
         let (mut ports, mut conflicts) = (BTreeMap::new(), Vec::new());
-        for (port, claims) in claimed.iter() {
+        for (port, claims) in &claimed.ports {
             let mut claims = claims.keys().map(|claim| &claim.port);
             let Some(winner) = claims.next() else { continue };
             let mut losers: Vec<&VirtualPort> = Vec::new();
@@ -251,11 +295,7 @@ impl Claims {
         self.rendered += 1;
         let Some((claim, tags)) = policy.claim(source) else { return };
         match claim {
-            Ok((host, port, claim)) => {
-                let ports = Arc::make_mut(self.hosts.entry(host.clone()).or_default());
-                *ports.entry(port).or_default().entry(claim).or_default() += 1;
-                touched.hosts.insert(host);
-            }
+            Ok((host, port, claim)) => self.keep(host, port, claim, touched),
             Err(_) => {
                 let name = &policy.resource.key.name;
                 *self.unrendered.entry(name.clone()).or_default().entry(tags).or_default() += 1;
@@ -264,23 +304,59 @@ impl Claims {
         }
     }
 
+    /// Keeps a claim, unless enough hostnames come before it; then it counts.
+    fn keep(&mut self, host: Arc<str>, port: u16, claim: Claim, touched: &mut Touched) {
+        if self.is_beyond(&host) {
+            self.dropped += 1;
+            return;
+        }
+        let claimed = Arc::make_mut(self.hosts.entry(host.clone()).or_default());
+        *claimed.ports.entry(port).or_default().entry(claim).or_default() += 1;
+        claimed.claims += 1;
+        touched.hosts.insert(host);
+        if self.hosts.len() > self.limit.saturating_add(SPARE)
+            && let Some((last, _)) = self.hosts.get_max().cloned()
+        {
+            self.dropped += self.hosts.remove(&last).map_or(0, |claimed| claimed.claims);
+            touched.hosts.insert(last.clone());
+            self.cut = Some(last);
+        }
+    }
+
+    /// Keeps one claim less.
+    fn drop_one(&mut self, host: Arc<str>, port: u16, claim: &Claim, touched: &mut Touched) {
+        if self.is_beyond(&host) {
+            self.dropped = self.dropped.saturating_sub(1);
+            if self.dropped == 0 {
+                self.cut = None;
+            }
+            return;
+        }
+        if let Some(claimed) = self.hosts.get_mut(&host) {
+            let claimed = Arc::make_mut(claimed);
+            if let Some(claims) = claimed.ports.get_mut(&port) {
+                take_one(claims, claim);
+                claimed.claims = claimed.claims.saturating_sub(1);
+                if claims.is_empty() {
+                    claimed.ports.remove(&port);
+                }
+            }
+            if claimed.ports.is_empty() {
+                self.hosts.remove(&host);
+            }
+        }
+        touched.hosts.insert(host);
+    }
+
+    fn is_beyond(&self, host: &Arc<str>) -> bool {
+        self.cut.as_ref().is_some_and(|cut| host >= cut)
+    }
+
     fn take_back(&mut self, policy: &Applied, source: &Arc<Tags>, touched: &mut Touched) {
         self.rendered += 1;
         let Some((claim, tags)) = policy.claim(source) else { return };
         match claim {
-            Ok((host, port, claim)) => {
-                if let Some(ports) = self.hosts.get_mut(&host) {
-                    let ports = Arc::make_mut(ports);
-                    if let Some(claims) = ports.get_mut(&port) {
-                        take_one(claims, &claim);
-                    }
-                    ports.retain(|_, claims| !claims.is_empty());
-                    if ports.is_empty() {
-                        self.hosts.remove(&host);
-                    }
-                }
-                touched.hosts.insert(host);
-            }
+            Ok((host, port, claim)) => self.drop_one(host, port, &claim, touched),
             Err(_) => {
                 let name = &policy.resource.key.name;
                 if let Some(failed) = self.unrendered.get_mut(name) {

@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use topology::{Change, MeshSnapshot, State, virtual_hosts::vips};
+use topology::{
+    Change, MeshSnapshot, State,
+    virtual_hosts::{LIMIT, vips},
+};
 
 use crate::fixtures::{dataplane, destination, endpoints, gone, mesh, present, resource, snapshot, state};
 
@@ -232,4 +235,137 @@ fn a_change_costs_what_it_renders_whatever_else_there_is() {
     let one = policy("q", json!({ "kuma.io/service": "s8" }), "eight.mesh", "80", &[SRV]);
     state.apply(&[present(one)]);
     assert_eq!(state.hosts_rendered() - before, 2);
+}
+
+/// Dataplanes of ten inbounds each, whose services are called by these numbers.
+fn crowd(numbers: std::ops::Range<usize>) -> Vec<Resource> {
+    let numbers: Vec<usize> = numbers.collect();
+    let dataplane = |some: &[usize]| {
+        let inbound = |(i, number): (usize, &usize)| json!({ "port": 8000 + i, "tags": { "kuma.io/service": format!("s{number:06}") } });
+        let inbounds: Vec<Value> = some.iter().enumerate().map(inbound).collect();
+        dataplane(&format!("dp-{}", some[0]), "10.0.0.1", json!(inbounds))
+    };
+    numbers.chunks(10).map(dataplane).collect()
+}
+
+/// Policies that each make a hostname for every service. They lead to few destinations, which keeps the test quick.
+#[test]
+fn a_hundred_thousand_hostnames_are_a_limit_beyond_which_they_are_counted_and_not_kept() {
+    let any = json!({ "kuma.io/service": "*" });
+    let policies = (0..1030).map(|i| {
+        policy(&format!("p{i:04}"), any.clone(), &format!("{{{{.srv}}}}.p{i:04}.mesh"), "80", &[SRV])
+    });
+    let mut state = state([mesh("")].into_iter().chain(crowd(0..100)).chain(policies));
+    let hosts = |state: &State| state.mesh("default").unwrap().virtual_hosts.clone();
+    assert_eq!((hosts(&state).by_name.len(), hosts(&state).left_out), (LIMIT, 3000));
+    let kept = state.host_claims_kept();
+    assert!((LIMIT..LIMIT + 2000).contains(&kept), "{kept}");
+    let said = hosts(&state).too_many().unwrap();
+    assert!(said.contains("more than 100000 hostnames") && said.contains("3000 sets of tags"), "{said}");
+
+    let rendered = state.hosts_rendered();
+    let updates = state.apply(&[present(serving("last", json!({ "kuma.io/service": "s999999" })))]);
+    assert_eq!((state.hosts_rendered() - rendered, state.host_claims_kept()), (1030, kept));
+    assert_eq!(updates[0].affected.virtual_hosts.keys().map(|host| &**host).collect::<Vec<_>>(), [""]);
+    assert_eq!(hosts(&state).left_out, 4030);
+}
+
+#[test]
+fn what_was_only_counted_is_found_again_when_there_is_room() {
+    let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
+    let twice = policy("q", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "81", &[SRV]);
+    let fresh = || State::default().with_host_limit(20);
+    let mut state = fresh();
+    let all = crowd(0..2000);
+    let first: Vec<Change> = [mesh(""), any, twice].into_iter().map(present).collect();
+    state.apply(&first);
+    // From the last to the first: each takes the place of another one.
+    for some in all.chunks(50).rev() {
+        state.apply(&some.iter().cloned().map(present).collect::<Vec<_>>());
+    }
+    let dropped = state.host_claims_kept();
+    assert!(dropped < 2 * 1100, "{dropped} of 4000 claims are kept");
+    for (gone_until, step) in (1..=all.len()).step_by(3).zip(1..) {
+        let start = gone_until.saturating_sub(3);
+        state.apply(&all[start..gone_until].iter().map(gone).collect::<Vec<_>>());
+        if step % 10 != 0 && gone_until + 12 < all.len() {
+            continue;
+        }
+        let mut rebuilt = fresh();
+        let rest = all[gone_until..].iter().cloned().map(present);
+        rebuilt.apply(&first.iter().cloned().chain(rest).collect::<Vec<_>>());
+        assert_eq!(state.mesh("default"), rebuilt.mesh("default"), "without the first {gone_until}");
+        let left = 10 * (all.len() - gone_until);
+        let hosts = &state.mesh("default").unwrap().virtual_hosts;
+        assert_eq!((hosts.by_name.len(), hosts.left_out), (left.min(20), 2 * left.saturating_sub(20)));
+    }
+}
+
+#[test]
+fn a_port_that_a_virtual_outbound_takes_of_a_service_is_known_whoever_came_first() {
+    let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
+    let backend = serving("1", json!({ "kuma.io/service": "backend" }));
+    let service = |hostname: &str, port: u16| {
+        let spec = json!({
+            "selector": { "dataplaneTags": { "kuma.io/service": "backend" } },
+            "ports": [{ "port": port, "targetPort": 80 }, { "port": 9000, "targetPort": 80 }],
+        });
+        let status = json!({ "addresses": [{ "hostname": hostname, "status": "Available" }] });
+        let status = Some(resources::Status::from_json(Kind::MeshService, status).unwrap());
+        Resource { status, ..resource(Kind::MeshService, "backend", &[], spec) }
+    };
+    let taken = |state: &State| -> Vec<String> {
+        let taken = &state.mesh("default").unwrap().virtual_hosts.taken_over;
+        let said = |lost: &topology::TakenOver| {
+            format!("{}:{} of {} by {}", lost.hostname, lost.port, lost.service.name, lost.winner.policy)
+        };
+        taken.values().flatten().map(said).collect()
+    };
+    let expected = ["backend.mesh:80 of backend by p"];
+    let all = [any.clone(), backend.clone(), service("backend.mesh", 80)];
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut state = state([mesh("")]);
+        for i in order {
+            state.apply(&[present(all[i].clone())]);
+        }
+        assert_eq!(taken(&state), expected, "{order:?}");
+    }
+    let mut state = state([mesh("")].into_iter().chain(all.clone()));
+    for (change, left) in [
+        (present(service("backend.mesh", 81)), 0),
+        (present(service("backend.mesh", 80)), 1),
+        (present(service("backend.svc", 80)), 0),
+        (present(service("Backend.mesh", 80)), 1),
+        (gone(&all[1]), 0),
+        (present(backend), 1),
+        (gone(&any), 0),
+        (present(any.clone()), 1),
+        (gone(&all[2]), 0),
+    ] {
+        state.apply(&[change.clone()]);
+        assert_eq!(taken(&state), expected[..left], "{:?}", change.0);
+    }
+}
+
+#[test]
+fn hostnames_are_found_by_the_services_that_they_lead_to() {
+    let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
+    let one = policy("q", json!({ "kuma.io/service": "s000007" }), "seven.mesh", "80", &[SRV]);
+    let mut state = state([mesh(""), any, one.clone()].into_iter().chain(crowd(0..100)));
+    let found = |state: &State, services: &[&str]| -> Vec<String> {
+        let hosts = &state.mesh("default").unwrap().virtual_hosts;
+        hosts
+            .of_services(&services.iter().copied().collect())
+            .iter()
+            .map(|h| h.hostname.to_string())
+            .collect()
+    };
+    assert_eq!(
+        found(&state, &["s000007", "s000003", "none"]),
+        ["s000003.mesh", "s000007.mesh", "seven.mesh"]
+    );
+    state.apply(&[gone(&one)]);
+    assert_eq!(found(&state, &["s000007"]), ["s000007.mesh"]);
+    state.apply(&[gone(&crowd(0..10)[0])]);
+    assert_eq!(found(&state, &["s000007"]), [""; 0]);
 }

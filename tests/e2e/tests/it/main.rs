@@ -11,6 +11,7 @@ mod examples;
 mod health;
 mod hogs;
 mod hostile;
+mod hostnames;
 mod identities;
 mod import;
 mod insight;

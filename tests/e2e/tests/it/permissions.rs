@@ -255,6 +255,13 @@ fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_
     );
     scene.become_as(&[("foe", Denied), ("friend", Allowed), ("shady", AllowedWithShadowDeny)]);
 
+    // By zone, which none of the Dataplanes says: the control plane puts it on their inbounds, so certificates have it.
+    let zone = |name: &str| json!({"kind": "MeshSubset", "tags": {"kuma.io/zone": name}});
+    scene.permit("everybody", from(&[(zone("default"), "Allow")]));
+    scene.become_as(&[("friend", Allowed), ("foe", Allowed), ("shady", Allowed)]);
+    scene.permit("everybody", from(&[(zone("another"), "Allow")]));
+    scene.become_as(&[("friend", Denied), ("foe", Denied), ("shady", Denied)]);
+
     // Nothing is allowed by default.
     let gone = scene.world.control_plane.client().delete("/meshes/default/meshtrafficpermissions/everybody");
     assert_eq!(gone.unwrap().status, 200);

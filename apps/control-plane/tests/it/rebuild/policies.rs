@@ -1,7 +1,9 @@
 //! Random policies of every kind, and of the kinds they refer to, in a few small numbers.
 
+use jiff::Timestamp;
 use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
+use topology::virtual_hosts::vips;
 
 use super::{Content, for_some};
 use crate::world::resource;
@@ -21,7 +23,14 @@ const POLICIES: [Kind; 12] = [
     Kind::MeshRetry,
     Kind::MeshCircuitBreaker,
 ];
-const OTHERS: [Kind; 3] = [Kind::MeshIdentity, Kind::MeshTrust, Kind::MeshOpenTelemetryBackend];
+const OTHERS: [Kind; 5] = [
+    Kind::MeshIdentity,
+    Kind::MeshTrust,
+    Kind::MeshOpenTelemetryBackend,
+    Kind::VirtualOutbound,
+    // Addresses of hostnames.
+    Kind::Config,
+];
 
 /// How many kinds there are.
 pub const KINDS: u8 = (POLICIES.len() + OTHERS.len()) as u8;
@@ -36,9 +45,14 @@ pub fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
 }
 
 /// What others of these kinds need to mean something.
-pub fn referred_to_and_referring() -> [Resource; 2] {
+pub fn referred_to_and_referring() -> [Resource; 4] {
     let key = Key::new(Kind::MeshTrace, "default", "referring");
-    [referred_to(Kind::MeshTrust, 0, [0; 4]), resource(key, &[], trace([2, 2, 0, 0]))]
+    [
+        referred_to(Kind::MeshTrust, 0, [0; 4]),
+        resource(key, &[], trace([2, 2, 0, 0])),
+        virtual_outbound(0, [0; 4]),
+        addresses(0, 9),
+    ]
 }
 
 fn spec(kind: Kind, content: [u8; 4]) -> Value {
@@ -264,6 +278,8 @@ fn referred_to(kind: Kind, name: u8, [a, b, c, d]: [u8; 4]) -> Resource {
             let bundles = json!([{ "type": "Pem", "pem": { "value": pem } }]);
             resource(key("trust"), &[], json!({ "trustDomain": domain(b), "caBundles": bundles }))
         }
+        Kind::VirtualOutbound => virtual_outbound(name, [a, b, c, d]),
+        Kind::Config => addresses(name, a),
         _ => {
             let spec = match a {
                 0 => json!({}),
@@ -276,6 +292,32 @@ fn referred_to(kind: Kind, name: u8, [a, b, c, d]: [u8; 4]) -> Resource {
             resource(key("otel"), &[("to", &to)], spec)
         }
     }
+}
+
+/// Hostnames of services and their parts, some of which services have in their statuses, too.
+fn virtual_outbound(name: u8, [host, port, selector, created]: [u8; 4]) -> Resource {
+    let host = ["{{.s}}.mesh", "s-2.mesh", "{{.s}}{{if .v}}.{{.v}}{{end}}.mesh", "{{.s}}.{{.v}}.mesh"]
+        [usize::from(host)];
+    let port = ["80", "81", "8{{if .v}}1{{else}}0{{end}}", "443"][usize::from(port)];
+    let selector = match selector {
+        0 | 1 => json!({ "kuma.io/service": "*" }),
+        2 => json!({ "kuma.io/service": "b" }),
+        _ => json!({ "version": "*" }),
+    };
+    let parameters =
+        json!([{ "name": "s", "tagKey": "kuma.io/service" }, { "name": "v", "tagKey": "version" }]);
+    let conf = json!({ "host": host, "port": port, "parameters": parameters });
+    let spec = json!({ "selectors": [{ "match": selector }], "conf": conf });
+    let policy = resource(Key::new(Kind::VirtualOutbound, "default", &format!("v-{name}")), &[], spec);
+    Resource { created: Timestamp::from_second(i64::from(created)).unwrap(), ..policy }
+}
+
+/// What is stored about the address of one hostname.
+fn addresses(name: u8, last: u8) -> Resource {
+    let host = ["a.mesh", "b.mesh", "s-2.mesh", "b.1.mesh"][usize::from(name)];
+    let shard = json!({ host: { "address": format!("240.0.{name}.{last}") } });
+    let key = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(host)));
+    resource(key, &[], json!({ "config": shard.to_string() }))
 }
 
 fn domain(seed: u8) -> &'static str {

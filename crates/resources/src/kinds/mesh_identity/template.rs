@@ -111,5 +111,5 @@ fn render(text: &str, fields: &[(&str, &str)], labels: Labels) -> Result<String,
     let template = compile(text, labels).map_err(|message| format!("couldn't parse template: {message}"))?;
     let entry = |(name, value): &(&str, &str)| (Arc::from(*name), Value::String((*value).into()));
     let fields: BTreeMap<Arc<str>, Value> = fields.iter().map(entry).collect();
-    template.execute_to_string(&Value::Map(Arc::new(fields))).map_err(|error| error.to_string())
+    go_template::render(&template, &Value::Map(Arc::new(fields)))
 }

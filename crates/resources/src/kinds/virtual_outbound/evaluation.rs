@@ -11,20 +11,11 @@ use crate::{
     naming::dns,
 };
 
-/// The longest template that is accepted: far longer than any name, and short enough to be read often.
-const TEMPLATE_MAX: usize = 1024;
-/// How much a template may write before it is stopped; no host is as long.
-const RENDERED_MAX: usize = 1024;
-/// How often a template may repeat something.
-const REPETITIONS_MAX: u64 = 1000;
-
 /// Why tags do not make a host or a port. Where Kuma has a text for it, the text is Kuma's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     #[error("failed compiling gotemplate error={message:?}")]
     Compile { message: String, unknown_function: Option<String>, at: Option<Position> },
-    #[error("template has {0} bytes, more than {TEMPLATE_MAX}")]
-    TemplateTooLong(usize),
     #[error("pre evaluation of template with parameters failed with error={0:?}")]
     Execute(String),
     #[error("evaluation of template with parameters didn't evaluate to a parsable number result={0:?}")]
@@ -122,11 +113,7 @@ impl Conf {
 }
 
 fn compile(template: &str) -> Result<Template, EvaluationError> {
-    if template.len() > TEMPLATE_MAX {
-        return Err(EvaluationError::TemplateTooLong(template.len()));
-    }
-    let empty = Template::new("").max_range_iters(REPETITIONS_MAX);
-    go_template::compile(empty, template, &[]).map_err(|error| {
+    go_template::compile(Template::new(""), template, &[]).map_err(|error| {
         let go_template::CompileError { message, unknown_function, at } = error;
         EvaluationError::Compile { message, unknown_function, at }
     })
@@ -143,23 +130,8 @@ fn evaluate<'a>(
             Some((parameter.name.as_str().into(), Value::String(value(parameter)?.into())))
         })
         .collect();
-    let mut out = Bounded(String::new());
-    let executed = template.execute_fmt(&mut out, &Value::Map(std::sync::Arc::new(values)));
-    executed.map_err(|error| EvaluationError::Execute(error.to_string()))?;
-    Ok(out.0)
-}
-
-/// Takes so much text and no more.
-struct Bounded(String);
-
-impl std::fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        if self.0.len() + text.len() > RENDERED_MAX {
-            return Err(std::fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
+    let values = Value::Map(std::sync::Arc::new(values));
+    go_template::render(template, &values).map_err(EvaluationError::Execute)
 }
 
 fn check_host(host: String) -> Result<String, EvaluationError> {

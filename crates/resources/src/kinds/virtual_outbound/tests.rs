@@ -172,6 +172,7 @@ fn hosts_are_rendered_in_lower_case_and_are_not_longer_than_names_may_be() {
         Err(EvaluationError::NotAHost("b\u{fc}cher.mesh".into()))
     );
     assert_eq!(host("{{.service}}.mesh", ""), Err(EvaluationError::NotAHost(".mesh".into())));
+    assert_eq!(host("{{if .version}}a{{end}}", "backend"), Err(EvaluationError::NotAHost(String::new())));
     let label = "a".repeat(60);
     let long = [label.as_str(); 4].join(".");
     assert_eq!(host("{{.service}}.123456789", &long).map(|host| host.len()), Ok(253));
@@ -265,6 +266,7 @@ fn hosts_and_ports_are_built_from_tags() {
         ("80", Some("81"), Ok(8081)),
         ("hello", None, Err(EvaluationError::NotANumber("hello<no value>".into()))),
         ("800", Some("00"), Err(EvaluationError::PortOutOfRange(80_000))),
+        ("", Some(""), Err(EvaluationError::NotANumber(String::new()))),
         ("0", Some(""), Err(EvaluationError::PortOutOfRange(0))),
         ("-1", Some(""), Err(EvaluationError::PortOutOfRange(-1))),
     ] {

@@ -201,6 +201,25 @@ fn what_is_stored_is_found_by_its_name_and_read_as_it_was_written() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// What is given follows from what is wanted and stored, in whatever order hostnames and shards are looked at.
+    #[test]
+    fn the_same_hostnames_get_the_same_addresses_in_any_order(
+        numbers in prop::collection::vec(0u16..5000, 0..300).prop_shuffle(),
+        shards in Just((0..=u8::MAX).collect::<Vec<u8>>()).prop_shuffle(),
+    ) {
+        let pool = pool("10.0.0.0/16");
+        let hosts: Vec<Arc<str>> = numbers.iter().map(|i| Arc::from(format!("s{i}.mesh"))).collect();
+        let mut mesh = Mesh::default();
+        mesh.allocate(&pool, &hosts.iter().cloned().collect(), at(0));
+        let imported = BTreeMap::new();
+        for shard in shards {
+            let wanted: BTreeSet<Arc<str>> = hosts.iter().filter(|host| shard_of(host) == shard).cloned().collect();
+            let known = Known { pool: &pool, quarantine: HOUR, imported: &imported, holder: &|_| None };
+            let alone = allocate(&Shard::new(), &wanted, &known, at(9)).shard;
+            prop_assert_eq!(Some(&alone).filter(|shard| !shard.is_empty()), mesh.shards.get(&shard));
+        }
+    }
+
     /// However hostnames come and go: who stays keeps the address, and no two have one, nor one in quarantine.
     #[test]
     fn addresses_are_stable_and_never_shared(rounds in prop::collection::vec(prop::collection::btree_set(0u16..600, 0..200), 1..8)) {
