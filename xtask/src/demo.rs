@@ -2,16 +2,21 @@
 //!
 //! Everything is in `.cache/demo`: files, logs, and the list of processes by which `demo down` ends
 //! exactly what was started. Nothing needs root: proxies have loopback addresses of their own, so
-//! that they need not agree on ports.
+//! that they need not agree on ports, and web asks the agent beside its proxy for the address of kv.
+//!
+//! With `--transparent` each service has a network namespace in its place, in which a firewall leads
+//! all traffic and all queries for names through proxy and agent: applications know nothing of them.
 
 mod interrupt;
 mod mesh;
+mod network;
 mod ports;
 mod processes;
 mod report;
 
 use std::{
     fs,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -19,7 +24,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use self::{interrupt::Interrupt, mesh::Plan, processes::Processes, report::say};
+use self::{interrupt::Interrupt, mesh::Plan, network::Network, processes::Processes, report::say};
 use crate::{envoy, run};
 
 /// How long anything may take to start.
@@ -27,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// The traffic ends by itself, should the demo be forgotten.
 const TRAFFIC: [&str; 4] = ["--rps", "5", "--duration", "1h"];
+/// The user of applications in namespaces: traffic of root, as which agents run there, is not redirected.
+const APPLICATION: &str = "61234";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -35,6 +42,9 @@ pub struct Options {
     /// Come back when everything runs, instead of ending it with Ctrl-C.
     #[arg(long)]
     detach: bool,
+    /// Applications that know nothing of the mesh: a network namespace and a firewall for each. Takes root.
+    #[arg(long)]
+    transparent: bool,
     /// Keep files here instead of in .cache/demo.
     #[arg(long, value_name = "DIR", global = true, hide = true)]
     home: Option<PathBuf>,
@@ -58,11 +68,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn down(home: &Path) -> anyhow::Result<()> {
-    match processes::end_recorded(home)? {
-        0 => say("no demo is running"),
+    let networked = network::is_recorded(home);
+    match end(home)? {
+        0 if !networked => say("no demo is running"),
         ended => say(&format!("ended {ended} processes")),
     }
+    if networked {
+        say("removed the network namespaces");
+    }
     Ok(())
+}
+
+/// Ends what an earlier command has left, and says how many processes it were.
+fn end(home: &Path) -> anyhow::Result<usize> {
+    let ended = processes::end_recorded(home)?;
+    network::remove_recorded(home)?;
+    Ok(ended)
 }
 
 fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
@@ -71,6 +92,9 @@ fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
         "the demo is running already; `cargo xtask demo down` ends it, its files are in {}",
         home.display()
     );
+    if options.transparent {
+        network::check()?;
+    }
     if !options.built {
         build()?;
     }
@@ -78,9 +102,9 @@ fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
     let started = Instant::now();
     // From here on Ctrl-C is ours: children must end in order, and none may be left behind.
     let interrupt = Interrupt::new()?;
-    let mut demo = Demo::prepare(home, envoy, interrupt)?;
-    let result = demo.start().and_then(|()| {
-        report::summary(home, &demo.plan, &demo.programs, started.elapsed());
+    let result = Demo::prepare(home, envoy, interrupt, options.transparent).and_then(|mut demo| {
+        demo.start()?;
+        report::summary(&demo, started.elapsed());
         if options.detach {
             say("running; `cargo xtask demo down` ends it");
             return Ok(Outcome::Keep);
@@ -89,7 +113,7 @@ fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
         demo.watch()
     });
     if !matches!(result, Ok(Outcome::Keep)) {
-        processes::end_recorded(home)?;
+        end(home)?;
     }
     result.map(drop)
 }
@@ -117,41 +141,45 @@ struct Demo {
     programs: PathBuf,
     envoy: PathBuf,
     plan: Plan,
+    /// Where services have namespaces of their own.
+    network: Option<Network>,
     processes: Processes,
     interrupt: Interrupt,
 }
 
 impl Demo {
-    fn prepare(home: &Path, envoy: PathBuf, interrupt: Interrupt) -> anyhow::Result<Demo> {
+    fn prepare(home: &Path, envoy: PathBuf, interrupt: Interrupt, transparent: bool) -> anyhow::Result<Demo> {
         // Nothing is removed that an earlier demo has not made.
+        network::remove_recorded(home)?;
         if home.join("mesh.yaml").exists() {
             fs::remove_dir_all(home).with_context(|| format!("emptying {}", home.display()))?;
         }
         fs::create_dir_all(home).with_context(|| format!("making {}", home.display()))?;
         let exe = std::env::current_exe().context("where am I")?;
         let programs = exe.parent().context("no folder above this program")?.to_owned();
-        let plan = Plan::choose()?;
+        let network = transparent.then(|| Network::make(home)).transpose()?;
+        let plan = network.as_ref().map_or_else(Plan::on_loopback, Plan::in_namespaces)?;
         plan.write_files(home)?;
         let processes = Processes::record_in(home)?;
-        Ok(Demo { home: home.to_owned(), programs, envoy, plan, processes, interrupt })
+        Ok(Demo { home: home.to_owned(), programs, envoy, plan, network, processes, interrupt })
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
         self.start_control_plane()?;
+        self.redirect()?;
         self.start_services()?;
-        let proxies = self.plan.proxies();
-        for proxy in &proxies {
-            self.start_proxy(proxy)?;
+        for service in ["kv", "web"] {
+            self.start_proxy(service)?;
         }
-        for proxy in &proxies {
-            self.wait_for(&format!("proxy of {} to be ready", proxy.service), |_| {
-                ports::answers_ok(proxy.readiness, "/ready")
+        for service in ["kv", "web"] {
+            self.wait_for(&format!("proxy of {service} to be ready"), |demo| {
+                demo.plan.proxy(service).is_ok_and(|proxy| demo.is_ready(proxy))
             })?;
         }
         self.wait_for("first request through the mesh", |demo| {
-            ports::answers_ok(demo.plan.web, "/api/counter")
+            ports::answers_ok(demo.plan.web().application, "/api/counter")
         })?;
-        let url = format!("http://{}/api/counter", self.plan.web);
+        let url = format!("http://{}/api/counter", self.plan.web().application);
         let mut load = self.program("kuma-demo");
         load.args(["load", "--method", "POST", "--url", &url]).args(TRAFFIC);
         self.processes.start("load", load)
@@ -172,32 +200,61 @@ impl Demo {
         Ok(())
     }
 
+    /// Has the firewall of each namespace lead traffic through the proxy, which is root's there.
+    fn redirect(&self) -> anyhow::Result<()> {
+        let Some(network) = &self.network else { return Ok(()) };
+        for proxy in &self.plan.proxies {
+            let mut install = self.program("kumactl");
+            install.args(["install", "transparent-proxy", "--kuma-dp-user", "0", "--redirect-dns"]);
+            if proxy.application.port() != proxy.inbound.port() {
+                install.args(["--exclude-inbound-ports", &proxy.application.port().to_string()]);
+            }
+            run::output(&mut network.inside(proxy.service, &install))?;
+        }
+        say("a network namespace for each service, whose firewall leads traffic through its proxy");
+        Ok(())
+    }
+
     fn start_services(&mut self) -> anyhow::Result<()> {
-        let mut kv = self.program("kuma-demo");
-        kv.args(["kv", "--listen", &self.plan.kv.to_string()]);
-        self.processes.start("kv", kv)?;
-        let mut web = self.program("kuma-demo");
-        let through_the_mesh = format!("http://{}", self.plan.outbound);
-        web.args(["web", "--listen", &self.plan.web.to_string(), "--kv", &through_the_mesh]);
-        self.processes.start("web", web)?;
-        let (web, kv) = (self.plan.web, self.plan.kv);
-        self.wait_for("services to answer", |_| {
-            ports::answers_ok(web, "/healthz") && ports::answers_ok(kv, "/healthz")
+        self.start_service("kv", &[])?;
+        let url = mesh::store_url();
+        let dns = self.plan.listed.as_ref().map(|listed| listed.dns.to_string());
+        let mut arguments = vec!["--kv", &url];
+        arguments.extend(dns.iter().flat_map(|dns| ["--dns", dns]));
+        self.start_service("web", &arguments)?;
+        self.wait_for("services to answer", |demo| {
+            let answers =
+                |proxy: &mesh::Proxy| demo.answers_inside(proxy, proxy.application.port(), "/healthz");
+            demo.plan.proxies.iter().all(answers)
         })
     }
 
-    fn start_proxy(&mut self, proxy: &mesh::Proxy) -> anyhow::Result<()> {
-        let name = proxy.service;
-        let token = self.kumactl(&["generate", "dataplane-token", "--name", name, "--valid-for", "720h"])?;
-        let token_file = self.file(&format!("{name}.token"));
+    fn start_service(&mut self, service: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let address = self.plan.proxy(service)?.application;
+        let mut command = self.program("kuma-demo");
+        command.arg(service).args(arguments);
+        if let Some(network) = &self.network {
+            // At loopback too, where it can be looked at past the firewall.
+            command.args(["--listen", &format!("0.0.0.0:{}", address.port()), "--user", APPLICATION]);
+            command = network.inside(service, &command);
+        } else {
+            command.args(["--listen", &address.to_string()]);
+        }
+        self.processes.start(service, command)
+    }
+
+    fn start_proxy(&mut self, service: &str) -> anyhow::Result<()> {
+        let token =
+            self.kumactl(&["generate", "dataplane-token", "--name", service, "--valid-for", "720h"])?;
+        let token_file = self.file(&format!("{service}.token"));
         fs::write(&token_file, token.trim())?;
-        let work_dir = self.file(&format!("{name}-proxy.d"));
+        let work_dir = self.file(&format!("{service}-proxy.d"));
         fs::create_dir(&work_dir)?;
-        let mut agent = self.program("kuma-dp");
+        let (proxy, mut agent) = (self.plan.proxy(service)?, self.program("kuma-dp"));
         agent
-            .args(["run", "--cp-address", &format!("https://localhost:{}", self.plan.dp_server.port())])
+            .args(["run", "--cp-address", &format!("https://{}", self.plan.dp_server)])
             .args(["--ca-cert-file", &self.file("kuma-cp/kuma-cp.crt")])
-            .args(["--dataplane-file", &self.file(&format!("{name}.yaml"))])
+            .args(["--dataplane-file", &self.file(&format!("{service}.yaml"))])
             .args(["--dataplane-token-file", &token_file])
             .args(["--work-dir", &work_dir, "--drain-time", "1s", "--concurrency", "1"])
             .env("KUMA_READINESS_PORT", proxy.readiness.port().to_string())
@@ -205,7 +262,31 @@ impl Demo {
         if proxy.unified_names {
             agent.env("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
         }
-        self.processes.start(&format!("{name}-proxy"), agent)
+        match (&self.network, &self.plan.listed) {
+            (Some(network), _) => {
+                agent.arg("--transparent-proxy");
+                agent = network.inside(service, &agent);
+            }
+            // Only web calls anybody.
+            (None, Some(listed)) if service == "web" => {
+                agent.args(["--dns-proxy-port", &listed.dns.port().to_string()]);
+            }
+            _ => {}
+        }
+        self.processes.start(&format!("{service}-proxy"), agent)
+    }
+
+    fn is_ready(&self, proxy: &mesh::Proxy) -> bool {
+        self.answers_inside(proxy, proxy.readiness.port(), "/ready")
+    }
+
+    /// Whether a port of loopback answers, where a service is.
+    fn answers_inside(&self, proxy: &mesh::Proxy, port: u16, path: &str) -> bool {
+        let answers = || ports::answers_ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path);
+        match &self.network {
+            Some(network) => network.enter(proxy.service, answers).unwrap_or(false),
+            None => answers(),
+        }
     }
 
     /// Says when one of the processes ends by itself; comes back at Ctrl-C or after `demo down`.

@@ -189,11 +189,11 @@ impl Inspect for Proxies {
 
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
-        let traits = self.last_known(&snapshot, proxy);
+        let (traits, proxy) = (self.last_known(&snapshot, proxy), proxy.clone());
         self.computed(move || {
             let plan = plan::for_proxy(&mesh, &traits);
             let plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-            Ok(hostnames::of(&snapshot, &mesh, &plan))
+            Ok(hostnames::of(&snapshot, &mesh, &proxy, &plan))
         })
         .await
     }

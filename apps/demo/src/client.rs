@@ -1,6 +1,8 @@
 //! One HTTP request and its whole answer.
 
-use std::time::Duration;
+mod names;
+
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
@@ -11,19 +13,23 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 
+use self::names::Names;
+
 /// No answer of the demo is longer.
 const LONGEST_BODY: usize = 1024 * 1024;
 
 /// A client that keeps its connections; clones share them.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<HttpConnector<Names>, Full<Bytes>>,
     patience: Duration,
 }
 
 impl Client {
-    pub fn new(patience: Duration) -> Client {
-        Client { pool: Pool::builder(TokioExecutor::new()).build_http(), patience }
+    /// Names are asked for at `dns`, or at the machine's resolvers.
+    pub fn new(patience: Duration, dns: Option<SocketAddr>) -> Client {
+        let connector = HttpConnector::new_with_resolver(Names::at(dns));
+        Client { pool: Pool::builder(TokioExecutor::new()).build(connector), patience }
     }
 
     /// A JSON body goes with the request if there is one.

@@ -54,7 +54,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
 /// A signal ends the sending early; what is on its way is still waited for.
 async fn send(options: &Options, shutdown: &Shutdown) -> Outcome {
-    let client = Client::new(options.timeout);
+    let client = Client::new(options.timeout, None);
     let mut outcome = Outcome::default();
     let mut in_flight = JoinSet::new();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / options.rps);

@@ -14,12 +14,17 @@ mod web;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use runtime::logs;
 
 #[derive(Parser)]
 #[command(name = "kuma-demo", version, about = "Small services to see a mesh at work")]
 struct Cli {
+    /// Started by root, become the user and group of this number first, as the firewall lets root's calls past the proxy.
+    #[arg(long, global = true, value_name = "UID")]
+    user: Option<u32>,
     #[command(subcommand)]
     command: Command,
 }
@@ -38,7 +43,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Cli::parse().command).await {
+    match run(Cli::parse()).await {
         Ok(()) => {
             logs::flush();
             ExitCode::SUCCESS
@@ -50,12 +55,22 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
+async fn run(cli: Cli) -> anyhow::Result<()> {
     logs::init(logs::Level::Info, logs::Format::Text)?;
-    match command {
+    if let Some(user) = cli.user {
+        become_user(user).with_context(|| format!("cannot become the user {user}; --user is for root"))?;
+    }
+    match cli.command {
         Command::Web(options) => web::run(options).await,
         Command::Kv(options) => kv::run(options).await,
         Command::Echo(options) => echo::run(options).await,
         Command::Load(options) => load::run(options).await,
     }
+}
+
+/// Sockets that are opened from here on are this user's.
+fn become_user(user: u32) -> nix::Result<()> {
+    setgroups(&[])?;
+    setgid(Gid::from_raw(user))?;
+    setuid(Uid::from_raw(user))
 }

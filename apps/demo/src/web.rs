@@ -30,9 +30,12 @@ pub struct Options {
     /// Where to listen.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5050")]
     listen: SocketAddr,
-    /// Where the store answers, such as http://127.0.0.1:10001.
+    /// Where the store answers, such as http://kv.svc.mesh.local:5050.
     #[arg(long, value_name = "URL", value_parser = client::parse_url)]
     kv: Uri,
+    /// The DNS server that knows the store's name, such as that of the agent beside this page; without it the machine's.
+    #[arg(long, value_name = "ADDR")]
+    dns: Option<SocketAddr>,
     /// What to be called in answers.
     #[arg(long, default_value = "web")]
     name: String,
@@ -46,7 +49,7 @@ struct Store {
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let counter = client::below(&options.kv, KEY)?;
-    let store = Arc::new(Store { client: Client::new(PATIENCE), counter });
+    let store = Arc::new(Store { client: Client::new(PATIENCE, options.dns), counter });
     let router = Router::new()
         .route("/", get(page))
         .route("/api/counter", get(read).post(increment).delete(reset))

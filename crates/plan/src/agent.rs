@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use resources::{
-    kinds::dataplane::TransparentProxying,
+    kinds::dataplane::{Outbound, TransparentProxying},
     naming::{legacy, socket, system},
 };
 use serde::Serialize;
@@ -60,7 +60,9 @@ impl AgentPart {
 impl AgentConfiguration {
     /// `None` where there is nothing to read.
     pub(crate) fn of(context: &OwnContext<'_>, metrics: Option<&Metrics>) -> Option<AgentConfiguration> {
-        let with_hostnames = resolves(context.traits, context.networking.transparent_proxying.as_ref());
+        let networking = context.networking;
+        let with_hostnames =
+            resolves(context.traits, networking.transparent_proxying.as_ref(), &networking.outbound);
         if metrics.is_none() && !with_hostnames {
             return None;
         }
@@ -74,11 +76,19 @@ impl AgentConfiguration {
     }
 }
 
-/// Whether the agent answers queries for hostnames of the mesh. It must know where to ask for them, and a name is of no
-/// use where traffic is not redirected.
-pub(crate) fn resolves(traits: &ProxyTraits, redirect: Option<&TransparentProxying>) -> bool {
+/// Whether the agent answers queries for hostnames of the mesh. It must know where to ask for them, and a name is of use
+/// where traffic is redirected, or where the Dataplane gives it to an address that the proxy listens at.
+pub(crate) fn resolves(
+    traits: &ProxyTraits,
+    redirect: Option<&TransparentProxying>,
+    listed: &[Outbound],
+) -> bool {
     let ProxyTraits { resolver, bind_outbounds, work_dir, .. } = traits;
-    *resolver && !bind_outbounds && !work_dir.is_empty() && redirect.is_some()
+    let of_use = || {
+        let redirected = !bind_outbounds && redirect.is_some();
+        redirected || listed.iter().any(|outbound| !outbound.hostname.is_empty())
+    };
+    *resolver && !work_dir.is_empty() && of_use()
 }
 
 #[derive(Serialize)]

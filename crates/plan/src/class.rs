@@ -117,7 +117,7 @@ impl Class {
             unified_naming: traits.unified_naming,
             ipv6: traits.ipv6,
             bind_outbounds: traits.bind_outbounds,
-            resolves: agent::resolves(traits, calls.redirect()),
+            resolves: agent::resolves(traits, calls.redirect(), calls.outbounds()),
             system_ca_path: traits.system_ca_path.clone(),
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,

@@ -1,8 +1,8 @@
 //! Hostnames that the application behind a proxy can call, and where each of their ports leads.
 //!
-//! A hostname has one owner, because a query names no port. Services bring theirs in their status. A VirtualOutbound
-//! takes over a hostname of a service and keeps what the service offers at other ports, so that only what is claimed
-//! twice is lost.
+//! A hostname has one owner, because a query names no port. What the Dataplane itself lists comes first, and nothing
+//! else is offered under such a hostname. Services bring theirs in their status. A VirtualOutbound takes over a hostname
+//! of a service and keeps what the service offers at other ports, so that only what is claimed twice is lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,6 +44,8 @@ pub struct HostnamePort {
 /// Who says that there is a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostnameOrigin {
+    /// An outbound that the Dataplane lists.
+    Listed,
     /// The VirtualOutbound of this name.
     VirtualOutbound(Arc<str>),
     /// The status of this service.
@@ -110,6 +112,7 @@ impl fmt::Display for HostnameConflict {
 impl fmt::Display for HostnamePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
+            HostnameOrigin::Listed => write!(f, "an outbound that the Dataplane lists")?,
             HostnameOrigin::VirtualOutbound(name) => write!(f, "VirtualOutbound {name:?}")?,
             HostnameOrigin::Service(key) => write!(f, "{} {:?}", key.kind.name(), key.name)?,
         }
@@ -142,6 +145,40 @@ impl HostnamePort {
 }
 
 impl Hostnames {
+    /// The Dataplane gives a hostname to one of its outbounds.
+    pub(crate) fn add_listed(&mut self, hostname: &str, address: IpAddr, port: u16, to: &DestinationId) {
+        let hostname: Arc<str> = hostname.into();
+        let offered = HostnamePort { origin: HostnameOrigin::Listed, destination: to.clone() };
+        let known = self
+            .by_name
+            .entry(hostname.clone())
+            .or_insert_with(|| Hostname { addresses: BTreeSet::new(), ports: BTreeMap::new() });
+        let winner = known.ports.entry(port).or_insert_with(|| offered.clone());
+        if *winner == offered {
+            known.addresses.insert(address);
+        } else {
+            // The same port at an address of the other version of IP leads elsewhere.
+            let winner = winner.clone();
+            self.conflicts.insert(HostnameConflict { hostname, port, winner, loser: offered });
+        }
+    }
+
+    /// Says whether these claims are lost, because the Dataplane lists the hostname.
+    pub(crate) fn lost_to_listed(&mut self, hostname: &str, claims: &[(u16, HostnamePort)]) -> bool {
+        let Some(known) = self.by_name.get(hostname) else { return false };
+        let Some(owner) = known.ports.values().find(|owner| owner.origin == HostnameOrigin::Listed) else {
+            return false;
+        };
+        for (port, loser) in claims {
+            let winner = known.ports.get(port).unwrap_or(owner);
+            if winner.destination != loser.destination {
+                let (hostname, winner, loser) = (hostname.into(), winner.clone(), loser.clone());
+                self.conflicts.insert(HostnameConflict { hostname, port: *port, winner, loser });
+            }
+        }
+        true
+    }
+
     /// A port of a service is offered at these addresses.
     pub(crate) fn add_service(&mut self, destination: &Destination, port: u16, addresses: &BTreeSet<IpAddr>) {
         let Some(service) = destination.service.as_ref().filter(|_| !addresses.is_empty()) else { return };
@@ -150,6 +187,9 @@ impl Hostnames {
             destination: destination.id.clone(),
         };
         for hostname in &destination.hostnames {
+            if self.lost_to_listed(hostname, &[(port, offered.clone())]) {
+                continue;
+            }
             let Some(known) = self.by_name.get_mut(hostname.as_str()) else {
                 let ports = BTreeMap::from([(port, offered.clone())]);
                 self.by_name

@@ -21,8 +21,8 @@ use resources::{
 use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
-    Code, Context, Dependency, HostnameConflict, Hostnames, Outbound, Problem, Routing, backend::Backends,
-    inbound::UNIFIED_NAME, ip_of, port_of, route,
+    Code, Context, Dependency, HostnameConflict, HostnamePort, Hostnames, Outbound, Problem, Routing,
+    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route,
 };
 
 pub(crate) fn plan(
@@ -102,7 +102,10 @@ impl Planned<'_, '_, '_> {
             self.problems.push(Problem::new(Code::PortConflict, text));
             return None;
         }
-        self.add(destination, address, port, &spec.tags, &whose);
+        let offered = self.add(destination, address, port, &spec.tags, &whose);
+        if offered && !spec.hostname.is_empty() {
+            self.hostnames.add_listed(&spec.hostname, address, port, &destination.id);
+        }
         matches!(destination.id, DestinationId::Port(_)).then(|| destination.id.clone())
     }
 
@@ -141,6 +144,11 @@ impl Planned<'_, '_, '_> {
     fn virtual_host(&mut self, host: &VirtualHost, services: &[String]) {
         let Some(vip) = host.vip.map(IpAddr::V4) else { return };
         let wanted = |service: &str| services.is_empty() || services.iter().any(|known| known == service);
+        let claims = host.ports.iter().filter(|(_, to)| wanted(to.service()));
+        let claims: Vec<_> = claims.map(|(&port, to)| (port, HostnamePort::of_virtual(to))).collect();
+        if self.hostnames.lost_to_listed(&host.hostname, &claims) {
+            return;
+        }
         let mut offered = Vec::new();
         for (&port, to) in host.ports.iter().filter(|(_, to)| wanted(to.service())) {
             if self.offer(&DestinationId::Tags(to.tags.clone()), vip, port, &host.hostname) {

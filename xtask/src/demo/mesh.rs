@@ -8,12 +8,18 @@ use std::{
 
 use anyhow::Context;
 
-use super::ports::Chooser;
+use super::{network::Network, ports::Chooser};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Every proxy has the same ports, on a loopback address of its own.
+/// Every proxy has the same ports, on an address of its own.
 const INBOUND: u16 = 5050;
 const ADMIN: u16 = 9901;
+/// Where the page is in its namespace. Browsers have no certificate of the mesh, so this port is not redirected.
+const PAGE: u16 = 8080;
+/// Where an agent that has its machine to itself says whether it is ready.
+const READINESS: u16 = 9902;
+/// What the control plane calls the store: every service has a name like this.
+pub const KV: &str = "kv.svc.mesh.local";
 
 const MESH: &str = "\
 # Mutual TLS between all proxies, by a CA that the control plane makes.
@@ -52,13 +58,10 @@ pub struct Plan {
     pub diagnostics: SocketAddr,
     https: SocketAddr,
     pub dp_server: SocketAddr,
-    pub web: SocketAddr,
-    pub kv: SocketAddr,
-    /// Where web finds kv: the outbound of its proxy.
-    pub outbound: SocketAddr,
-    web_inbound: SocketAddr,
-    kv_inbound: SocketAddr,
-    readiness: [SocketAddr; 2],
+    /// kv first: whoever calls finds it there. One proxy has the names of old, one the unified ones.
+    pub proxies: [Proxy; 2],
+    /// What web needs to find kv by its name, where nothing is redirected.
+    pub listed: Option<Listed>,
 }
 
 /// One of the two proxies.
@@ -70,45 +73,75 @@ pub struct Proxy {
     pub unified_names: bool,
 }
 
+/// A name without redirection: an outbound of web's proxy, and the DNS server of its agent.
+pub struct Listed {
+    outbound: SocketAddr,
+    pub dns: SocketAddr,
+}
+
 impl Plan {
-    pub fn choose() -> anyhow::Result<Plan> {
+    /// Everything on loopback addresses.
+    pub fn on_loopback() -> anyhow::Result<Plan> {
         let mut ports = Chooser::default();
-        let mut proxy_address =
-            || anyhow::Ok(SocketAddr::from((ports.own_address(&[INBOUND, ADMIN])?, INBOUND)));
-        let (web_inbound, kv_inbound) = (proxy_address()?, proxy_address()?);
+        let mut address = |free: &[u16]| anyhow::Ok(SocketAddr::from((ports.own_address(free)?, INBOUND)));
+        let (web, kv) = (address(&[INBOUND, ADMIN])?, address(&[INBOUND, ADMIN])?);
+        let listed = Listed { outbound: address(&[INBOUND])?, dns: ports.choose_for_names(LOCAL, 15053)? };
+        let web = Proxy {
+            service: "web",
+            inbound: web,
+            application: ports.choose(LOCAL, 5050)?,
+            readiness: ports.choose(LOCAL, READINESS)?,
+            unified_names: true,
+        };
+        let kv = Proxy {
+            service: "kv",
+            inbound: kv,
+            application: ports.choose(LOCAL, 5051)?,
+            readiness: ports.choose(LOCAL, READINESS + 1)?,
+            unified_names: false,
+        };
+        Plan::of(&mut ports, LOCAL, [kv, web], Some(listed))
+    }
+
+    /// A namespace for each service; the control plane is outside of them.
+    pub fn in_namespaces(network: &Network) -> anyhow::Result<Plan> {
+        let proxy = |service, port, unified_names| {
+            let address = network.address(service);
+            Proxy {
+                service,
+                inbound: SocketAddr::from((address, INBOUND)),
+                application: SocketAddr::from((address, port)),
+                readiness: SocketAddr::from((LOCAL, READINESS)),
+                unified_names,
+            }
+        };
+        let proxies = [proxy("kv", INBOUND, false), proxy("web", PAGE, true)];
+        Plan::of(&mut Chooser::default(), network.host(), proxies, None)
+    }
+
+    fn of(
+        ports: &mut Chooser,
+        control_plane: Ipv4Addr,
+        proxies: [Proxy; 2],
+        listed: Option<Listed>,
+    ) -> anyhow::Result<Plan> {
         Ok(Plan {
             api: ports.choose(LOCAL, 5681)?,
             https: ports.choose(LOCAL, 5682)?,
-            diagnostics: ports.choose_everywhere(5680)?,
-            dp_server: ports.choose_everywhere(5678)?,
-            web: ports.choose(LOCAL, 5050)?,
-            kv: ports.choose(LOCAL, 5051)?,
-            outbound: ports.choose(LOCAL, 10001)?,
-            web_inbound,
-            kv_inbound,
-            readiness: [ports.choose(LOCAL, 9902)?, ports.choose(LOCAL, 9903)?],
+            diagnostics: ports.choose_everywhere(5680, LOCAL)?,
+            dp_server: ports.choose_everywhere(5678, control_plane)?,
+            proxies,
+            listed,
         })
     }
 
-    /// kv first: whoever calls finds it there. One proxy has the names of old, one the unified ones.
-    pub fn proxies(&self) -> [Proxy; 2] {
-        let [web, kv] = self.readiness;
-        [
-            Proxy {
-                service: "kv",
-                inbound: self.kv_inbound,
-                application: self.kv,
-                readiness: kv,
-                unified_names: false,
-            },
-            Proxy {
-                service: "web",
-                inbound: self.web_inbound,
-                application: self.web,
-                readiness: web,
-                unified_names: true,
-            },
-        ]
+    pub fn web(&self) -> &Proxy {
+        &self.proxies[1]
+    }
+
+    pub fn proxy(&self, service: &str) -> anyhow::Result<&Proxy> {
+        let found = self.proxies.iter().find(|proxy| proxy.service == service);
+        found.with_context(|| format!("the demo has no service {service}"))
     }
 
     /// The environment of `kuma-cp`.
@@ -127,19 +160,19 @@ impl Plan {
 
     /// Files that stay, to be read, changed and applied again.
     pub fn write_files(&self, home: &Path) -> anyhow::Result<()> {
-        let outbound = format!(
-            "  outbound:\n    - address: {}\n      port: {}\n      backendRef:\n        kind: MeshService\n        \
-             name: kv\n        port: {}\n",
-            self.outbound.ip(),
-            self.outbound.port(),
-            self.kv_inbound.port(),
-        );
-        let [kv, web] = self.proxies();
+        let outbound = self.listed.as_ref().map_or_else(String::new, |listed| {
+            format!(
+                "  outbound:\n    - hostname: {KV}\n      address: {}\n      port: {}\n      backendRef:\n        \
+                 kind: MeshService\n        name: kv\n        port: {INBOUND}\n",
+                listed.outbound.ip(),
+                listed.outbound.port(),
+            )
+        });
         let files = [
             ("mesh.yaml", MESH.to_owned()),
             ("permission.yaml", PERMISSION.to_owned()),
-            ("kv.yaml", dataplane(&kv)),
-            ("web.yaml", dataplane(&web) + &outbound),
+            ("kv.yaml", dataplane(&self.proxies[0])),
+            ("web.yaml", dataplane(self.web()) + &outbound),
         ];
         fs::create_dir(home.join("kuma-cp"))?;
         for (name, text) in files {
@@ -149,15 +182,24 @@ impl Plan {
     }
 }
 
+/// What web calls, whether or not it knows of its proxy.
+pub fn store_url() -> String {
+    format!("http://{KV}:{INBOUND}")
+}
+
 fn dataplane(proxy: &Proxy) -> String {
     let Proxy { service, inbound, application, .. } = proxy;
+    // In a namespace the application is at the proxy's own address, as that of any other machine.
+    let elsewhere = match application.ip() {
+        same if same == inbound.ip() => String::new(),
+        other => format!("      serviceAddress: {other}\n"),
+    };
     format!(
         "type: Dataplane\nmesh: default\nname: {service}\nlabels:\n  app: {service}\nnetworking:\n  \
-         address: {}\n  inbound:\n    - name: http\n      port: {}\n      serviceAddress: {}\n      \
+         address: {}\n  inbound:\n    - name: http\n      port: {}\n{elsewhere}      \
          servicePort: {}\n      tags:\n        kuma.io/service: {service}\n        kuma.io/protocol: http\n",
         inbound.ip(),
         inbound.port(),
-        application.ip(),
         application.port(),
     )
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     time::Duration,
 };
 
@@ -16,10 +16,21 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A port for a server that listens on all addresses, as clients here reach it.
-    pub fn choose_everywhere(&mut self, expected: u16) -> anyhow::Result<SocketAddr> {
+    /// A port for a server that listens on all addresses, as clients reach it at one of them.
+    pub fn choose_everywhere(&mut self, expected: u16, reached: Ipv4Addr) -> anyhow::Result<SocketAddr> {
         let chosen = self.choose(Ipv4Addr::UNSPECIFIED, expected)?;
-        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, chosen.port())))
+        Ok(SocketAddr::from((reached, chosen.port())))
+    }
+
+    /// A port for a DNS server, which takes packets and connections.
+    pub fn choose_for_names(&mut self, host: Ipv4Addr, expected: u16) -> anyhow::Result<SocketAddr> {
+        for expected in std::iter::once(expected).chain(std::iter::repeat_n(0, 100)) {
+            let chosen = self.choose(host, expected)?;
+            if UdpSocket::bind(chosen).is_ok() {
+                return Ok(chosen);
+            }
+        }
+        bail!("no port of {host} is free for packets and connections")
     }
 
     /// A loopback address on which all these ports are free.

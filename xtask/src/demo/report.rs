@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use super::{mesh::Plan, ports};
+use super::{Demo, mesh};
 use crate::run;
 
 const LAST_LINES: usize = 15;
@@ -21,33 +21,60 @@ pub fn tail(log: &Path) -> String {
 
 /// What runs where, and what to do next.
 #[allow(clippy::print_stdout, reason = "what the command is for")]
-pub fn summary(home: &Path, plan: &Plan, programs: &Path, took: Duration) {
+pub fn summary(demo: &Demo, took: Duration) {
     println!(
         "\nReady after {:.1} s. A page that counts (web) keeps its counter in a store (kv):",
         took.as_secs_f32()
     );
     println!("\n  browser ─▶ web ─▶ Envoy ══ mutual TLS ══▶ Envoy ─▶ kv\n");
     println!("  {:<9}{:<14}{:<18}{:<18}NAMES IN ENVOY", "SERVICE", "PROXY", "INBOUND", "APPLICATION");
-    for proxy in plan.proxies() {
+    for proxy in &demo.plan.proxies {
         let names = if proxy.unified_names { "unified" } else { "legacy" };
-        let ready = if ports::answers_ok(proxy.readiness, "/ready") { "ready" } else { "not ready" };
+        let ready = if demo.is_ready(proxy) { "ready" } else { "not ready" };
         let (inbound, application) = (proxy.inbound.to_string(), proxy.application.to_string());
         println!("  {:<9}{:<14}{inbound:<18}{application:<18}{names}", proxy.service, ready);
     }
-    let relative = |path: &Path| path.strip_prefix(run::root()).unwrap_or(path).display().to_string();
-    let (home, programs) = (relative(home), relative(programs));
+    let web = demo.plan.web();
+    println!("\n  page            http://{}", web.application);
+    println!("  control plane   http://{}", demo.plan.api);
+    println!("  web calls       {}", mesh::store_url());
+    match (&demo.network, &demo.plan.listed) {
+        (Some(network), _) => {
+            for proxy in &demo.plan.proxies {
+                println!("  namespace       {}", network.namespace(proxy.service));
+            }
+        }
+        (None, Some(listed)) => {
+            println!("  names           {}, counted at http://{}/metrics", listed.dns, web.readiness);
+        }
+        (None, None) => {}
+    }
+    println!("  files and logs  {}\n", relative(&demo.home));
+    next_steps(demo);
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(run::root()).unwrap_or(path).display().to_string()
+}
+
+#[allow(clippy::print_stdout, reason = "what the command is for")]
+fn next_steps(demo: &Demo) {
+    let (home, programs) = (relative(&demo.home), relative(&demo.programs));
     let kumactl = format!("{programs}/kumactl --config-file {home}/kumactl.yaml");
-    let counter = format!("http://{}/api/counter", plan.web);
-    println!("\n  page            http://{}", plan.web);
-    println!("  control plane   http://{}", plan.api);
-    println!("  files and logs  {home}\n");
+    let counter = format!("http://{}/api/counter", demo.plan.web().application);
     println!("Try next, in the folder of the repository:\n");
     println!("  # The services the mesh knows, made from the proxies that joined");
     println!("  {kumactl} get meshservices");
+    println!("  # The names that web can call, who gave them and where they lead");
+    println!("  {kumactl} inspect dataplane web --type hostnames");
     println!("  # Whether the proxies run what they were sent, and who may call whom by which rule");
     println!("  {kumactl} proxy status; {kumactl} access web kv; {kumactl} access kv web");
     println!("  # A store that takes a second to answer");
     println!("  time curl -H 'x-kv-set-response-delay-ms: 1000' {counter}");
+    if let Some(network) = &demo.network {
+        println!("  # What leads the traffic of web through its proxy");
+        println!("  ip netns exec {} iptables-save -t nat", network.namespace("web"));
+    }
     println!("  # Take the permission away, see 403 once open connections are drained, give it back");
     println!("  {kumactl} delete meshtrafficpermission web-to-kv; sleep 2; curl -i {counter}; \\");
     println!("    {kumactl} apply -f {home}/permission.yaml\n");

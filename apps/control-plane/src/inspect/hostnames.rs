@@ -6,13 +6,13 @@ use api::inspect::hostnames::{
     HostnameClaim, HostnameConflict, HostnameItem, HostnameList, HostnameOrigin, HostnamePort,
 };
 use plan::ProxyPlan;
-use resources::Status;
+use resources::{Key, Status};
 use store::Snapshot;
 use topology::{DestinationId, MeshSnapshot};
 
 /// The hostnames of a proxy with this plan.
-pub fn of(snapshot: &Snapshot, mesh: &MeshSnapshot, plan: &ProxyPlan) -> HostnameList {
-    let made = Made { snapshot };
+pub fn of(snapshot: &Snapshot, mesh: &MeshSnapshot, proxy: &Key, plan: &ProxyPlan) -> HostnameList {
+    let made = Made { snapshot, proxy };
     let hostnames = &plan.hostnames;
     let items: Vec<HostnameItem> = hostnames
         .by_name
@@ -56,6 +56,7 @@ pub fn of(snapshot: &Snapshot, mesh: &MeshSnapshot, plan: &ProxyPlan) -> Hostnam
 
 struct Made<'a> {
     snapshot: &'a Snapshot,
+    proxy: &'a Key,
 }
 
 impl Made<'_> {
@@ -65,6 +66,11 @@ impl Made<'_> {
             DestinationId::Tags(tags) => (None, BTreeMap::clone(tags)),
         };
         let origin = match &to.origin {
+            plan::HostnameOrigin::Listed => HostnameOrigin {
+                kind: self.proxy.kind.name(),
+                name: self.proxy.name.to_string(),
+                hostname_generator: None,
+            },
             plan::HostnameOrigin::VirtualOutbound(name) => {
                 HostnameOrigin { kind: "VirtualOutbound", name: name.to_string(), hostname_generator: None }
             }

@@ -42,6 +42,10 @@ impl Service {
         Service { child, address }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

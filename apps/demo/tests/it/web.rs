@@ -1,6 +1,12 @@
+use std::net::{Ipv4Addr, UdpSocket};
+
+use hickory_proto::{
+    op::{Message, OpCode, ResponseCode},
+    rr::{RData, Record, RecordType},
+};
 use serde_json::json;
 
-use crate::program::Service;
+use crate::program::{Service, command};
 
 fn web_of(kv: &Service) -> Service {
     Service::start(&["web", "--kv", &kv.url()])
@@ -93,4 +99,62 @@ async fn services_say_who_they_are() {
     let version = kv.get("/version", &[]).await.json();
     assert_eq!(version, json!({ "version": env!("CARGO_PKG_VERSION"), "name": "kv-7" }));
     assert_eq!(kv.get("/nowhere", &[]).await.status, 404);
+}
+
+/// A DNS server that knows one name, of 127.0.0.1; says where it is.
+fn names(known: &'static str) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut packet = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut packet) {
+            let asked = Message::from_vec(&packet[..length]).unwrap();
+            let question = asked.queries[0].clone();
+            let mut answer = Message::response(asked.metadata.id, OpCode::Query);
+            if question.name().to_ascii() != known {
+                answer.metadata.response_code = ResponseCode::NXDomain;
+            } else if question.query_type() == RecordType::A {
+                let data = RData::A(Ipv4Addr::LOCALHOST.into());
+                answer.add_answer(Record::from_rdata(question.name().clone(), 30, data));
+            }
+            answer.add_query(question);
+            socket.send_to(&answer.to_vec().unwrap(), from).unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn the_page_finds_its_store_by_a_name_that_only_the_given_server_knows() {
+    let kv = Service::start(&["kv"]);
+    let port = kv.address.rsplit(':').next().unwrap();
+    let (dns, url) = (names("kv.svc.mesh.local."), |host: &str| format!("http://{host}:{port}"));
+    let web = Service::start(&["web", "--kv", &url("kv.svc.mesh.local"), "--dns", &dns]);
+    assert_eq!(web.call("POST", "/api/counter", &[], "").await.json(), json!({ "counter": 1 }));
+    let lost = Service::start(&["web", "--kv", &url("db.svc.mesh.local"), "--dns", &dns]);
+    let answer = lost.get("/api/counter", &[]).await;
+    assert_eq!(answer.status, 502);
+    // Addresses need no server.
+    let plain = Service::start(&["web", "--kv", &kv.url(), "--dns", "127.0.0.1:1"]);
+    assert_eq!(plain.get("/api/counter", &[]).await.json(), json!({ "counter": 1 }));
+}
+
+#[test]
+fn only_root_becomes_somebody_else() {
+    let user = "61234";
+    let mut command = command(&["kv", "--listen", "127.0.0.1:0", "--user", user]);
+    if !nix::unistd::geteuid().is_root() {
+        let said = command.output().unwrap();
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.contains("cannot become the user 61234"), "{said}");
+        return;
+    }
+    let kv = Service::start(&["kv", "--user", user]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", kv.pid())).unwrap();
+    let ids =
+        |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned();
+    assert_eq!(
+        (ids("Uid:"), ids("Gid:"), ids("Groups:")),
+        (vec![user; 4].join("\t"), vec![user; 4].join("\t"), String::new())
+    );
 }

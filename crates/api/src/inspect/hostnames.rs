@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::response::Response;
+use resources::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -59,9 +60,9 @@ pub struct HostnameClaim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameOrigin {
-    /// `VirtualOutbound`, or the kind of the service in whose status it is.
+    /// `VirtualOutbound`, the kind of the service in whose status it is, or `Dataplane` where it is listed there.
     pub kind: &'static str,
-    /// Of the VirtualOutbound or of the service.
+    /// Of the VirtualOutbound, of the service or of the Dataplane.
     pub name: String,
     /// The HostnameGenerator that made it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +88,7 @@ pub async fn list(call: Call) -> Result<Response, Error> {
 }
 
 impl HostnameList {
-    /// What is offered under hostnames, in the words of a Dataplane's outbounds.
+    /// What is offered under hostnames besides what the Dataplane lists, in the words of its outbounds.
     pub fn outbounds(&self) -> Vec<Value> {
         let of_item = |item: &HostnameItem| {
             let address = item.addresses.first().cloned().unwrap_or_default();
@@ -104,7 +105,8 @@ impl HostnameList {
                 }
                 outbound
             };
-            item.ports.iter().map(outbound).collect::<Vec<_>>()
+            let unlisted = |port: &&HostnamePort| port.claim.origin.kind != Kind::Dataplane.name();
+            item.ports.iter().filter(unlisted).map(outbound).collect::<Vec<_>>()
         };
         self.items.iter().flat_map(of_item).collect()
     }

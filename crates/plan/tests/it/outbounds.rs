@@ -1,12 +1,25 @@
 //! What the Dataplane lists to call.
 
-use plan::ProxyPlan;
+use plan::{HostnameOrigin, ProxyPlan, ProxyTraits};
 use topology::{ClientTls, Protocol};
 
 use crate::{
     problems::texts,
     support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web},
 };
+
+/// The service with a hostname of its own.
+const NAMED: &str = r#"
+type: MeshService
+mesh: default
+name: backend
+labels: { kuma.io/zone: east }
+spec:
+  ports: [{ name: http, port: 80, appProtocol: http }, { port: 9000 }]
+status:
+  vips: [{ ip: 241.0.0.1 }]
+  addresses: [{ hostname: backend.svc.mesh.local, status: Available, origin: HostnameGenerator }]
+"#;
 
 fn planned(mesh: &str, outbounds: &str) -> ProxyPlan {
     plan(&[mesh, BACKEND, &web(&format!("outbound: [{outbounds}]"))], &traits("web"))
@@ -87,4 +100,86 @@ fn one_unified_listener_takes_all_addresses_of_a_destination() {
 fn the_same_mesh_gives_the_same_plan() {
     let outbounds = "{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }";
     assert_eq!(planned(SECURED, outbounds), planned(SECURED, outbounds));
+}
+
+/// What an agent that answers queries is sent about this outbound.
+fn records(outbounds: &str, transparent: &str, traits: &ProxyTraits) -> (ProxyPlan, Option<String>) {
+    let traits = ProxyTraits { resolver: true, ..traits.clone() };
+    let web = web(&format!("outbound: [{outbounds}]\n{transparent}"));
+    let plan = plan(&[PLAIN, NAMED, &web], &traits);
+    assert_eq!(plan.agent.as_ref().is_some_and(|agent| agent.with_hostnames), plan.records.is_some());
+    let body = plan.records.as_ref().map(|part| part.body.clone());
+    (plan, body)
+}
+
+#[test]
+fn a_listed_hostname_resolves_without_redirection_and_is_the_only_one() {
+    let outbounds = "{ address: 127.0.0.9, port: 80, hostname: kv.mesh, \
+                       backendRef: { kind: MeshService, name: backend, port: 80 } }, \
+                     { address: 127.0.0.9, port: 81, hostname: kv.mesh, \
+                       backendRef: { kind: MeshService, name: backend, port: 9000 } }, \
+                     { address: '::1', port: 80, hostname: kv.mesh, \
+                       backendRef: { kind: MeshService, name: backend, port: 80 } }, \
+                     { port: 83, backendRef: { kind: MeshService, name: backend, port: 80 } }";
+    for traits in [traits("web"), unified("web"), ProxyTraits { bind_outbounds: true, ..traits("web") }] {
+        let (plan, body) = records(outbounds, "", &traits);
+        let body = body.unwrap();
+        let expected = r#"{"name":"kv.mesh","ips":["127.0.0.9"#;
+        assert!(body.contains(expected) && body.contains(r#""::1"]}"#), "{body}");
+        // Where nothing is redirected and virtual addresses are not bound, no other name leads anywhere.
+        assert_eq!(body.matches("name").count(), if traits.bind_outbounds { 2 } else { 1 }, "{body}");
+        let ports: Vec<u16> = plan.hostnames.by_name["kv.mesh"].ports.keys().copied().collect();
+        assert_eq!((ports, texts(&plan.problems)), (vec![80, 81], Vec::new()));
+    }
+    let (plan, body) = records("{ port: 83, tags: { kuma.io/service: backend } }", "", &traits("web"));
+    assert_eq!((plan.outbounds.len(), body), (1, None), "no hostname, nothing to answer");
+}
+
+#[test]
+fn a_hostname_whose_outbound_leads_nowhere_does_not_resolve() {
+    let nobody = "{ port: 80, hostname: kv.mesh, backendRef: { kind: MeshService, name: nobody, port: 80 } }";
+    let (plan, body) = records(nobody, "", &traits("web"));
+    assert_eq!((plan.hostnames.by_name.len(), plan.problems.len()), (0, 1));
+    assert_eq!(body.as_deref(), Some(r#"{"records":[],"ttl":30}"#));
+}
+
+#[test]
+fn what_the_dataplane_lists_has_a_hostname_that_the_mesh_gives_elsewhere() {
+    let named = |port: u16| {
+        format!(
+            "{{ address: 10.0.0.9, port: 80, hostname: backend.svc.mesh.local, \
+             backendRef: {{ kind: MeshService, name: backend, port: {port} }} }}"
+        )
+    };
+    let reach =
+        "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: backend }] } }";
+    let addresses = |plan: &ProxyPlan| {
+        let found = &plan.hostnames.by_name["backend.svc.mesh.local"];
+        assert!(found.ports.values().all(|port| port.origin == HostnameOrigin::Listed));
+        found.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let lost = |port: u16| {
+        format!(
+            "backend.svc.mesh.local:{port} is claimed by an outbound that the Dataplane lists and by MeshService \
+             \"backend\"; the first one has it"
+        )
+    };
+    let (plan, _) = records(&named(9000), reach, &traits("web"));
+    assert_eq!((addresses(&plan), texts(&plan.problems)), (vec!["10.0.0.9".to_owned()], vec![lost(80)]));
+    // Two names for one way are no conflict; what is at no port of the list is lost.
+    let (plan, _) = records(&named(80), reach, &traits("web"));
+    assert_eq!((addresses(&plan), texts(&plan.problems)), (vec!["10.0.0.9".to_owned()], vec![lost(9000)]));
+}
+
+#[test]
+fn one_port_of_a_hostname_leads_to_one_place_in_both_versions_of_ip() {
+    let at = |address: &str, port: u16| {
+        format!(
+            "{{ address: '{address}', port: 80, hostname: kv.mesh, \
+             backendRef: {{ kind: MeshService, name: backend, port: {port} }} }}"
+        )
+    };
+    let (plan, body) = records(&format!("{}, {}", at("127.0.0.9", 80), at("::1", 9000)), "", &traits("web"));
+    assert_eq!(body.as_deref(), Some(r#"{"records":[{"name":"kv.mesh","ips":["127.0.0.9"]}],"ttl":30}"#));
+    assert_eq!(plan.hostnames.conflicts.len(), 1);
 }

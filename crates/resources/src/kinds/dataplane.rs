@@ -130,6 +130,9 @@ pub struct Outbound {
     pub address: String,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// A name for the address, which the agent beside the proxy answers DNS queries for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hostname: String,
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
     #[serde(skip_serializing_if = "Option::is_none")]

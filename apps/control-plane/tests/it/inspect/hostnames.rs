@@ -94,3 +94,54 @@ async fn hostnames_are_those_that_the_dataplane_can_reach() {
         assert_eq!(names, expected, "{proxy}");
     }
 }
+
+#[tokio::test]
+async fn a_hostname_that_the_dataplane_lists_is_shown_as_its_own_and_wins() {
+    let inspected = Inspected::new().await;
+    let networking = |transparent: Value| {
+        let mut networking = json!({
+            "address": "127.0.0.2",
+            "inbound": [{ "port": 8080, "tags": { "kuma.io/service": "web" } }],
+            "outbound": [{
+                "address": "127.0.0.9", "port": 5050, "hostname": "backend.svc.mesh.local",
+                "backendRef": { "kind": "MeshService", "name": "other", "port": 80 },
+            }],
+        });
+        if !transparent.is_null() {
+            networking["transparentProxying"] = transparent;
+        }
+        json!({ "networking": networking })
+    };
+    let reach = json!({ "reachableBackends": { "refs": [{ "kind": "MeshService", "name": "backend" }] } });
+    let dataplane = |name: &str, transparent: Value| {
+        resource(Key::new(Kind::Dataplane, "default", name), &[], networking(transparent))
+    };
+    let services = [
+        named("backend", "241.0.0.1", "backend.svc.mesh.local"),
+        named("other", "241.0.0.2", "other.svc.mesh.local"),
+    ];
+    let proxies = [dataplane("plain", Value::Null), dataplane("transparent", reach)];
+    inspected.world.put(services.into_iter().chain(proxies).chain([exclusive("")])).await;
+    for (name, claimed_twice) in [("plain", false), ("transparent", true)] {
+        let found = inspected.proxies.hostnames(&Key::new(Kind::Dataplane, "default", name)).await.unwrap();
+        let claim = json!({
+            "origin": { "kind": "Dataplane", "name": name }, "kri": "kri_msvc_default_default__other_80",
+        });
+        let mut at_port = claim.clone();
+        at_port["port"] = json!(5050);
+        let shown = serde_json::to_value(&found).unwrap();
+        assert_eq!(shown["items"][0]["hostname"], "backend.svc.mesh.local");
+        assert_eq!(shown["items"][0]["ports"], json!([at_port]), "{name}");
+        assert_eq!(shown["items"][0]["addresses"][0], "127.0.0.9");
+        assert_eq!(shown["conflicts"].as_array().unwrap().len(), usize::from(claimed_twice), "{shown:#}");
+        if claimed_twice {
+            assert_eq!(shown["conflicts"][0]["winner"], claim);
+            assert_eq!(shown["conflicts"][0]["loser"]["origin"]["name"], "backend");
+        }
+        // The overview shows it once, where the Dataplane lists it.
+        assert_eq!(found.outbounds(), Vec::<Value>::new(), "{name}");
+    }
+    let layout = inspected.proxies.layout(&Key::new(Kind::Dataplane, "default", "plain")).await.unwrap();
+    let outbounds: Vec<_> = layout.outbounds.iter().map(|outbound| outbound.hostnames.join(" ")).collect();
+    assert_eq!(outbounds, ["backend.svc.mesh.local:5050"]);
+}

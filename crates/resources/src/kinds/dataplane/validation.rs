@@ -1,5 +1,7 @@
 //! What a Dataplane must satisfy.
 
+use std::{collections::BTreeMap, net::IpAddr};
+
 use super::{
     Dataplane, Gateway, GatewayType, Inbound, Listener, ListenerType, Networking, Outbound, Probes,
     ReachableBackendRef, ServiceProbe, TransparentProxying,
@@ -103,6 +105,7 @@ fn check_networking(networking: &Networking, path: &Path, found: &mut Violations
     for (i, outbound) in networking.outbound.iter().enumerate() {
         check_outbound(outbound, &path.field("outbound").index(i), found);
     }
+    check_hostnames(&networking.outbound, &path.field("outbound"), found);
     check_sections(networking, path, found);
     if let Some(proxying) = &networking.transparent_proxying {
         // The misspelling is Kuma's.
@@ -181,6 +184,28 @@ fn check_outbound(outbound: &Outbound, path: &Path, found: &mut Violations) {
         check_port(backend.port, &path.field("port"), found);
     }
     found.require(outbound.tags.is_empty(), &path, "both backendRef and tags/service cannot be defined");
+}
+
+/// A query names no port, so all ports of a hostname are at one address, or at one of each version of IP.
+fn check_hostnames(outbounds: &[Outbound], path: &Path, found: &mut Violations) {
+    let mut addresses: BTreeMap<(&str, bool), IpAddr> = BTreeMap::new();
+    for (i, outbound) in outbounds.iter().enumerate().filter(|(_, outbound)| !outbound.hostname.is_empty()) {
+        let (hostname, path) = (outbound.hostname.as_str(), path.index(i).field("hostname"));
+        for error in dns::rfc1123_subdomain_errors(hostname) {
+            found.add(&path, error);
+        }
+        found.require(!tags::is_ip(hostname), &path, "must be a name, not an IP address");
+        // One that is no address is said where it is given.
+        let Ok(address) = outbound.address().parse::<IpAddr>() else { continue };
+        let first = *addresses.entry((hostname, address.is_ipv4())).or_insert(address);
+        if first != address {
+            let message = format!(
+                "hostname {hostname:?} has the address {first} in another outbound; give all of them the same address \
+                 and different ports, or another hostname"
+            );
+            found.add(path, message);
+        }
+    }
 }
 
 fn check_backend_kind(kind: &str, path: &Path, found: &mut Violations) {

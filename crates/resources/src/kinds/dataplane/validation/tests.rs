@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use crate::{
     Kind,
     kinds::testing::{check, round_trips, valid},
+    naming::dns,
 };
 
 const PORT_RANGE: &str = "port must be in the range [1, 65535]";
@@ -52,7 +53,10 @@ fn full() -> Value {
             }],
             "outbound": [
                 { "address": "127.0.0.1", "port": 3333, "tags": { "kuma.io/service": "redis" } },
-                { "port": 3334, "backendRef": { "kind": "MeshService", "name": "redis", "port": 6379 } },
+                {
+                    "port": 3334, "hostname": "redis.mesh",
+                    "backendRef": { "kind": "MeshService", "name": "redis", "port": 6379 }
+                },
                 { "port": 3335, "backendRef": { "kind": "MeshExternalService", "labels": { "app": "db" } } }
             ],
             "transparentProxying": {
@@ -406,6 +410,40 @@ fn names_of_inbounds_and_listeners_are_section_names() {
         inbound_rejected(json!({ "port": 80, "name": name }), &[("networking.inbound[0].name", &message)]);
         let listener = json!({ "type": "ZoneIngress", "address": "10.0.0.1", "port": 1, "name": name });
         rejected(json!({ "listeners": [listener] }), &[("networking.listeners[0].name", &message)]);
+    }
+}
+
+#[test]
+fn hostnames_of_outbounds_are_names_of_one_address() {
+    let outbound = |hostname: &str, address: &str, port: u16| {
+        let backend = json!({ "kind": "MeshService", "name": "kv", "port": 80 });
+        json!({ "hostname": hostname, "address": address, "port": port, "backendRef": backend })
+    };
+    let both = |other: Value| json!({ "outbound": [outbound("kv.mesh", "", 80), other] });
+    let at = "networking.outbound[1].hostname";
+    for fine in [
+        outbound("kv.mesh", "127.0.0.1", 81),
+        outbound("kv.mesh", "::1", 80),
+        outbound("cache.mesh", "127.0.0.2", 80),
+        outbound("", "127.0.0.2", 80),
+    ] {
+        check(Kind::Dataplane, networking(both(fine)), &[]);
+    }
+    rejected(
+        both(outbound("kv.mesh", "127.0.0.2", 81)),
+        &[(
+            at,
+            "hostname \"kv.mesh\" has the address 127.0.0.1 in another outbound; give all of them the same address and \
+             different ports, or another hostname",
+        )],
+    );
+    rejected(both(outbound("10.0.0.1", "127.0.0.2", 80)), &[(at, "must be a name, not an IP address")]);
+    let too_long = format!("{}.mesh", "a.".repeat(130));
+    for name in ["KV.mesh", "kv_1.mesh", "kv..mesh", "kv.mesh.", &too_long] {
+        let complaints = dns::rfc1123_subdomain_errors(name);
+        assert!(!complaints.is_empty(), "{name}");
+        let expect: Vec<(&str, &str)> = complaints.iter().map(|complaint| (at, complaint.as_str())).collect();
+        rejected(both(outbound(name, "127.0.0.2", 80)), &expect);
     }
 }
 
