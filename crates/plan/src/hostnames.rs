@@ -129,7 +129,7 @@ impl fmt::Display for HostnamePort {
 pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
     let of_policy = |port: &HostnamePort| match &port.origin {
         HostnameOrigin::VirtualOutbound(name) => &**name == policy,
-        HostnameOrigin::Service(_) => false,
+        HostnameOrigin::Service(_) | HostnameOrigin::Listed => false,
     };
     let all = HostnameConflict::all(&snapshot.virtual_hosts);
     all.filter(|conflict| of_policy(&conflict.winner) || of_policy(&conflict.loser)).collect()
