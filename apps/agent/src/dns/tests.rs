@@ -116,6 +116,28 @@ fn names_of_the_mesh_have_addresses_of_both_families_and_nothing_else() {
 }
 
 #[test]
+fn queries_over_ipv6_are_answered_like_others_unless_the_agent_is_without_it() {
+    let resolver = Resolver::start(Behaviour::Address(Ipv4Addr::new(192, 0, 2, 7)));
+    let machine = Machine::new(&[&resolver]);
+    for (name, kind, expect) in [
+        ("backend.mesh.", RecordType::A, "240.0.0.1"),
+        ("backend.mesh.", RecordType::AAAA, "::ffff:240.0.0.1"),
+        ("shop.example.", RecordType::A, "192.0.2.7"),
+    ] {
+        for answer in client::ask_v6(machine.port, &query(name, kind)) {
+            assert_eq!(addresses(&answer), [expect], "{name} {kind}");
+        }
+    }
+    assert!(machine.has(r#"kuma_dp_dns_queries_total{qtype="AAAA",source="local"} 2"#));
+    let port = testkit::ports::own_port().unwrap();
+    let plan =
+        Plan { port, ipv6: false, resolv_conf: machine.resolv_conf.path().to_owned(), log_queries: false };
+    Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap();
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert!(std::net::TcpStream::connect(("::1", port)).is_err());
+}
+
+#[test]
 fn other_names_are_asked_at_the_resolver_which_has_the_last_word() {
     let resolver = Resolver::start(Behaviour::NoSuchName);
     let machine = Machine::new(&[&resolver]);

@@ -1,18 +1,37 @@
 //! The first command of the README: it must work, and leave nothing behind.
 
 use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Output},
+    sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use e2e::{Client, Profile, envoy, eventually, kumactl, program};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
 use tempfile::tempdir;
+
+/// What web calls.
+const KV: &str = "kv.svc.mesh.local";
 
 /// `cargo xtask demo` with files of its own, so that it does not meet the demo of whoever runs the test.
 fn demo(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program("xtask", Profile::Same).unwrap());
     command.arg("demo").args(arguments).arg("--home").arg(home).env("ENVOY_BIN", envoy().unwrap());
     command.output().unwrap()
+}
+
+/// Starts a demo. One at a time: it chooses ports that are free and then starts what listens there.
+fn up(home: &Path, arguments: &[&str]) -> Output {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    demo(home, &[&["--built", "--detach"], arguments].concat())
 }
 
 /// Ends the demo even when the test fails.
@@ -28,6 +47,36 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// What the summary says about something.
+fn said_about<'a>(said: &'a str, what: &str) -> Vec<&'a str> {
+    said.lines().filter_map(|line| line.trim().strip_prefix(what)).map(str::trim).collect()
+}
+
+/// How many queries for addresses the agent answered by itself, by its page of metrics.
+fn names_answered(metrics: &str) -> u64 {
+    let counted = r#"kuma_dp_dns_queries_total{qtype="A",source="local"} "#;
+    metrics.lines().find_map(|line| line.strip_prefix(counted)?.parse().ok()).unwrap_or_default()
+}
+
+/// The address of a name, by a DNS server.
+fn resolve(server: SocketAddr, name: &str) -> Option<Ipv4Addr> {
+    let mut query = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        query.push(u8::try_from(label.len()).unwrap());
+        query.extend(label.bytes());
+    }
+    query.extend([0, 0, 1, 0, 1]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.send_to(&query, server).unwrap();
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).ok()?;
+    let answers = u16::from_be_bytes([answer[6], answer[7]]);
+    // The only record is the last thing in the packet, and its address the last of it.
+    let address: [u8; 4] = answer[..length].last_chunk().copied()?;
+    (answers == 1).then(|| address.into())
+}
+
 fn count(web: &Client) -> Option<u64> {
     web.get("/api/counter").ok().filter(|answer| answer.status == 200)?.json()["counter"].as_u64()
 }
@@ -37,14 +86,21 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     let dir = tempdir().unwrap();
     let home = dir.path().join("demo");
     let _down = Down(&home);
-    let up = demo(&home, &["--built", "--detach"]);
+    let up = up(&home, &[]);
     assert!(up.status.success(), "{}", text(&up));
     let said = text(&up);
-    let page = said.lines().find_map(|line| line.trim().strip_prefix("page")).map(str::trim).unwrap();
-    let web = Client::new(page);
+    let web = Client::new(said_about(&said, "page")[0]);
 
     let before = count(&web).unwrap();
     eventually("traffic to count", || count(&web).is_some_and(|now| now > before)).unwrap();
+
+    assert_eq!(said_about(&said, "web calls"), [format!("http://{KV}:5050")]);
+    let (dns, metrics) = said_about(&said, "names")[0].split_once(", counted at ").unwrap();
+    let metrics = Client::new(metrics.strip_suffix("/metrics").unwrap());
+    assert!(names_answered(&metrics.get("/metrics").unwrap().body) > 0, "web asked for its store by name");
+    let address = resolve(dns.parse().unwrap(), KV).unwrap();
+    let store = Client::new(format!("http://{address}:5050"));
+    assert_eq!(store.get("/api/key-value/counter").unwrap().status, 200, "{address}");
 
     let again = demo(&home, &["--built", "--detach"]);
     assert!(!again.status.success() && text(&again).contains("running already"), "{}", text(&again));
@@ -63,4 +119,76 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     assert!(down.status.success() && text(&down).contains("ended 6 processes"), "{}", text(&down));
     assert!(web.get("/api/counter").is_err());
     assert!(text(&demo(&home, &["down"])).contains("no demo is running"));
+}
+
+/// What `ip` says of namespaces and links of demos.
+fn networks() -> String {
+    let said = |arguments: &[&str]| text(&Command::new("ip").args(arguments).output().unwrap());
+    said(&["netns", "list"]) + &said(&["-o", "link", "show"])
+}
+
+fn inside(namespace: &str, program: &[&str]) -> String {
+    let output = Command::new("ip").args(["netns", "exec", namespace]).args(program).output().unwrap();
+    text(&output)
+}
+
+#[test]
+fn unmodified_services_call_by_name_and_a_killed_demo_leaves_no_namespace() {
+    if !testkit::netns::available().unwrap() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let home = dir.path().join("demo");
+    let _down = Down(&home);
+    let up = up(&home, &["--transparent"]);
+    assert!(up.status.success(), "{}", text(&up));
+    let said = text(&up);
+    let web = Client::new(said_about(&said, "page")[0]);
+    let before = count(&web).unwrap();
+    eventually("requests to arrive", || count(&web).is_some_and(|now| now >= before + 5)).unwrap();
+
+    let namespaces = said_about(&said, "namespace");
+    let [kv_namespace, web_namespace] = namespaces[..] else { panic!("{said}") };
+    let tag = web_namespace.strip_prefix("kuma-demo-").and_then(|rest| rest.strip_suffix("-web")).unwrap();
+    let metrics = inside(web_namespace, &["curl", "--silent", "http://127.0.0.1:9902/metrics"]);
+    assert!(names_answered(&metrics) > 0, "{metrics}");
+    let address = inside(kv_namespace, &["ip", "-4", "-o", "addr", "show", "dev", "eth0"]);
+    let address = address.split_whitespace().find_map(|word| word.strip_suffix("/24")).unwrap();
+    // The machine has a way to the store, at whose door it is asked for a certificate.
+    assert!(Client::new(format!("http://{address}:5050")).get("/api/key-value/counter").is_err());
+    let listed = fs::read_to_string(home.join("web.yaml")).unwrap();
+    assert!(!listed.contains("outbound"), "{listed}");
+
+    let recorded = fs::read_to_string(home.join("processes")).unwrap();
+    for pid in recorded.lines().filter_map(|line| line.split(' ').next()?.parse().ok()) {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    assert!(networks().contains(tag));
+    let down = demo(&home, &["down"]);
+    assert!(
+        down.status.success() && text(&down).contains("removed the network namespaces"),
+        "{}",
+        text(&down)
+    );
+    assert!(!networks().contains(tag), "{}", networks());
+}
+
+#[test]
+fn without_the_right_to_it_nothing_is_made_and_what_works_is_said() {
+    let dir = tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Where another user may run it.
+    let xtask = dir.path().join("xtask");
+    fs::copy(program("xtask", Profile::Same).unwrap(), &xtask).unwrap();
+    let home = dir.path().join("demo");
+    let mut command = Command::new(&xtask);
+    command.args(["demo", "--built", "--transparent", "--home"]).arg(&home);
+    if geteuid().is_root() {
+        command.uid(61_234).gid(61_234);
+    }
+    let refused = command.output().unwrap();
+    let said = text(&refused);
+    assert!(!refused.status.success() && said.contains("takes root"), "{said}");
+    assert!(said.contains("sudo") && said.contains("`cargo xtask demo` shows the same mesh"), "{said}");
+    assert!(!home.exists());
 }

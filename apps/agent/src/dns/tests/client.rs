@@ -61,7 +61,21 @@ pub fn ask(port: u16, query: &Message) -> Message {
 }
 
 pub fn ask_tcp(port: u16, query: &Message) -> Message {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    ask_tcp_at(("127.0.0.1", port), query)
+}
+
+/// Over both kinds of transport, at the loopback address of IPv6.
+pub fn ask_v6(port: u16, query: &Message) -> [Message; 2] {
+    let socket = UdpSocket::bind("[::1]:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send_to(&query.to_vec().unwrap(), ("::1", port)).unwrap();
+    let mut answer = vec![0; 65_536];
+    let length = socket.recv(&mut answer).unwrap();
+    [read(&answer[..length]), ask_tcp_at(("::1", port), query)]
+}
+
+fn ask_tcp_at(server: (&str, u16), query: &Message) -> Message {
+    let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write_framed(&mut stream, &query.to_vec().unwrap());
     read(&read_framed(&mut stream).unwrap())
