@@ -130,8 +130,13 @@ fn queries_over_ipv6_are_answered_like_others_unless_the_agent_is_without_it() {
     }
     assert!(machine.has(r#"kuma_dp_dns_queries_total{qtype="AAAA",source="local"} 2"#));
     let port = testkit::ports::own_port().unwrap();
-    let plan =
-        Plan { port, ipv6: false, resolv_conf: machine.resolv_conf.path().to_owned(), log_queries: false };
+    let plan = Plan {
+        port,
+        ipv6: false,
+        resolv_conf: machine.resolv_conf.path().to_owned(),
+        log_queries: false,
+        networks: Vec::new(),
+    };
     Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap();
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     assert!(std::net::TcpStream::connect(("::1", port)).is_err());
