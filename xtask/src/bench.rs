@@ -1,10 +1,12 @@
 //! Benchmarks. Speed is measured here, as numbers and ratios, and never asserted by a test.
 
+mod dns;
 mod permissions;
 
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use serde_json::Value;
 
 use crate::{envoy, prerequisites, run};
 
@@ -16,6 +18,8 @@ pub enum What {
     Endpoints,
     /// Resolving permissions of ever more rules.
     Permissions,
+    /// Names of the mesh in the agent: looking one up, and taking over one that changed.
+    Dns,
     /// What an Envoy that starts pays for the statistics of each profile.
     Metrics,
     /// Thousands of simulated proxies, against a server that only pushes bytes.
@@ -50,6 +54,13 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             run::step("permissions", run::cargo().args(["bench", "--locked", "--package", "policy"]))?;
             permissions::write_page(&run::root())
         }
+        What::Dns => {
+            run::step(
+                "names",
+                run::cargo().args(["bench", "--locked", "--package", "kuma-dp", "--bench", "dns"]),
+            )?;
+            dns::write_page(&run::root())
+        }
     }
 }
 
@@ -73,4 +84,12 @@ fn scale(arguments: &[String]) -> Command {
         command.arg("--page").arg(root.join("docs/reference/benchmarks-scale.md"));
     }
     command
+}
+
+/// What criterion measured, in nanoseconds.
+fn median(root: &Path, what: &str) -> anyhow::Result<f64> {
+    let path = root.join(format!("target/criterion/{what}/new/estimates.json"));
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let estimates: Value = serde_json::from_str(&text)?;
+    estimates["median"]["point_estimate"].as_f64().with_context(|| format!("no median in {}", path.display()))
 }

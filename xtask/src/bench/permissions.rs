@@ -3,7 +3,8 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
-use serde_json::Value;
+
+use super::median;
 
 /// The sizes the benchmark of `policy` measures.
 const ENTRIES: [u32; 5] = [250, 500, 1000, 2000, 4000];
@@ -19,8 +20,8 @@ pub fn write_page(root: &Path) -> anyhow::Result<()> {
          | entries | to resolve | per entry | to decide about one client | per entry |\n|---|---|---|---|---|\n",
     );
     for entries in ENTRIES {
-        let resolve = median(root, "resolve", entries)?;
-        let decide = median(root, "decide", entries)?;
+        let resolve = median(root, &format!("permission/resolve/{entries}"))?;
+        let decide = median(root, &format!("permission/decide/{entries}"))?;
         let per_entry = |nanoseconds: f64| nanoseconds / f64::from(entries);
         writeln!(
             page,
@@ -32,12 +33,4 @@ pub fn write_page(root: &Path) -> anyhow::Result<()> {
         )?;
     }
     fs::write(root.join(PAGE), page).with_context(|| format!("writing {PAGE}"))
-}
-
-/// In nanoseconds.
-fn median(root: &Path, what: &str, entries: u32) -> anyhow::Result<f64> {
-    let path = root.join(format!("target/criterion/permission/{what}/{entries}/new/estimates.json"));
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let estimates: Value = serde_json::from_str(&text)?;
-    estimates["median"]["point_estimate"].as_f64().with_context(|| format!("no median in {}", path.display()))
 }
