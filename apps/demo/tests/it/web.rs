@@ -155,6 +155,6 @@ fn only_root_becomes_somebody_else() {
         |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned();
     assert_eq!(
         (ids("Uid:"), ids("Gid:"), ids("Groups:")),
-        (vec![user; 4].join("\t"), vec![user; 4].join("\t"), String::new())
+        ([user; 4].join("\t"), [user; 4].join("\t"), String::new())
     );
 }
