@@ -7,7 +7,8 @@
 //!
 //! A [`select::Selection`] says which resources go to a peer and what they are called there. A
 //! [`provider::Provider`] is one peer's subscriptions: what the peer was sent, what is to be sent next. A
-//! [`receiver::Receiver`] turns responses into writes. Either end of a link has one of each.
+//! [`receiver::Receiver`] turns responses into writes. Either end of a link has one of each. [`wire`] is what they look
+//! like on the way.
 //!
 //! Invariants: no clock, no task, no socket. What a peer owns is changed by that peer's messages and by nothing
 //! else: a disconnect deletes nothing, and a first response that would delete much is held back by the
@@ -18,14 +19,6 @@ pub mod mapping;
 pub mod provider;
 pub mod receiver;
 pub mod select;
+pub mod wire;
 
-use resources::{Key, Labels, Spec, Status};
-
-/// A resource on its way: decoded on arrival, encoded on departure.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Synced {
-    pub key: Key,
-    pub labels: Labels,
-    pub spec: Spec,
-    pub status: Option<Status>,
-}
+pub use wire::Synced;
