@@ -2,7 +2,7 @@
 //!
 //! The worst outages of synchronised meshes began with a peer that had lost its memory and said, truthfully, that it
 //! had nothing. A first response that lacks more than a share of a kind therefore deletes nothing, until the first
-//! response of a later connection lacks the same, or an operator says that it is meant.
+//! response of a later connection lacks the same, or an operator says that it is meant: by a label of the Zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,38 @@ impl Threshold {
 pub struct Guard {
     threshold: Threshold,
     held: BTreeMap<Kind, BTreeSet<Key>>,
-    /// Kinds whose next deletions an operator has allowed.
-    allowed: BTreeSet<Kind>,
+    accepted: Accepted,
+}
+
+/// Kinds whose deletions an operator wants to be made, however many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Accepted {
+    #[default]
+    None,
+    Kinds(BTreeSet<Kind>),
+    All,
+}
+
+/// The value of the label for all kinds; others are the names of kinds with dots between them.
+const ALL: &str = "all";
+
+impl Accepted {
+    /// Reads the label of a Zone.
+    pub fn of(label: Option<&str>) -> Accepted {
+        match label {
+            None => Accepted::None,
+            Some(ALL) => Accepted::All,
+            Some(kinds) => Accepted::Kinds(kinds.split('.').filter_map(Kind::by_name).collect()),
+        }
+    }
+
+    fn has(&self, kind: Kind) -> bool {
+        match self {
+            Accepted::None => false,
+            Accepted::Kinds(kinds) => kinds.contains(&kind),
+            Accepted::All => true,
+        }
+    }
 }
 
 /// Whether deletions are made.
@@ -55,7 +85,7 @@ impl Guard {
     pub fn judge(&mut self, kind: Kind, missing: BTreeSet<Key>, of: usize) -> Verdict {
         let before = self.held.remove(&kind);
         let confirmed = before.is_some_and(|before| missing.is_subset(&before));
-        if self.allowed.remove(&kind) || confirmed || !self.threshold.is_exceeded(missing.len(), of) {
+        if self.accepted.has(kind) || confirmed || !self.threshold.is_exceeded(missing.len(), of) {
             return Verdict::Delete;
         }
         self.held.insert(kind, missing);
@@ -72,13 +102,13 @@ impl Guard {
         }
     }
 
-    /// An operator says that the deletions are meant: what is held back of a kind, to be deleted now. When nothing
-    /// is, the next first response of the kind is not judged.
-    pub fn allow(&mut self, kind: Kind) -> BTreeSet<Key> {
-        self.held.remove(&kind).unwrap_or_else(|| {
-            self.allowed.insert(kind);
-            BTreeSet::new()
-        })
+    /// Takes up what an operator accepts; says what was held back of it.
+    pub fn accept(&mut self, accepted: Accepted) -> BTreeMap<Kind, BTreeSet<Key>> {
+        self.accepted = accepted;
+        let (made, held) =
+            std::mem::take(&mut self.held).into_iter().partition(|(kind, _)| self.accepted.has(*kind));
+        self.held = held;
+        made
     }
 
     /// How many deletions are held back, by kind.
@@ -121,14 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_allows_what_is_held_back_or_what_comes_next_once() {
+    fn what_an_operator_accepts_is_held_back_no_longer() {
         let mut guard = Guard::default();
         assert_eq!(judge(&mut guard, 0..50, 100), Verdict::Hold);
         guard.settled(&Key::new(Kind::MeshService, "default", "s7"));
-        assert_eq!(guard.allow(Kind::MeshService).len(), 49);
-        assert!(guard.allow(Kind::MeshService).is_empty());
-        assert_eq!(judge(&mut guard, 0..50, 100), Verdict::Delete);
+        assert!(guard.accept(Accepted::of(Some("Dataplane.MeshTimeout"))).is_empty());
+        let made = guard.accept(Accepted::of(Some("Dataplane.MeshService")));
+        assert_eq!(made[&Kind::MeshService].len(), 49);
+        assert_eq!(guard.held().count(), 0);
+        assert_eq!(judge(&mut guard, 0..50, 100), Verdict::Delete, "as long as it is accepted");
+        guard.accept(Accepted::of(None));
         assert_eq!(judge(&mut guard, 0..50, 100), Verdict::Hold);
+        assert_eq!(guard.accept(Accepted::of(Some("all"))).len(), 1);
     }
 
     #[test]

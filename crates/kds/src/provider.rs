@@ -4,10 +4,7 @@
 //! One response of a kind is in flight at a time. A change costs what it changes, and a resource whose content is
 //! what the peer has is not sent again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use resources::{Key, Kind};
@@ -16,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     Synced, mapping,
-    select::{self, Selection},
+    select::{Off, Selection},
 };
 
 /// Encodes a resource for the wire, or says why it cannot be.
@@ -34,7 +31,7 @@ pub struct Provider {
     /// Bytes of a message.
     limit: usize,
     subscriptions: BTreeMap<Kind, Subscription>,
-    disabled_zones: BTreeSet<Arc<str>>,
+    off: Off,
     nonces: u64,
 }
 
@@ -96,14 +93,12 @@ pub enum Answer {
 
 impl Provider {
     pub fn new(selection: Selection, encode: Encode, limit: usize) -> Provider {
-        Provider {
-            selection,
-            encode,
-            limit,
-            subscriptions: BTreeMap::new(),
-            disabled_zones: BTreeSet::new(),
-            nonces: 0,
-        }
+        Provider { selection, encode, limit, subscriptions: BTreeMap::new(), off: Off::default(), nonces: 0 }
+    }
+
+    /// Whether the peer, a zone, understands policies of other zones.
+    pub fn understands(&mut self, producer_policies: bool) {
+        self.selection.producer_policies = producer_policies;
     }
 
     /// Answers to this kind from now on, beginning with everything. Says whether it is a kind that goes this way;
@@ -124,7 +119,7 @@ impl Provider {
     pub fn changed(&mut self, dirty: &Dirty, snapshot: &Snapshot) {
         match dirty {
             Dirty::Everything => {
-                self.disabled_zones = select::disabled_zones(snapshot);
+                self.off = Off::of(snapshot);
                 self.subscriptions.values_mut().for_each(Subscription::everything_is_due);
             }
             Dirty::Keys(keys) => {
@@ -133,18 +128,18 @@ impl Provider {
                         subscription.is_due(key);
                     }
                 }
-                if keys.iter().any(|key| key.kind == Kind::Zone) {
-                    self.zones_changed(snapshot);
-                }
+                self.zones_changed(keys, snapshot);
             }
         }
     }
 
     /// A zone that is switched off, or on again, concerns everything that crosses zones.
-    fn zones_changed(&mut self, snapshot: &Snapshot) {
-        let disabled = select::disabled_zones(snapshot);
-        if disabled != self.disabled_zones {
-            self.disabled_zones = disabled;
+    fn zones_changed(&mut self, keys: &BTreeSet<Key>, snapshot: &Snapshot) {
+        let mut changed = false;
+        for key in keys {
+            changed |= self.off.look_at(key, snapshot);
+        }
+        if changed {
             let across =
                 self.subscriptions.iter_mut().filter(|(kind, _)| kind.descriptor().sync.across_zones);
             across.for_each(|(_, subscription)| subscription.everything_is_due());
@@ -154,7 +149,7 @@ impl Provider {
     /// The next response, if one may and must be sent. Meshes come before what is in them.
     pub fn next(&mut self, snapshot: &Snapshot) -> Option<Response> {
         if self.nonces == 0 {
-            self.disabled_zones = select::disabled_zones(snapshot);
+            self.off = Off::of(snapshot);
         }
         let kinds: Vec<Kind> = self.subscriptions.keys().copied().collect();
         kinds.into_iter().find_map(|kind| self.next_of(kind, snapshot))
@@ -179,7 +174,7 @@ impl Provider {
         let mut draft = Draft { subscription, used: ENVELOPE, resources: Vec::new(), removed: Vec::new() };
         while let Some(key) = keys.pop_first() {
             let stored = snapshot.get(&key);
-            let wanted = stored.and_then(|stored| selection.outgoing(stored, &self.disabled_zones));
+            let wanted = stored.and_then(|stored| selection.outgoing(stored, &self.off));
             if !draft.add(&key, wanted, encode, self.limit, room) {
                 keys.insert(key);
                 break;

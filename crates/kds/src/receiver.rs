@@ -12,7 +12,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource, Scope, Violations};
+use resources::{Key, Kind, Resource, Scope, Violations, labels};
 use store::{Snapshot, Write};
 
 pub use self::place::Role;
@@ -251,7 +251,8 @@ pub fn complaint(refused: &[Refused], held: usize) -> Option<String> {
     if held > 0 {
         parts.push(format!(
             "{held} deletions are held back, because they are a large part of what is stored: they are made when \
-             the next connection asks for the same, or when an operator allows them"
+             the next connection asks for the same, or when the Zone has the label {}",
+            labels::ACCEPT_DELETIONS
         ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -7,6 +7,7 @@ use resources::{
     kinds::{
         secret::{GlobalSecret, SecretBytes},
         zone::Zone,
+        zone_insight::ZoneInsight,
     },
     labels,
 };
@@ -74,7 +75,7 @@ pub struct Selection {
 
 impl Selection {
     /// The form in which the peer gets this resource; `None` when it does not.
-    pub fn outgoing(&self, resource: &Resource, disabled: &BTreeSet<Arc<str>>) -> Option<Synced> {
+    pub fn outgoing(&self, resource: &Resource, off: &Off) -> Option<Synced> {
         if !self.direction.carries(resource.kind()) || !is_switched_on(resource) {
             return None;
         }
@@ -86,7 +87,7 @@ impl Selection {
             Direction::ToZone(zone) => {
                 let sent = match resource.label(labels::ORIGIN) {
                     None | Some(labels::ORIGIN_GLOBAL) => resource.kind().descriptor().sync.global_to_zones,
-                    Some(_) => self.goes_across(resource, zone, disabled),
+                    Some(_) => self.goes_across(resource, zone, off),
                 };
                 let mapped = sent.then(|| mapping::to_zone(resource, &self.skipped_labels))?;
                 self.published(mapped)
@@ -95,13 +96,13 @@ impl Selection {
     }
 
     /// Whether a zone gets a resource of another zone.
-    fn goes_across(&self, resource: &Resource, zone: &str, disabled: &BTreeSet<Arc<str>>) -> bool {
+    fn goes_across(&self, resource: &Resource, zone: &str, off: &Off) -> bool {
         let descriptor = resource.kind().descriptor();
         let source = resource.label(labels::ZONE).unwrap_or_default();
         // Policies of a zone are for its own clients, unless the owner of a service wrote them for everybody's.
         let for_others = descriptor.policy.is_none()
             || self.producer_policies && resource.label(labels::POLICY_ROLE) == Some(PRODUCER);
-        descriptor.sync.across_zones && source != zone && !disabled.contains(source) && for_others
+        descriptor.sync.across_zones && source != zone && !off.hides(resource.kind(), source) && for_others
     }
 
     /// The public part of what has a private one.
@@ -129,8 +130,42 @@ fn is_switched_on(resource: &Resource) -> bool {
     }
 }
 
-/// Zones that are switched off: others get nothing of theirs.
-pub fn disabled_zones(snapshot: &Snapshot) -> BTreeSet<Arc<str>> {
-    let is_disabled = |zone: &&Arc<Resource>| zone.spec.get::<Zone>().is_some_and(|zone| !zone.is_enabled());
-    snapshot.of_kind(Kind::Zone).filter(is_disabled).map(|zone| zone.key.name.clone()).collect()
+/// Zones of which others get less, or nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Off {
+    /// Switched off by an operator: nothing.
+    disabled: BTreeSet<Arc<str>>,
+    /// Away for too long: no ingress. Services and their addresses stay, so that nothing flaps when the zone returns.
+    withdrawn: BTreeSet<Arc<str>>,
+}
+
+impl Off {
+    pub fn of(snapshot: &Snapshot) -> Off {
+        let mut off = Off::default();
+        for resource in snapshot.of_kind(Kind::Zone).chain(snapshot.of_kind(Kind::ZoneInsight)) {
+            off.look_at(&resource.key, snapshot);
+        }
+        off
+    }
+
+    /// Takes up a change of a Zone or its insight; says whether it makes a difference.
+    pub fn look_at(&mut self, key: &Key, snapshot: &Snapshot) -> bool {
+        let spec = snapshot.get(key).map(|stored| &stored.spec);
+        let (set, is_in) = match key.kind {
+            Kind::Zone => {
+                let zone = spec.and_then(|spec| spec.get::<Zone>());
+                (&mut self.disabled, zone.is_some_and(|zone| !zone.is_enabled()))
+            }
+            Kind::ZoneInsight => {
+                let insight = spec.and_then(|spec| spec.get::<ZoneInsight>());
+                (&mut self.withdrawn, insight.is_some_and(ZoneInsight::is_withdrawn))
+            }
+            _ => return false,
+        };
+        if is_in { set.insert(key.name.clone()) } else { set.remove(&key.name) }
+    }
+
+    fn hides(&self, kind: Kind, zone: &str) -> bool {
+        self.disabled.contains(zone) || kind == Kind::ZoneIngress && self.withdrawn.contains(zone)
+    }
 }

@@ -16,6 +16,13 @@ pub enum Role {
 }
 
 impl Role {
+    /// The zone at one of the two ends.
+    pub fn zone(&self) -> &str {
+        match self {
+            Role::Zone(zone) | Role::Global(zone) => zone,
+        }
+    }
+
     /// Whether a stored resource came from the peer, so that the peer may delete it. What was written here never is.
     pub fn is_theirs(&self, stored: &Resource) -> bool {
         match self {

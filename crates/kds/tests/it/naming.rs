@@ -1,10 +1,8 @@
 //! Which resources go where, and what they are called there.
 
-use std::collections::BTreeSet;
-
 use kds::{
     Synced, mapping,
-    select::{Direction, disabled_zones},
+    select::{Direction, Off},
 };
 use resources::{
     Key, Kind, Resource, Status,
@@ -19,11 +17,11 @@ use crate::{
 };
 
 fn to_zone(resource: &Resource) -> Option<Synced> {
-    selection(Direction::ToZone("west".into())).outgoing(resource, &BTreeSet::new())
+    selection(Direction::ToZone("west".into())).outgoing(resource, &Off::default())
 }
 
 fn to_global(resource: &Resource) -> Option<Synced> {
-    selection(Direction::ToGlobal("zone-1".into())).outgoing(resource, &BTreeSet::new())
+    selection(Direction::ToGlobal("zone-1".into())).outgoing(resource, &Off::default())
 }
 
 fn timeout(name: &str, labels: &[(&str, &str)]) -> Resource {
@@ -133,16 +131,30 @@ fn resources_of_zones_go_to_other_zones_but_not_home_and_not_from_zones_that_are
     let backend = service("backend", &FROM_EAST);
     assert!(to_zone(&backend).is_some());
     let home = selection(Direction::ToZone("east".into()));
-    assert_eq!(home.outgoing(&backend, &BTreeSet::new()), None);
+    assert_eq!(home.outgoing(&backend, &Off::default()), None);
 
     let global = Plane::new();
     global.put(resource(Kind::Zone, "", "east", &[], json!({ "enabled": false })));
     global.put(resource(Kind::Zone, "", "north", &[], json!({})));
-    let disabled = disabled_zones(&global.snapshot());
+    let off = Off::of(&global.snapshot());
     let west = selection(Direction::ToZone("west".into()));
-    assert_eq!(west.outgoing(&backend, &disabled), None);
+    assert_eq!(west.outgoing(&backend, &off), None);
     let north = service("backend", &[(labels::ORIGIN, "zone"), (labels::ZONE, "north")]);
-    assert!(west.outgoing(&north, &disabled).is_some());
+    assert!(west.outgoing(&north, &off).is_some());
+}
+
+#[test]
+fn the_ingresses_of_a_zone_that_stays_away_are_withdrawn_and_its_services_are_not() {
+    let global = Plane::new();
+    global.put(resource(Kind::Zone, "", "east", &[], json!({})));
+    let ingress = resource(Kind::ZoneIngress, "", "in", &FROM_EAST, json!({}));
+    let west = selection(Direction::ToZone("west".into()));
+    for (absence, sent) in [(json!({ "withdrawn": true }), false), (json!({}), true)] {
+        global.put(resource(Kind::ZoneInsight, "", "east", &[], json!({ "absence": absence })));
+        let off = Off::of(&global.snapshot());
+        assert_eq!(west.outgoing(&ingress, &off).is_some(), sent);
+        assert!(west.outgoing(&service("backend", &FROM_EAST), &off).is_some());
+    }
 }
 
 #[test]
@@ -154,7 +166,7 @@ fn of_the_policies_of_a_zone_others_get_those_of_producers() {
     assert!(to_zone(&producer).is_some());
     let mut old = selection(Direction::ToZone("west".into()));
     old.producer_policies = false;
-    assert_eq!(old.outgoing(&producer, &BTreeSet::new()), None);
+    assert_eq!(old.outgoing(&producer, &Off::default()), None);
 }
 
 #[test]
@@ -178,7 +190,7 @@ fn labels_with_a_skipped_prefix_stay_behind() {
     let mut selection = selection(Direction::ToZone("west".into()));
     selection.skipped_labels = vec!["argocd.".to_owned()];
     let policy = timeout("t", &[("argocd.argoproj.io/instance", "x"), ("team", "a")]);
-    let synced = selection.outgoing(&policy, &BTreeSet::new()).unwrap();
+    let synced = selection.outgoing(&policy, &Off::default()).unwrap();
     assert_eq!(synced.labels.get("argocd.argoproj.io/instance"), None);
     assert!(synced.labels.contains_key("team"));
 }

@@ -7,7 +7,7 @@ use kds::{
     guard::{Guard, Threshold},
     provider::{Provider, Response},
     receiver::{Receiver, Refused, Role, complaint},
-    select::{Direction, Selection, disabled_zones},
+    select::{Direction, Off, Selection},
 };
 use resources::{Key, Kind, Resource};
 use store::{Changes, Committed, Memory, Snapshot, Store, Write};
@@ -238,9 +238,9 @@ impl World {
         let snapshot = self.global.snapshot();
         let direction = Direction::ToZone(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, disabled) = (selection(direction), disabled_zones(&snapshot));
+        let (selection, off) = (selection(direction), Off::of(&snapshot));
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
-        all.filter_map(|resource| selection.outgoing(resource, &disabled)).collect()
+        all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }
 
     /// What the global control plane should have of a zone's.
@@ -248,8 +248,8 @@ impl World {
         let snapshot = self.zones[zone].plane.snapshot();
         let direction = Direction::ToGlobal(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, disabled) = (selection(direction), disabled_zones(&snapshot));
+        let (selection, off) = (selection(direction), Off::of(&snapshot));
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
-        all.filter_map(|resource| selection.outgoing(resource, &disabled)).collect()
+        all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }
 }
