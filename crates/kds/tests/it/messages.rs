@@ -12,7 +12,7 @@ use crate::bytes::Bytes;
 
 /// Asserts the bytes of a message, and that it is read from them.
 #[track_caller]
-fn check<M: Message + Default + PartialEq>(message: &M, bytes: Bytes) {
+fn check<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, bytes: Bytes) {
     let bytes = bytes.done();
     assert_eq!(message.encode_to_vec(), bytes);
     assert_eq!(M::decode(&*bytes).unwrap(), *message);
