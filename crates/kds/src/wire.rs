@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 use prost::Message as _;
-use resources::{Form, Key, Kind, Labels, Resource as Stored, Scope, Spec, Status as StoredStatus};
+use resources::{Form, Key, Kind, Labels, Scope, Spec, Status as StoredStatus};
 
 mod error;
 mod fault;
@@ -50,17 +50,6 @@ pub struct Synced {
     pub labels: Labels,
     pub spec: Spec,
     pub status: Option<StoredStatus>,
-}
-
-impl From<&Stored> for Synced {
-    fn from(resource: &Stored) -> Synced {
-        Synced {
-            key: resource.key.clone(),
-            labels: resource.labels.clone(),
-            spec: resource.spec.clone(),
-            status: resource.status.clone(),
-        }
-    }
 }
 
 /// The bytes of a `KumaResource`. The same resource gives the same bytes.

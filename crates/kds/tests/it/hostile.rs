@@ -166,7 +166,7 @@ fn values_in_values_have_an_end() {
         around(Kind::ZoneEgressInsight, &Bytes::new().message(2, Bytes::new().message(1, entry)).done())
     };
     wire::decode(Kind::ZoneEgressInsight, &nested(60)).unwrap();
-    for levels in [64, 20_000] {
+    for levels in [64, 2_000] {
         let error = wire::decode(Kind::ZoneEgressInsight, &nested(levels)).unwrap_err().to_string();
         assert!(error.contains("is more than 64 levels deep"), "{error}");
     }
@@ -226,7 +226,9 @@ fn damaged_bytes_are_refused_or_decoded_and_never_more() {
                 match random(4) {
                     0 => bytes[at] = random(256) as u8,
                     1 => bytes[at] ^= 1 << random(8),
-                    2 => drop(bytes.remove(at)),
+                    2 => {
+                        bytes.remove(at);
+                    }
                     _ => bytes.insert(at, random(256) as u8),
                 }
             }
