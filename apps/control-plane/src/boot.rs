@@ -2,6 +2,7 @@
 
 mod ports;
 mod preparation;
+mod synchronisation;
 
 use std::{
     net::SocketAddr,
@@ -36,7 +37,9 @@ use crate::{
     },
     defaults, diagnostics, dp_server,
     findings::Findings,
-    insights, inspect, mesh_identities, mesh_services,
+    insights, inspect,
+    kds::admin::Questions,
+    mesh_identities, mesh_services,
     push::{self, Push},
     storage, telemetry_backends, virtual_hosts,
 };
@@ -60,6 +63,8 @@ pub struct Running {
     pub https: Option<SocketAddr>,
     pub diagnostics: Option<SocketAddr>,
     pub dp_server: Option<SocketAddr>,
+    /// Where zones connect.
+    pub kds: Option<SocketAddr>,
     pub shutdown: Shutdown,
     /// Why the control plane had to end by itself.
     pub failure: Arc<OnceLock<store::Error>>,
@@ -95,19 +100,22 @@ pub async fn start(config: Config) -> Result<Running> {
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
-    let Ports { http, https, diagnostics, proxies, shares } = Ports::bind(&config, &metrics).await?;
+    let Ports { http, https, diagnostics, proxies, zones, shares } = Ports::bind(&config, &metrics).await?;
     let certificate = match &https {
         Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
         None => None,
     };
 
     insights::start(store.clone(), &shutdown);
-    let (push, inspect, findings) = follow_meshes(&config, &store, proxies.is_some(), &metrics, &shutdown)?;
+    let questions = Arc::<Questions>::default();
+    let (push, inspect, findings) =
+        follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
+    let inspect: Arc<dyn api::Inspect> = Arc::new(inspect);
     let api = api::router(api::Context {
         registrar: registrar.clone(),
         settings,
         metrics: api::Metrics::register(&metrics),
-        inspect: Arc::new(inspect),
+        inspect: inspect.clone(),
         problems: findings.clone(),
         gates: api::Gates::default(),
     });
@@ -118,6 +126,8 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
+    let others = synchronisation::Setup { config: &config, registrar: &registrar, instance_id: &instance_id };
+    let kds = others.start(zones, questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let tls = certificates::dp_server(&config, now)?;
@@ -131,6 +141,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     let running = Running {
         dp_server,
+        kds,
         http: serve(http, api.clone(), None, shares.api),
         https: serve(https, api, certificate, shares.api),
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
@@ -143,9 +154,10 @@ pub async fn start(config: Config) -> Result<Running> {
 
 impl Running {
     fn announce(&self) {
-        let [http, https, diagnostics, proxies] = [self.http, self.https, self.diagnostics, self.dp_server]
-            .map(|addr| addr.map(tracing::field::display));
-        tracing::info!(http, https, diagnostics, proxies, "control plane is up");
+        let [http, https, diagnostics, proxies, zones] =
+            [self.http, self.https, self.diagnostics, self.dp_server, self.kds]
+                .map(|addr| addr.map(tracing::field::display));
+        tracing::info!(http, https, diagnostics, proxies, zones, "control plane is up");
     }
 
     /// Ends every part; requests that are open now are still answered.
@@ -164,6 +176,7 @@ fn follow_meshes(
     config: &Config,
     store: &Arc<dyn Store>,
     serves_proxies: bool,
+    questions: &Arc<Questions>,
     metrics: &Metrics,
     shutdown: &Shutdown,
 ) -> Result<(Arc<Push>, inspect::Proxies, Arc<Findings>)> {
@@ -182,7 +195,7 @@ fn follow_meshes(
         let admin_port = config.bootstrap_server.params.admin_port;
         inspect::Proxies::new(store.clone(), push.clone(), admin_port)
     } else {
-        inspect::Proxies::on_global(store.clone(), push.clone())
+        inspect::Proxies::on_global(store.clone(), push.clone(), questions.clone())
     };
     Ok((push, inspect, findings))
 }
@@ -259,7 +272,12 @@ fn serve_proxies(
 /// Whether every proxy on record is connected to this control plane or to none: nobody else uses the store,
 /// and no zone reports here.
 fn serves_all_proxies(config: &Config) -> bool {
-    config.store.kind != StoreType::Postgres && config.mode != Mode::Global
+    serves_alone(config) && config.mode != Mode::Global
+}
+
+/// Whether no other control plane uses the store.
+fn serves_alone(config: &Config) -> bool {
+    config.store.kind != StoreType::Postgres
 }
 
 fn preparation(config: &Config, registrar: Arc<Registrar>, instance_id: &str) -> Preparation {

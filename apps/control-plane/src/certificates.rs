@@ -49,6 +49,22 @@ pub fn dp_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
     })
 }
 
+/// TLS for the server that zones connect to.
+pub fn kds_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
+    let (kds, general) = (&config.multizone.global.kds, &config.general);
+    let chosen = [(&kds.tls_cert_file, &kds.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
+    let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
+        Some((certificate, key)) => given(certificate, key, now)?,
+        None => generated(config, now)?,
+    };
+    Ok(ServerTls {
+        certificate_pem: pair.certificate,
+        key_pem: pair.key,
+        min_version: general.tls_min_version,
+        client_certificates: Vec::new(),
+    })
+}
+
 /// The certificate proxies see, and what it says.
 pub fn shown(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> {
     let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };

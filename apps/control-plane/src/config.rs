@@ -11,6 +11,7 @@ mod document;
 mod dp_server;
 mod ipam;
 pub mod known;
+mod multizone;
 mod nearest;
 pub mod print;
 pub mod section;
@@ -33,6 +34,7 @@ pub use self::{
     dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
     ipam::Ipam,
+    multizone::{Global, GlobalKds, ZoneKds},
 };
 use self::{
     section::section,
@@ -92,6 +94,12 @@ section! {
         /// `provided` backend). Files elsewhere are not read. Empty means `data-sources` in the work
         /// directory.
         data_source_dir: String = String::new(), "dataSourceDir", "KUMA_GENERAL_DATA_SOURCE_DIR";
+        /// How long to wait before a connection to the global control plane is tried again, at first ...
+        resilient_component_base_backoff: GoDuration = GoDuration::from_secs(5), "resilientComponentBaseBackoff",
+            "KUMA_GENERAL_RESILIENT_COMPONENT_BASE_BACKOFF";
+        /// ... and at most.
+        resilient_component_max_backoff: GoDuration = GoDuration::from_secs(60), "resilientComponentMaxBackoff",
+            "KUMA_GENERAL_RESILIENT_COMPONENT_MAX_BACKOFF";
         /// How much is logged. The flag `--log-level` wins over it.
         log_level: Level = Level::Info, "logLevel", "KUMA_GENERAL_LOG_LEVEL";
         /// How a log line looks. The flag `--log-format` wins over it.
@@ -278,6 +286,7 @@ section! {
 section! {
     /// Several zones.
     pub struct Multizone {
+        section global: Global, "global";
         section zone: Zone, "zone";
     }
 }
@@ -292,6 +301,7 @@ section! {
         global_address: String = String::new(), "globalAddress", "KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS";
         /// Accepts resources without the label `kuma.io/origin: zone` in a federated zone.
         disable_origin_label_validation: bool = false, "disableOriginLabelValidation", "KUMA_MULTIZONE_ZONE_DISABLE_ORIGIN_LABEL_VALIDATION";
+        section kds: ZoneKds, "kds";
     }
 }
 

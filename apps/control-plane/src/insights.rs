@@ -34,7 +34,7 @@ pub fn start(store: Arc<dyn Store>, shutdown: &Shutdown) {
 }
 
 /// The write after which the insight says `spec`; `None` when it does already. It ends with its `owner`.
-fn write(snapshot: &Snapshot, key: &Key, owner: &Key, spec: Spec) -> Option<Write> {
+pub(crate) fn write(snapshot: &Snapshot, key: &Key, owner: &Key, spec: Spec) -> Option<Write> {
     let now = Timestamp::now();
     match snapshot.get(key) {
         Some(stored) if stored.spec == spec => None,

@@ -48,6 +48,7 @@ use topology::MeshSnapshot;
 
 use crate::{
     dp_server::proxy,
+    kds::admin::{Question as ZoneQuestion, Questions},
     push::{Place, Push},
     what_if,
 };
@@ -94,6 +95,8 @@ pub struct Proxies {
     /// Where the admin interface is when nothing says otherwise.
     admin_port: u16,
     serves: Serves,
+    /// How proxies of other zones are asked, on a global control plane.
+    elsewhere: Option<Arc<Questions>>,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
     turns: Arc<Semaphore>,
 }
@@ -107,6 +110,9 @@ impl fmt::Debug for Proxies {
 #[async_trait::async_trait]
 impl Inspect for Proxies {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
+        if let Some(questions) = &self.elsewhere {
+            return self.ask_zone(questions, proxy, view).await;
+        }
         self.check_here(proxy)?;
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;
@@ -263,12 +269,31 @@ impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new(processors));
-        Proxies { store, push, admin_port, serves: Serves::Zone, turns }
+        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, turns }
     }
 
-    /// On a global control plane.
-    pub fn on_global(store: Arc<dyn Store>, push: Arc<Push>) -> Self {
-        Proxies { serves: Serves::Everything, ..Proxies::new(store, push, 0) }
+    /// On a global control plane, which asks the zones.
+    pub fn on_global(store: Arc<dyn Store>, push: Arc<Push>, questions: Arc<Questions>) -> Self {
+        Proxies { serves: Serves::Everything, elsewhere: Some(questions), ..Proxies::new(store, push, 0) }
+    }
+
+    /// Asks the zone of a proxy, by the name that the proxy has there.
+    async fn ask_zone(
+        &self,
+        questions: &Questions,
+        proxy: &Key,
+        view: AdminView,
+    ) -> Result<AdminAnswer, InspectError> {
+        let snapshot = self.snapshot()?;
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+        let zone = stored
+            .label(labels::ZONE)
+            .ok_or_else(|| InspectError::Unsupported(format!("{proxy} does not say which zone it is in")))?;
+        let name = match stored.label(labels::K8S_NAMESPACE) {
+            Some(namespace) => format!("{}.{namespace}", stored.display_name()),
+            None => stored.display_name().to_owned(),
+        };
+        questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await
     }
 
     /// Runs what takes a while where other requests do not wait for it, when it is its turn.
@@ -333,8 +358,8 @@ impl Proxies {
         let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
         let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
         Err(InspectError::Elsewhere(format!(
-            "{proxy} is not connected to this global control plane, which asks the zones once they are connected to \
-             it: until then ask the control plane of {whose}"
+            "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
+             ask the control plane of {whose}"
         )))
     }
 

@@ -14,6 +14,7 @@ pub mod findings;
 mod following;
 pub mod insights;
 pub mod inspect;
+pub mod kds;
 pub mod mesh_identities;
 pub mod mesh_services;
 pub mod push;

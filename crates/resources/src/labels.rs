@@ -14,6 +14,8 @@ pub const MANAGED_BY: &str = "kuma.io/managed-by";
 pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
 pub const EFFECT: &str = "kuma.io/effect";
 pub const KDS_SYNC: &str = "kuma.io/kds-sync";
+/// On a Zone: kinds whose deletions are made although they are many. Not Kuma's.
+pub const ACCEPT_DELETIONS: &str = "kuma.io/accept-deletions";
 pub const WORKLOAD: &str = "kuma.io/workload";
 pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
 pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";

@@ -74,6 +74,11 @@ pub struct Limits {
     pub send: Duration,
     /// How long a connection must have been unused before it makes room for a new one.
     pub spare: Duration,
+    /// How long an HTTP/2 client may be silent before it is asked whether it is there, and how long it may take to
+    /// answer. Without, clients are asked rarely: the kernel finds those that vanished.
+    pub ping: Option<(Duration, Duration)>,
+    /// Bytes of one HTTP/2 request that may be on their way, and of all requests of a connection.
+    pub windows: (u32, u32),
 }
 
 impl Default for Limits {
@@ -92,6 +97,8 @@ impl Default for Limits {
             request: Duration::from_secs(40),
             send: Duration::from_secs(60),
             spare: Duration::from_secs(1),
+            ping: None,
+            windows: (connection::STREAM_WINDOW, connection::CONNECTION_WINDOW),
         }
     }
 }

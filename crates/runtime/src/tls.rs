@@ -1,4 +1,6 @@
-//! TLS for servers, on rustls with aws-lc-rs.
+//! TLS for servers and clients, on rustls with aws-lc-rs.
+
+mod client;
 
 use std::sync::Arc;
 
@@ -14,7 +16,8 @@ use rustls::{
     version,
 };
 
-pub use rustls::ServerConfig;
+pub use self::client::{Trust, client_config, system_bundle};
+pub use rustls::{ClientConfig, ServerConfig};
 
 use crate::Error;
 

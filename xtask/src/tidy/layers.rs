@@ -29,7 +29,7 @@ fn table(page: &str) -> anyhow::Result<Table> {
 }
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
-const PURE: &[&str] = &["resources", "policy", "topology", "plan", "envoy", "findings", "xds"];
+const PURE: &[&str] = &["resources", "policy", "topology", "plan", "envoy", "findings", "kds", "xds"];
 const IMPURE: &[&str] =
     &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
 

@@ -1,152 +1,37 @@
 //! Whom the agent takes for the control plane.
 
-use std::{path::Path, sync::Arc};
-
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_name,
-    },
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-    server::ParsedCertificate,
-};
+use runtime::tls::{Trust, client_config as tls};
+use rustls::ClientConfig;
 
 use crate::failure::{Failure, Result};
 
-/// Where distributions keep the certificates everybody trusts.
-const SYSTEM_BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
-/// The machine's bundle of trusted certificates.
-pub fn system_bundle() -> Option<&'static str> {
-    SYSTEM_BUNDLES.iter().copied().find(|path| Path::new(path).is_file())
-}
+pub use runtime::tls::system_bundle;
 
 /// TLS towards a control plane that one of these certificates vouches for; without any, one that the
 /// machine trusts; with `skip_verify`, anybody.
 pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result<ClientConfig> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let trusted = match (ca, skip_verify) {
-        (Some((pem, origin)), false) => {
-            let certificates = runtime::tls::certificates(pem)
-                .map_err(|error| Failure::invalid(format!("{origin} is not a CA certificate: {error}")))?;
-            Some(Vouched::by(certificates, provider.clone())?)
-        }
-        (None, false) => {
-            let pem = system_bundle().and_then(|path| std::fs::read_to_string(path).ok());
-            let found = pem.and_then(|pem| runtime::tls::certificates(&pem).ok());
-            let Some(certificates) = found else {
-                return Err(Failure::invalid(
-                    "nothing says which certificate the control plane has; \
-                     pass its CA with --ca-cert-file (or --skip-verify to try things out)",
-                ));
-            };
-            Some(Vouched::by(certificates, provider.clone())?)
-        }
-        (_, true) => None,
+    let trust = match (ca, skip_verify) {
+        (Some((pem, origin)), false) => Trust::Certificates(
+            runtime::tls::certificates(pem)
+                .map_err(|error| Failure::invalid(format!("{origin} is not a CA certificate: {error}")))?,
+        ),
+        (None, false) => Trust::Machine,
+        (_, true) => Trust::Anybody,
     };
-    let verifier = Arc::new(Verifier { trusted, provider: provider.clone() });
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::failed(format!("cannot set up TLS: {error}")))?;
-    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    let on_the_machine = matches!(trust, Trust::Machine);
+    tls(trust, b"http/1.1").map_err(|error| {
+        if on_the_machine {
+            Failure::invalid(
+                "nothing says which certificate the control plane has; \
+                 pass its CA with --ca-cert-file (or --skip-verify to try things out)",
+            )
+        } else {
+            Failure::invalid(error.to_string())
+        }
+    })
 }
 
 /// TLS that accepts any certificate.
 pub fn unchecked() -> Result<ClientConfig> {
     client_config(None, true)
-}
-
-/// Checks that a server has the key of its certificate and, unless anybody is trusted, that somebody
-/// vouches for the certificate.
-#[derive(Debug)]
-struct Verifier {
-    trusted: Option<Vouched>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        let Some(trusted) = &self.trusted else {
-            return Ok(ServerCertVerified::assertion());
-        };
-        let signed =
-            trusted.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match signed {
-            Err(error) if trusted.knows(end_entity, &error) => {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Accepts what a known certificate signed, and a known certificate itself. The second case stands
-/// apart because control planes that make their own certificate let it call itself a CA, which the
-/// standard verifier refuses as a server's own certificate.
-#[derive(Debug)]
-struct Vouched {
-    certificates: Vec<CertificateDer<'static>>,
-    signed: Arc<WebPkiServerVerifier>,
-}
-
-impl Vouched {
-    fn by(certificates: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Result<Vouched> {
-        let mut roots = RootCertStore::empty();
-        // A bundle may have a certificate or two nobody can use; the rest still counts.
-        roots.add_parsable_certificates(certificates.iter().cloned());
-        let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| Failure::invalid(format!("the CA certificate cannot be used: {error}")))?;
-        Ok(Vouched { certificates, signed })
-    }
-
-    /// Whether the certificate is a known one that was refused only for calling itself a CA. Time has
-    /// been looked at before that error arises; the name has not.
-    fn knows(&self, end_entity: &CertificateDer<'_>, error: &rustls::Error) -> bool {
-        self.certificates.iter().any(|known| known == end_entity)
-            && format!("{error:?}").contains("CaUsedAsEndEntity")
-    }
 }

@@ -44,6 +44,7 @@ pub fn zones(wide: bool) -> Vec<Column> {
         ("TOTAL UPDATES", |item| total(&item["zoneInsight"], "responsesSent")),
         ("TOTAL ERRORS", |item| total(&item["zoneInsight"], "responsesRejected")),
         ("ZONE-CP VERSION", |item| text(&version(&item["zoneInsight"])["kumaCp"]["version"])),
+        ("PROBLEMS", problems),
     ];
     if wide {
         columns.push(("ENABLED", |item| if is_disabled(item) { "no" } else { "yes" }.to_owned()));
@@ -138,8 +139,23 @@ fn takes_traffic(inbound: &Value) -> bool {
 }
 
 fn zone_status(item: &Value) -> String {
-    let online = !is_disabled(item) && is_online(&item["zoneInsight"]);
-    if online { "Online" } else { "Offline" }.to_owned()
+    let insight = &item["zoneInsight"];
+    let away = &insight["absence"];
+    match () {
+        () if is_disabled(item) => "Offline",
+        () if is_online(insight) => "Online",
+        // Its connection is lost, and others still call it.
+        () if away.is_object() && away["withdrawn"] != true => "Unknown",
+        () => "Offline",
+    }
+    .to_owned()
+}
+
+/// `MeshTimeout rejected by the zone: …`
+fn problems(item: &Value) -> String {
+    list(&item["zoneInsight"]["problems"], |problem| {
+        format!("{} {}: {}", text(&problem["type"]), text(&problem["what"]), text(&problem["reason"]))
+    })
 }
 
 fn is_disabled(item: &Value) -> bool {

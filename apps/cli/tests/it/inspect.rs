@@ -185,7 +185,8 @@ fn meshes_services_and_zones_have_their_tables() {
         "/zones/_overview",
         json!({"type": "ZoneOverview", "name": "east", "zone": {"enabled": false}, "zoneInsight": {"subscriptions": [
             {"connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1", "version": {"kumaCp": {"version": "2.14.3"}},
-             "status": {"total": {"responsesSent": "7"}}}]}}),
+             "status": {"total": {"responsesSent": "7"}}}],
+            "problems": [{"type": "MeshTimeout", "what": "rejected by the zone", "reason": "no"}]}}),
         &[
             "NAME",
             "STATUS",
@@ -194,11 +195,43 @@ fn meshes_services_and_zones_have_their_tables() {
             "TOTAL UPDATES",
             "TOTAL ERRORS",
             "ZONE-CP VERSION",
+            "PROBLEMS",
             "ENABLED",
             "ZONE-CP INSTANCE",
         ],
-        &["east", "Offline", "0s", "never", "7", "0", "2.14.3", "no", "cp-1"],
+        &[
+            "east",
+            "Offline",
+            "0s",
+            "never",
+            "7",
+            "0",
+            "2.14.3",
+            "MeshTimeout rejected by the zone: no",
+            "no",
+            "cp-1",
+        ],
     );
+}
+
+#[test]
+fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let gone = json!({"connectTime": "2024-01-01T00:00:00Z", "disconnectTime": "2024-01-02T00:00:00Z"});
+    let there = json!({"connectTime": "2024-01-01T00:00:00Z"});
+    for (subscription, absence, status) in [
+        (&there, Value::Null, "Online"),
+        (&gone, json!({"since": "2024-01-02T00:00:00Z"}), "Unknown"),
+        (&gone, json!({"since": "2024-01-02T00:00:00Z", "withdrawn": true}), "Offline"),
+        (&gone, Value::Null, "Offline"),
+    ] {
+        let insight = json!({"subscriptions": [subscription], "absence": absence});
+        let zone = json!({"type": "ZoneOverview", "name": "east", "zone": {}, "zoneInsight": insight});
+        server.on("GET", "/zones/_overview?size=1000", 200, list(&[zone]));
+        let ran = program.run(&["inspect", "zones"]).ok();
+        assert_eq!(cells(ran.lines()[1])[1], status);
+    }
 }
 
 #[test]

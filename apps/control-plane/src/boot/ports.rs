@@ -35,6 +35,7 @@ pub struct Ports {
     pub https: Option<Listener>,
     pub diagnostics: Option<Listener>,
     pub proxies: Option<Listener>,
+    pub zones: Option<Listener>,
     pub shares: Shares,
 }
 
@@ -87,6 +88,12 @@ impl Ports {
             key: "dpServer.port",
             env: "KUMA_DP_SERVER_PORT",
         };
+        let zones = Port {
+            enabled: config.mode == Mode::Global,
+            addr: (EVERYWHERE, config.multizone.global.kds.grpc_port).into(),
+            key: "multizone.global.kds.grpcPort",
+            env: "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT",
+        };
         let api = Tally::register(metrics, "api_server");
         let counted = |listener: Option<Listener>, tally: Tally| listener.map(|it| it.counted(tally));
         Ok(Ports {
@@ -94,6 +101,7 @@ impl Ports {
             https: counted(https.bind().await?, api),
             diagnostics: counted(diagnostics.bind().await?, Tally::register(metrics, "diagnostics")),
             proxies: counted(proxies.bind_for_both_families().await?, Tally::register(metrics, "dp_server")),
+            zones: counted(zones.bind_for_both_families().await?, Tally::register(metrics, "kds_server")),
             shares: shares(config),
         })
     }

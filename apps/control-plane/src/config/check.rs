@@ -45,6 +45,7 @@ pub(super) fn check(config: &mut Config, problems: &mut Vec<String>, warnings: &
     limits(&config.dp_server.limits, &mut refuse);
     bootstrap(&config.bootstrap_server.params, &mut refuse);
     health_discovery(&config.dp_server.hds, &mut refuse);
+    config.multizone.check(&mut refuse);
     config.ipam.check(&mut refuse);
     config.dns_server.check(&config.ipam, &mut refuse);
 }

@@ -22,7 +22,7 @@ use resources::{
     labels,
     naming::system,
 };
-use store::Snapshot;
+use store::{Snapshot, registrar::Mode};
 use tokio::sync::Semaphore;
 use tonic::Status;
 use topology::Trusts;
@@ -246,6 +246,10 @@ impl Secrets {
         mesh: &Arc<str>,
         now: Timestamp,
     ) -> anyhow::Result<Arc<Snapshot>> {
+        if matches!(context.registrar.mode(), Mode::Zone { federated: true, .. }) {
+            // They come from the global control plane, which makes them for all zones.
+            return Ok(context.registrar.store().snapshot()?);
+        }
         let missing = |snapshot: Arc<Snapshot>| {
             let (making, mesh) = (self.making.clone(), mesh.clone());
             async move {

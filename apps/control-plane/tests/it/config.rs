@@ -112,6 +112,10 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             "xdsServer.dataplaneDeregistrationDelay"
             | "xdsServer.dataplaneStatusFlushInterval"
             | "meshService.deletionGracePeriod"
+            | "general.resilientComponentBaseBackoff"
+            | "general.resilientComponentMaxBackoff"
+            | "multizone.global.kds.zoneInsightFlushInterval"
+            | "multizone.global.kds.zoneWithdrawAfter"
             | "ipam.quarantine",
             _,
         ) => text("77ms"),
@@ -147,6 +151,8 @@ fn every_setting_can_be_set_by_its_variable_and_by_its_key() {
             ("KUMA_API_SERVER_HTTPS_TLS_KEY_FILE", "other"),
             ("KUMA_STORE_POSTGRES_TLS_CERT_PATH", "other"),
             ("KUMA_STORE_POSTGRES_TLS_KEY_PATH", "other"),
+            ("KUMA_MULTIZONE_GLOBAL_KDS_TLS_CERT_FILE", "other"),
+            ("KUMA_MULTIZONE_GLOBAL_KDS_TLS_KEY_FILE", "other"),
             ("KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR", "other"),
         ];
         companions.retain(|(name, _)| *name != env);
@@ -251,6 +257,10 @@ fn settings_that_do_not_go_together_are_refused() {
         &[],
         &["dpServer.limits.maxConnections", "at least 1"],
     );
+    let kds = |settings: &str| format!("multizone: {{global: {{kds: {{{settings}}}}}}}\n");
+    refused(&kds("tlsCertFile: a.pem"), &[], &["multizone.global.kds.tlsCertFile", "both or neither"]);
+    refused(&kds("maxMsgSize: 1000"), &[], &["multizone.global.kds.maxMsgSize", "at least 65536"]);
+    refused(&kds("zoneTokenRequired: true, tlsEnabled: false"), &[], &["zoneTokenRequired", "without TLS"]);
     let postgres = "store: {type: postgres, postgres: {tls: {mode: verifyFull}}}\n";
     refused(postgres, &[], &["store.postgres.tls.caPath"]);
 }

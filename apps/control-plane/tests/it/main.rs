@@ -16,6 +16,7 @@ mod identities;
 mod impostors;
 mod insights;
 mod inspect;
+mod kds;
 mod limits;
 mod mesh_identities;
 mod multi_zone;

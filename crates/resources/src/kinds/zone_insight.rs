@@ -26,6 +26,37 @@ pub struct ZoneInsight {
     pub health_check: Option<HealthCheck>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kds_streams: Option<KdsStreams>,
+    /// Set while the zone is away, and for a while after it is back. Kuma has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absence: Option<Absence>,
+    /// What is not synchronised, and why. Kuma has no such field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<SyncProblem>,
+}
+
+/// A zone that is away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Absence {
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Whether other zones no longer call its ingresses.
+    #[serde(skip_serializing_if = "is_default")]
+    pub withdrawn: bool,
+}
+
+/// Resources of a kind that are not where they should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SyncProblem {
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Who does not take them, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
 }
 
 /// One connection between a zone and a global control plane instance.
@@ -151,6 +182,11 @@ impl ZoneInsight {
     pub fn is_online(&self) -> bool {
         self.subscriptions.iter().any(KdsSubscription::is_online)
     }
+
+    /// Whether other zones no longer call its ingresses.
+    pub fn is_withdrawn(&self) -> bool {
+        self.absence.as_ref().is_some_and(|absence| absence.withdrawn)
+    }
 }
 
 impl Schema for ZoneInsight {
@@ -201,7 +237,9 @@ mod tests {
                     "configDump": { "globalInstanceId": "a" },
                     "stats": { "globalInstanceId": "a" },
                     "clusters": { "globalInstanceId": "a" }
-                }
+                },
+                "absence": { "since": "2024-05-01T11:00:00Z", "withdrawn": true },
+                "problems": [{ "type": "MeshTimeout", "what": "rejected by the zone", "reason": "no" }]
             }),
         );
         round_trips(Kind::ZoneInsight, json!({}));

@@ -36,8 +36,8 @@ use super::{
 /// How much a client may send ahead of its reader: on one stream, and on a connection, where HTTP/2
 /// allows no less. It bounds what a connection holds in memory while its requests wait, and says nothing
 /// about how fast answers go out: that is the client's window.
-const STREAM_WINDOW: u32 = 32 << 10;
-const CONNECTION_WINDOW: u32 = 65_535;
+pub(super) const STREAM_WINDOW: u32 = 32 << 10;
+pub(super) const CONNECTION_WINDOW: u32 = 65_535;
 /// How much of an answer may wait in HTTP/2 for the socket: two discovery responses of the usual size.
 /// hyper's 400 KiB times some thousand slow readers would be gigabytes.
 const SEND_BUFFER: usize = 128 << 10;
@@ -258,17 +258,18 @@ where
 }
 
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let (ping, pong) = limits.ping.unwrap_or((limits.idle.max(PONG), PONG));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // How long a head may take is Patient's business, and how long a pause may be that of `unused`.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(limits.idle.max(PONG))
-        .keep_alive_timeout(PONG)
+        .keep_alive_interval(ping)
+        .keep_alive_timeout(pong)
         .max_concurrent_streams(limits.streams)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(limits.windows.0)
+        .initial_connection_window_size(limits.windows.1)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADERS);
     builder

@@ -35,3 +35,4 @@ mod transparent;
 mod validation;
 mod what_if;
 mod world;
+mod zones;

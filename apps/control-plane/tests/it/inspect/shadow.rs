@@ -1,6 +1,8 @@
 //! Policies in shadow: without effect anywhere, and shown with it where that is asked for; and what a global control
 //! plane can tell.
 
+use std::sync::Arc;
+
 use api::{AdminView, Config, Inspect, InspectError};
 use control_plane::{inspect::Proxies, push::Work};
 use resources::{Key, Kind, Resource};
@@ -75,7 +77,7 @@ async fn a_global_control_plane_tells_what_it_has_stored_and_sends_elsewhere_for
     let of_zone = stored.get(&Key::new(Kind::Dataplane, "default", "web")).unwrap();
     let zone = [("kuma.io/zone", "east"), ("kuma.io/origin", "zone")];
     world.put([resource(of_zone.key.clone(), &zone, of_zone.spec.to_json())]).await;
-    let proxies = Proxies::on_global(world.store.clone(), world.push.clone());
+    let proxies = Proxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
     let key = Key::new(Kind::Dataplane, "default", "web");
     assert_eq!(proxies.layout(&key).await.unwrap().inbounds.len(), 1);
     assert_eq!(proxies.rules(&key).await.unwrap().resource.name, "web");
@@ -85,8 +87,12 @@ async fn a_global_control_plane_tells_what_it_has_stored_and_sends_elsewhere_for
         assert!(text.contains("zone \"east\"") && text.contains("global"), "{text}");
     };
     elsewhere(proxies.config(&key, false).await.map(drop));
-    elsewhere(proxies.stats_summary(&key, true).await.map(drop));
+    let unreachable = |answer: Result<(), InspectError>| {
+        let Err(InspectError::Unreachable(text)) = answer else { panic!("{answer:?}") };
+        assert!(text.contains("zone \"east\"") && text.contains("is not connected"), "{text}");
+    };
+    unreachable(proxies.stats_summary(&key, true).await.map(drop));
     for view in [STATS, AdminView::ConfigDump { include_eds: false }] {
-        elsewhere(proxies.admin(&key, view).await.map(drop));
+        unreachable(proxies.admin(&key, view).await.map(drop));
     }
 }

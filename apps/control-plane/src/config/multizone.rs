@@ -1,0 +1,109 @@
+//! The settings of synchronisation between control planes.
+
+use resources::duration::GoDuration;
+
+use super::section::section;
+
+section! {
+    /// This control plane as the global one.
+    pub struct Global {
+        section kds: GlobalKds, "kds";
+    }
+}
+
+section! {
+    /// What zones connect to.
+    pub struct GlobalKds {
+        /// Port that zones connect to; 0 means any free one.
+        grpc_port: u16 = 5685, "grpcPort", "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT";
+        /// Whether zones connect with TLS (`grpcs://`).
+        tls_enabled: bool = true, "tlsEnabled", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_ENABLED";
+        /// TLS certificate (PEM file) that zones see; empty means the one of `general`.
+        tls_cert_file: String = String::new(), "tlsCertFile", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_CERT_FILE";
+        /// Private key (PEM file) of that certificate.
+        tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_KEY_FILE";
+        /// Bytes of a message. All resources of a kind must fit into one, compressed or not; zones need the same.
+        max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_MSG_SIZE";
+        /// How long a zone may take to take a message.
+        msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
+            "KUMA_MULTIZONE_GLOBAL_KDS_MSG_SEND_TIMEOUT";
+        /// How long it may take until the insight of a zone tells what was sent and acknowledged. Comings, goings and
+        /// problems are told at once.
+        zone_insight_flush_interval: GoDuration = GoDuration::from_secs(10), "zoneInsightFlushInterval",
+            "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_INSIGHT_FLUSH_INTERVAL";
+        /// Whether zones must show a zone token with the scope `cp`. This key is not Kuma's.
+        zone_token_required: bool = false, "zoneTokenRequired", "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_TOKEN_REQUIRED";
+        /// How many Zones are made by themselves when a zone connects; others must be created. This key is not Kuma's.
+        max_zones: u32 = 1000, "maxZones", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_ZONES";
+        /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. This key is
+        /// not Kuma's.
+        zone_withdraw_after: GoDuration = GoDuration::from_secs(300), "zoneWithdrawAfter",
+            "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_WITHDRAW_AFTER";
+        /// A zone that connects and lacks more than this share of the resources of a kind, in percent, is not believed
+        /// at once: they are deleted when it connects again and lacks the same. From 100 on it is. This key is not
+        /// Kuma's.
+        hold_back_deletions: u32 = 20, "holdBackDeletions", "KUMA_MULTIZONE_GLOBAL_KDS_HOLD_BACK_DELETIONS";
+        section labels: GlobalLabels, "labels";
+    }
+}
+
+section! {
+    /// Labels of resources that are sent.
+    pub struct GlobalLabels {
+        /// Labels that begin so are not sent.
+        skip_prefixes: Vec<String> = Vec::new(), "skipPrefixes", "KUMA_MULTIZONE_GLOBAL_KDS_LABELS_SKIP_PREFIXES";
+    }
+}
+
+section! {
+    /// How this zone connects to the global control plane.
+    pub struct ZoneKds {
+        /// CA certificates (PEM file) that the global control plane's certificate is verified with.
+        root_ca_file: String = String::new(), "rootCaFile", "KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE";
+        /// Does not verify that certificate.
+        tls_skip_verify: bool = false, "tlsSkipVerify", "KUMA_MULTIZONE_ZONE_KDS_TLS_SKIP_VERIFY";
+        /// File with the zone token that is shown to the global control plane; empty means none. It is read for
+        /// every connection. This key is not Kuma's.
+        token_file: String = String::new(), "tokenFile", "KUMA_MULTIZONE_ZONE_KDS_TOKEN_FILE";
+        /// Bytes of a message. All resources of a kind must fit into one; the global control plane needs the same.
+        max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_ZONE_KDS_MAX_MSG_SIZE";
+        /// How long the global control plane may take to take a message.
+        msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
+            "KUMA_MULTIZONE_ZONE_KDS_MSG_SEND_TIMEOUT";
+        /// A global control plane that connects and lacks more than this share of the resources of a kind, in percent,
+        /// is not believed at once: they are deleted when the next connection lacks the same. From 100 on it is. This
+        /// key is not Kuma's.
+        hold_back_deletions: u32 = 20, "holdBackDeletions", "KUMA_MULTIZONE_ZONE_KDS_HOLD_BACK_DELETIONS";
+        section labels: ZoneLabels, "labels";
+    }
+}
+
+section! {
+    /// Labels of resources that are sent.
+    pub struct ZoneLabels {
+        /// Labels that begin so are not sent.
+        skip_prefixes: Vec<String> = Vec::new(), "skipPrefixes", "KUMA_MULTIZONE_ZONE_KDS_LABELS_SKIP_PREFIXES";
+    }
+}
+
+/// The least that a message can be.
+const SMALLEST_MESSAGE: u32 = 64 << 10;
+
+impl super::Multizone {
+    pub(super) fn check(&self, refuse: &mut impl FnMut(bool, &str)) {
+        let (global, zone) = (&self.global.kds, &self.zone.kds);
+        for (size, key) in [(global.max_msg_size, "global"), (zone.max_msg_size, "zone")] {
+            let problem = format!("multizone.{key}.kds.maxMsgSize: must be at least {SMALLEST_MESSAGE}");
+            refuse(size < SMALLEST_MESSAGE, &problem);
+        }
+        refuse(
+            global.tls_cert_file.is_empty() != global.tls_key_file.is_empty(),
+            "multizone.global.kds.tlsCertFile and multizone.global.kds.tlsKeyFile: set both or neither",
+        );
+        refuse(
+            global.zone_token_required && !global.tls_enabled,
+            "multizone.global.kds.zoneTokenRequired: tokens must not travel without TLS; set \
+             multizone.global.kds.tlsEnabled",
+        );
+    }
+}

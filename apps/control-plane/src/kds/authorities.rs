@@ -1,0 +1,77 @@
+//! Authorities of meshes, made where meshes are: a global control plane has no proxies that would ask for them, and
+//! zones that made their own would not believe each other's proxies.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use identity::ca::builtin;
+use jiff::Timestamp;
+use resources::{Key, Kind};
+use runtime::Shutdown;
+use store::{Dirty, Registrar, Snapshot};
+
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Follows the meshes.
+pub fn start(registrar: &Arc<Registrar>, shutdown: &Shutdown) {
+    let (registrar, ending) = (registrar.clone(), shutdown.clone());
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = run(&registrar) => {}
+            () = ending.begun() => {}
+        }
+    });
+}
+
+async fn run(registrar: &Registrar) {
+    let mut changes = registrar.store().changes();
+    let mut dirty = Dirty::Everything;
+    loop {
+        for mesh in meshes(registrar, &dirty) {
+            if let Err(error) = make(registrar, &mesh).await {
+                tracing::warn!(mesh, error = format!("{error:#}"), "the authority of a mesh cannot be made");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        match changes.next().await {
+            Some(next) => dirty = next,
+            None => return,
+        }
+    }
+}
+
+/// The meshes that a change is about: they, or secrets in them.
+fn meshes(registrar: &Registrar, dirty: &Dirty) -> BTreeSet<String> {
+    match dirty {
+        Dirty::Everything => {
+            let snapshot = registrar.store().snapshot();
+            let all = snapshot.iter().flat_map(|snapshot| snapshot.of_kind(Kind::Mesh));
+            all.map(|mesh| mesh.name().to_owned()).collect()
+        }
+        Dirty::Keys(keys) => keys.iter().filter_map(mesh_of).collect(),
+    }
+}
+
+fn mesh_of(key: &Key) -> Option<String> {
+    match key.kind {
+        Kind::Mesh => Some(key.name.to_string()),
+        Kind::Secret => Some(key.mesh.to_string()),
+        _ => None,
+    }
+}
+
+/// Makes what a mesh lacks: in a thread of its own, because making keys takes a while.
+async fn make(registrar: &Registrar, mesh: &str) -> anyhow::Result<()> {
+    let missing = |snapshot: Arc<Snapshot>| {
+        let mesh = mesh.to_owned();
+        async move {
+            let made =
+                tokio::task::spawn_blocking(move || builtin::missing(&snapshot, &mesh, Timestamp::now()));
+            Ok::<_, anyhow::Error>(made.await??)
+        }
+    };
+    for key in registrar.ensure_with(missing).await? {
+        tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+    }
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! A zone's connection to the global control plane.
+//!
+//! One connection carries six calls. When one of them ends, all do, and the zone connects again after a while: what
+//! it has stored stays, and its proxies notice nothing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use api::Inspect;
+use axum::body::Body;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header::CONTENT_TYPE};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use jiff::Timestamp;
+use kds::{
+    receiver::Role,
+    select::{Direction, Selection},
+    wire::{self, service},
+};
+use resources::Kind;
+use runtime::{Backoff, Shutdown};
+use rustls::{ClientConfig, pki_types::ServerName};
+use store::Store;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tonic::Status;
+
+use super::{
+    AUTHORIZATION, CLIENT_ID, HEALTH_CHECK, PING, PONG, admin,
+    frame::{Answer, Messages, Outgoing},
+    node::Introduction,
+    providing::{self, Providing},
+    public_key,
+    receiving::{self, Held, Receiving},
+    zones::Stream,
+};
+
+/// How long it may take to connect, and to shake hands.
+const CONNECT: Duration = Duration::from_secs(10);
+/// A connection that held this long was a good one.
+const GOOD: Duration = Duration::from_secs(60);
+/// How long a sign of life may take to be answered.
+const HEALTH_ANSWER: Duration = Duration::from_secs(10);
+/// Windows of HTTP/2: a message should not need many round trips.
+const WINDOW: u32 = 1 << 20;
+
+/// What connecting needs.
+pub struct Client {
+    pub zone: Arc<str>,
+    pub address: Address,
+    pub store: Arc<dyn Store>,
+    pub inspect: Arc<dyn Inspect>,
+    pub held: Arc<Held>,
+    pub node: wire::Node,
+    pub version: String,
+    pub token_file: Option<PathBuf>,
+    pub skipped_labels: Vec<String>,
+    /// Bytes of a message.
+    pub limit: usize,
+    /// How long the peer may take to take a message.
+    pub patience: Duration,
+    /// How long to wait after a connection that failed: between the two, longer each time.
+    pub pauses: (Duration, Duration),
+}
+
+/// Where the global control plane is.
+pub struct Address {
+    pub host: String,
+    pub port: u16,
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl Client {
+    /// Stays connected until the shutdown begins.
+    pub fn start(self, shutdown: &Shutdown) {
+        let ending = shutdown.clone();
+        let client = Arc::new(self);
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = client.stay_connected() => {}
+                () = ending.begun() => {}
+            }
+        });
+    }
+
+    async fn stay_connected(self: Arc<Self>) {
+        let mut backoff = Backoff::new(self.pauses.0, self.pauses.1);
+        loop {
+            let begun = Timestamp::now();
+            let ended = self.clone().session().await;
+            let lasted = Duration::try_from(Timestamp::now().duration_since(begun)).unwrap_or_default();
+            if lasted >= GOOD {
+                backoff.reset();
+            }
+            let pause = backoff.next_delay();
+            let Address { host, port, .. } = &self.address;
+            tracing::warn!(
+                global = format!("{host}:{port}"),
+                reason = ended,
+                again_in = ?pause,
+                "not connected to the global control plane; proxies are served from what is stored"
+            );
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One connection, from beginning to end; says why it ended.
+    async fn session(self: Arc<Self>) -> String {
+        let sender = match self.connect().await {
+            Ok(sender) => sender,
+            Err(reason) => return reason,
+        };
+        let token = match self.token() {
+            Ok(token) => token,
+            Err(reason) => return reason,
+        };
+        tracing::info!(global = self.address.host, "connected to the global control plane");
+        let link = Link { client: self, sender, token };
+        let (call, status) = tokio::select! {
+            ended = Box::pin(link.receive()) => ("GlobalToZoneSync", ended),
+            ended = Box::pin(link.provide()) => ("ZoneToGlobalSync", ended),
+            ended = link.answer(service::STREAM_XDS_CONFIGS, Stream::ConfigDump) => ("StreamXDSConfigs", ended),
+            ended = link.answer(service::STREAM_STATS, Stream::Stats) => ("StreamStats", ended),
+            ended = link.answer(service::STREAM_CLUSTERS, Stream::Clusters) => ("StreamClusters", ended),
+            status = link.live() => ("HealthCheck", Err(status)),
+        };
+        match status {
+            Ok(()) => format!("{call} was ended by the global control plane"),
+            Err(status) => format!("{call}: {:?}: {}", status.code(), status.message()),
+        }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Body>, String> {
+        let Address { host, port, tls } = &self.address;
+        let late = |_| format!("no connection within {CONNECT:?}");
+        let stream = timeout(CONNECT, TcpStream::connect((host.as_str(), *port))).await.map_err(late)?;
+        let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+        // Messages are complete; waiting for more bytes only delays them.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else { return timeout(CONNECT, speak(stream)).await.map_err(late)? };
+        let name =
+            ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is no name of a host"))?;
+        let shaken =
+            timeout(CONNECT, TlsConnector::from(tls.clone()).connect(name, stream)).await.map_err(late)?;
+        let stream = shaken.map_err(|error| {
+            format!("TLS: {error}; is multizone.zone.kds.rootCaFile the authority of its certificate?")
+        })?;
+        timeout(CONNECT, speak(stream)).await.map_err(late)?
+    }
+
+    fn token(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(file) = &self.token_file else { return Ok(None) };
+        let hint = "multizone.zone.kds.tokenFile";
+        let text =
+            std::fs::read_to_string(file).map_err(|error| format!("{hint}: {}: {error}", file.display()))?;
+        let value = HeaderValue::try_from(text.trim())
+            .map_err(|_| format!("{hint}: {}: this is no token", file.display()))?;
+        Ok(Some(value))
+    }
+}
+
+/// Begins HTTP/2 on a connection.
+async fn speak<S>(stream: S) -> Result<SendRequest<Body>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| format!("no HTTP/2: {error}"))?;
+    // Ends with the last call; errors reach the calls.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// One connection.
+struct Link {
+    client: Arc<Client>,
+    sender: SendRequest<Body>,
+    token: Option<HeaderValue>,
+}
+
+impl Link {
+    /// A call; messages come and go independently.
+    fn call(&self, path: &'static str) -> Result<(Outgoing, Messages), Status> {
+        let (outgoing, frames) = Outgoing::of_call(true, self.client.patience);
+        let request = self.request(path, Body::new(frames))?;
+        let mut sender = self.sender.clone();
+        let answer: Answer = Box::pin(async move {
+            let broken = |error: hyper::Error| Status::unavailable(format!("the connection broke: {error}"));
+            let response = sender.send_request(request).await.map_err(broken)?;
+            judged(response.status(), response.headers())?;
+            Ok(Body::new(response.into_body()))
+        });
+        Ok((outgoing, Messages::of_answer(answer, self.client.limit)))
+    }
+
+    fn request(&self, path: &'static str, body: Body) -> Result<Request<Body>, Status> {
+        let Address { host, port, tls } = &self.client.address;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let authority =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let failed = |error: http::Error| Status::internal(format!("cannot make a request: {error}"));
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(authority)
+            .path_and_query(path)
+            .build()
+            .map_err(failed)?;
+        let mut request = Request::post(uri).body(body).map_err(failed)?;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        for (name, value) in [
+            ("te", "trailers"),
+            ("grpc-encoding", "gzip"),
+            ("grpc-accept-encoding", "gzip"),
+            ("kds-version", "v3"),
+            ("features", "zone-ping-health"),
+            ("features", "hash-suffix"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        for (name, value) in [(CLIENT_ID, &*self.client.zone), ("version", self.client.version.as_str())] {
+            let value = HeaderValue::try_from(value).map_err(|error| failed(error.into()))?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        if let Some(token) = &self.token {
+            headers.insert(HeaderName::from_static(AUTHORIZATION), token.clone());
+        }
+        Ok(request)
+    }
+
+    async fn receive(&self) -> Result<(), Status> {
+        let client = &self.client;
+        let (requests, responses) = self.call(service::GLOBAL_TO_ZONE_SYNC)?;
+        let setup = Receiving {
+            store: client.store.clone(),
+            role: Role::Zone(client.zone.clone()),
+            held: client.held.clone(),
+            node: client.node.clone(),
+        };
+        setup.run(responses, &requests, &mut Silent).await
+    }
+
+    async fn provide(&self) -> Result<(), Status> {
+        let client = &self.client;
+        let (responses, requests) = self.call(service::ZONE_TO_GLOBAL_SYNC)?;
+        let setup = Providing {
+            store: client.store.clone(),
+            selection: Selection {
+                direction: Direction::ToGlobal(client.zone.clone()),
+                skipped_labels: client.skipped_labels.clone(),
+                producer_policies: true,
+                public_key,
+            },
+            limit: client.limit,
+            identifier: client.zone.to_string(),
+        };
+        setup.run(requests, &responses, &mut Silent).await
+    }
+
+    async fn answer(&self, path: &'static str, stream: Stream) -> Result<(), Status> {
+        let (answers, questions) = self.call(path)?;
+        admin::answer(self.client.inspect.clone(), stream, questions, answers, self.client.limit).await
+    }
+
+    /// Gives signs of life until one is not answered.
+    async fn live(&self) -> Status {
+        loop {
+            let asked = timeout(HEALTH_ANSWER, self.health_check()).await;
+            let late = || Status::deadline_exceeded(format!("no answer within {HEALTH_ANSWER:?}"));
+            match asked.unwrap_or_else(|_| Err(late())) {
+                Ok(pause) => tokio::time::sleep(pause).await,
+                Err(status) => return status,
+            }
+        }
+    }
+
+    async fn health_check(&self) -> Result<Duration, Status> {
+        let (outgoing, mut answers) = self.call(service::HEALTH_CHECK)?;
+        outgoing.send(&wire::ZoneHealthCheckRequest {}).await?;
+        drop(outgoing);
+        let answer = answers.next::<wire::ZoneHealthCheckResponse>().await?;
+        let interval = answer.and_then(|answer| answer.interval);
+        let seconds = interval.and_then(|interval| u64::try_from(interval.seconds).ok()).unwrap_or(0);
+        // A server that wants no signs of life is asked all the same: that it answers is a sign of its own.
+        let pause = Duration::from_secs(seconds).min(HEALTH_CHECK);
+        Ok(if pause.is_zero() { HEALTH_CHECK } else { pause })
+    }
+}
+
+/// Whether the call was taken.
+fn judged(status: http::StatusCode, headers: &HeaderMap) -> Result<(), Status> {
+    match Status::from_header_map(headers) {
+        Some(status) if status.code() != tonic::Code::Ok => Err(status),
+        _ if status != http::StatusCode::OK => {
+            Err(Status::unavailable(format!("the global control plane answered with {status}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A zone says what is wrong in its log; the global control plane shows it.
+struct Silent;
+
+impl providing::Watch for Silent {
+    fn introduced(&mut self, _: Introduction) {}
+
+    fn sent(&mut self, _: Kind) {}
+
+    fn answered(&mut self, kind: Kind, rejected: Option<&str>) {
+        if let Some(reason) = rejected {
+            tracing::warn!(%kind, reason, "the global control plane refuses a part of what this zone has");
+        }
+    }
+
+    fn unsent(&mut self, problems: Vec<(Kind, String)>) {
+        for (kind, reason) in problems {
+            tracing::warn!(%kind, reason, "not sent to the global control plane");
+        }
+    }
+}
+
+impl receiving::Watch for Silent {
+    fn stored(&mut self, _: Kind, _: Option<&str>) {}
+}

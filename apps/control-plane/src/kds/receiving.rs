@@ -1,0 +1,267 @@
+//! The other end of a synchronisation: asks for what it wants and stores what comes.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kds::{
+    guard::{Accepted, Guard},
+    mapping,
+    receiver::{Arrival, Batch, Receiver, Refused, Role, complaint},
+    select::Direction,
+    wire,
+};
+use prost::Message as _;
+use resources::{Key, Kind, labels};
+use store::{Dirty, Error, Store, Write};
+use tonic::Status;
+
+use super::frame::{Messages, Outgoing};
+
+/// How often a batch is planned again because other writers were faster.
+const ATTEMPTS: usize = 10;
+/// How long another control plane's write may take to arrive here.
+const CATCH_UP: Duration = Duration::from_secs(10);
+/// How many resources are written at once.
+const CHUNK: usize = 512;
+
+/// What is held back of a peer, over all its connections.
+#[derive(Debug, Default)]
+pub struct Held(Mutex<Guard>);
+
+impl Held {
+    pub fn new(guard: Guard) -> Held {
+        Held(Mutex::new(guard))
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Guard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is told about a stream of responses.
+pub trait Watch: Send {
+    fn stored(&mut self, kind: Kind, complaint: Option<&str>);
+}
+
+/// What receiving needs.
+pub struct Receiving {
+    pub store: Arc<dyn Store>,
+    pub role: Role,
+    pub held: Arc<Held>,
+    /// How we introduce ourselves.
+    pub node: wire::Node,
+}
+
+impl Receiving {
+    /// Receives until the stream ends; `Ok` when the peer ended it.
+    pub async fn run(
+        self,
+        mut responses: Messages,
+        requests: &Outgoing,
+        watch: &mut impl Watch,
+    ) -> Result<(), Status> {
+        let (mut receiver, mut changes) = (Receiver::new(self.role.clone()), self.store.changes());
+        self.accept(&mut receiver, watch).await?;
+        let mut later = self.subscribe_first(requests).await?;
+        loop {
+            tokio::select! {
+                response = responses.next::<wire::DeltaDiscoveryResponse>() => {
+                    let Some(response) = response? else { return Ok(()) };
+                    let kind = self.take(&mut receiver, response, requests, watch).await?;
+                    // What lives in meshes is asked for when the meshes are here.
+                    if kind == Some(Kind::Mesh) {
+                        for kind in std::mem::take(&mut later) {
+                            requests.send(&self.subscription(kind, false)).await?;
+                        }
+                    }
+                }
+                dirty = changes.next() => {
+                    let dirty = dirty.ok_or_else(|| Status::unavailable("the store is closed"))?;
+                    if concerns(&dirty, |key| key.kind == Kind::Mesh) {
+                        self.store_waiting(&mut receiver).await?;
+                    }
+                    if concerns(&dirty, |key| *key == self.zone()) {
+                        self.accept(&mut receiver, watch).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn zone(&self) -> Key {
+        Key::global(Kind::Zone, self.role.zone())
+    }
+
+    /// Makes the deletions that an operator accepts.
+    async fn accept(&self, receiver: &mut Receiver, watch: &mut impl Watch) -> Result<(), Status> {
+        let snapshot = self.store.snapshot().map_err(unavailable)?;
+        let label = snapshot.get(&self.zone()).and_then(|zone| zone.label(labels::ACCEPT_DELETIONS));
+        let accepted = self.held.guard().accept(Accepted::of(label));
+        for (kind, keys) in accepted {
+            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deletions that were held back are made");
+            let deletions = keys.into_iter().collect();
+            let batch = Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0 };
+            self.apply(receiver, &batch).await?;
+            watch.stored(kind, None);
+        }
+        Ok(())
+    }
+
+    /// Asks for the first kinds; says which are left for later.
+    async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<Kind>, Status> {
+        let direction = match &self.role {
+            Role::Zone(zone) => Direction::ToZone(zone.clone()),
+            Role::Global(zone) => Direction::ToGlobal(zone.clone()),
+        };
+        let (now, later): (Vec<Kind>, Vec<Kind>) =
+            direction.wanted().partition(|kind| matches!(self.role, Role::Global(_)) || *kind == Kind::Mesh);
+        for (index, kind) in now.into_iter().enumerate() {
+            requests.send(&self.subscription(kind, index == 0)).await?;
+        }
+        Ok(later)
+    }
+
+    fn subscription(&self, kind: Kind, introduces: bool) -> wire::DeltaDiscoveryRequest {
+        let node = if introduces { self.node.clone() } else { self.brief_node() };
+        wire::DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url: kind.name().to_owned(),
+            resource_names_subscribe: vec!["*".to_owned()],
+            ..wire::DeltaDiscoveryRequest::default()
+        }
+    }
+
+    fn brief_node(&self) -> wire::Node {
+        wire::Node { id: self.node.id.clone(), ..wire::Node::default() }
+    }
+
+    /// Stores a response and answers it.
+    async fn take(
+        &self,
+        receiver: &mut Receiver,
+        response: wire::DeltaDiscoveryResponse,
+        requests: &Outgoing,
+        watch: &mut impl Watch,
+    ) -> Result<Option<Kind>, Status> {
+        let mut answer = wire::DeltaDiscoveryRequest {
+            node: Some(self.brief_node()),
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            ..wire::DeltaDiscoveryRequest::default()
+        };
+        let Some(kind) = Kind::by_name(&response.type_url) else {
+            reject(&mut answer, &format!("{:?} was not asked for", response.type_url));
+            requests.send(&answer).await?;
+            return Ok(None);
+        };
+        let arrival = decoded(kind, &response)?;
+        let snapshot = self.store.snapshot().map_err(unavailable)?;
+        let batch = receiver.receive(arrival, &snapshot, &mut self.held.guard());
+        let refused = self.apply(receiver, &batch).await?;
+        let complaint = complaint(&refused, batch.held);
+        if let Some(complaint) = &complaint {
+            tracing::warn!(zone = self.role.zone(), %kind, reason = complaint, "part of what was synchronised is not stored");
+            reject(&mut answer, complaint);
+        }
+        watch.stored(kind, complaint.as_deref());
+        requests.send(&answer).await?;
+        Ok(Some(kind))
+    }
+
+    /// Stores what a mesh that has come makes possible.
+    async fn store_waiting(&self, receiver: &mut Receiver) -> Result<(), Status> {
+        let snapshot = self.store.snapshot().map_err(unavailable)?;
+        for batch in receiver.no_longer_waiting(&snapshot) {
+            self.apply(receiver, &batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a batch, as often as other writers are faster. Says what was refused.
+    async fn apply(&self, receiver: &mut Receiver, batch: &Batch) -> Result<Vec<Refused>, Status> {
+        let mut snapshot = self.store.snapshot().map_err(unavailable)?;
+        for _ in 0..ATTEMPTS {
+            let mut plan = receiver.plan(batch, &snapshot, Timestamp::now());
+            let mut outdated = false;
+            while !plan.writes.is_empty() {
+                let rest = plan.writes.split_off(plan.writes.len().min(CHUNK));
+                let chunk = std::mem::replace(&mut plan.writes, rest);
+                for refused in self.write(chunk).await? {
+                    match refused {
+                        Some(refused) => plan.refused.push(refused),
+                        None => outdated = true,
+                    }
+                }
+            }
+            if !outdated {
+                receiver.wait(plan.orphans);
+                return Ok(plan.refused);
+            }
+            snapshot = self.store.caught_up(CATCH_UP).await.map_err(unavailable)?;
+        }
+        Err(Status::aborted(format!("{} was changed again and again while it was stored", batch.kind)))
+    }
+
+    /// Makes independent writes; says what was refused for good, and `None` for what must be planned again.
+    async fn write(&self, writes: Vec<Write>) -> Result<Vec<Option<Refused>>, Status> {
+        let keys: Vec<_> = writes.iter().map(|write| write.key().clone()).collect();
+        let mut left = Vec::new();
+        for (key, outcome) in keys.into_iter().zip(self.store.write_each(writes).await) {
+            match outcome {
+                Ok(_) => {}
+                Err(Error::InUse { owned, .. }) => left.push(Some(Refused {
+                    name: mapping::wire_name(&key),
+                    reason: format!("it is not deleted, because {owned} is in it"),
+                })),
+                Err(error) if error.is_outdated() => left.push(None),
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+        Ok(left)
+    }
+}
+
+fn concerns(dirty: &Dirty, key: impl Fn(&Key) -> bool) -> bool {
+    match dirty {
+        Dirty::Everything => true,
+        Dirty::Keys(keys) => keys.iter().any(key),
+    }
+}
+
+fn reject(answer: &mut wire::DeltaDiscoveryRequest, reason: &str) {
+    answer.error_detail = Some(wire::Status { code: 0, message: reason.to_owned() });
+    answer.resource_names_subscribe = vec!["*".to_owned()];
+}
+
+fn decoded(kind: Kind, response: &wire::DeltaDiscoveryResponse) -> Result<Arrival, Status> {
+    let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new() };
+    for bytes in &response.resources {
+        let resource = wire::Resource::decode(bytes.clone()).map_err(|error| {
+            Status::invalid_argument(format!("a response with {kind} cannot be read: {error}"))
+        })?;
+        let body = resource.resource.map(|any| any.value).unwrap_or_default();
+        match wire::decode(kind, &body) {
+            Ok(synced) => arrival.resources.push(synced),
+            Err(error) => {
+                arrival.refused.push(Refused { name: resource.name, reason: error.to_string() });
+            }
+        }
+    }
+    for name in &response.removed_resources {
+        match mapping::key_of(kind, name) {
+            Some(key) => arrival.removed.push(key),
+            None => arrival.refused.push(Refused {
+                name: name.clone(),
+                reason: "a name must end in a dot and its mesh".to_owned(),
+            }),
+        }
+    }
+    Ok(arrival)
+}
+
+fn unavailable(error: Error) -> Status {
+    Status::unavailable(error.to_string())
+}

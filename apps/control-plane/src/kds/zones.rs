@@ -1,0 +1,245 @@
+//! What the global control plane knows about its zones: who is connected, since when, and what is not in order.
+//!
+//! A zone is made when it connects for the first time. Its ZoneInsight is written by one task, comings and goings at
+//! once and the rest in intervals. A zone that is gone is *unknown* at first; when it stays away its ingresses are
+//! withdrawn from other zones, and they come back when it has been there for a while.
+
+mod insight;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kds::guard::{Guard, Threshold};
+use resources::{
+    Draft, Key, Kind, Spec,
+    kinds::{
+        zone::Zone,
+        zone_insight::{KdsSubscription, ZoneInsight},
+    },
+};
+use runtime::Shutdown;
+use store::{Registrar, Snapshot};
+use tokio::{sync::Notify, time::Instant};
+use tonic::Status;
+
+use self::insight::State;
+pub use self::insight::{Stream, Way};
+use super::{node::Introduction, receiving::Held};
+use crate::insights;
+
+/// How many streams of one sort a zone may have open: it has one, and old ones that nobody has noticed to be over.
+const STREAMS: usize = 8;
+/// How long a zone must be back before others are sent to it again.
+const BACK: Duration = Duration::from_secs(10);
+/// How often a record is written again after somebody else changed it in between.
+const ATTEMPTS: usize = 10;
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// How long to leave a store alone that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What depends on the configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub instance_id: String,
+    /// How many zones are made by themselves.
+    pub most: usize,
+    /// How long it may take until an insight says what was sent and acknowledged.
+    pub flush: Duration,
+    /// How long a zone may be away before its ingresses are withdrawn; zero means forever.
+    pub withdraw_after: Duration,
+    pub threshold: Threshold,
+    /// Whether no other control plane serves zones from this store.
+    pub alone: bool,
+}
+
+/// All zones.
+pub struct Zones {
+    registrar: Arc<Registrar>,
+    settings: Settings,
+    states: Mutex<BTreeMap<String, State>>,
+    changed: Notify,
+}
+
+impl Zones {
+    /// Starts with what is stored. Connections of a predecessor are over.
+    pub fn start(
+        registrar: Arc<Registrar>,
+        settings: Settings,
+        shutdown: &Shutdown,
+    ) -> Result<Arc<Zones>, store::Error> {
+        let snapshot = registrar.store().snapshot()?;
+        let now = Timestamp::now();
+        let states = snapshot.of_kind(Kind::ZoneInsight).filter_map(|stored| {
+            let insight = stored.spec.get::<ZoneInsight>()?;
+            let held = Held::new(Guard::new(settings.threshold));
+            Some((stored.name().to_owned(), State::of(insight, held, settings.alone, now)))
+        });
+        let states = Mutex::new(states.collect());
+        let zones = Arc::new(Zones { registrar, settings, states, changed: Notify::new() });
+        let (running, ending) = (zones.clone(), shutdown.clone());
+        shutdown.spawn(async move { running.write_until(&ending).await });
+        Ok(zones)
+    }
+
+    fn states(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn instance_id(&self) -> &str {
+        &self.settings.instance_id
+    }
+
+    /// Makes the zone, if this is its first call.
+    pub async fn enter(&self, zone: &str) -> Result<(), Status> {
+        let unavailable = |error: store::Error| Status::unavailable(error.to_string());
+        let snapshot = self.registrar.store().snapshot().map_err(unavailable)?;
+        let key = Key::global(Kind::Zone, zone);
+        if snapshot.get(&key).is_none() {
+            let (most, there) = (self.settings.most, snapshot.count(Kind::Zone, None));
+            if there >= most {
+                return Err(Status::resource_exhausted(format!(
+                    "there are {there} zones, and no more than {most} are made by themselves: create the Zone \
+                     {zone:?} on the global control plane, or raise multizone.global.kds.maxZones"
+                )));
+            }
+            let draft = Draft::new(key, Zone { enabled: Some(true) }.into());
+            let made = self.registrar.ensure(vec![draft]).await;
+            made.map_err(|error| Status::unavailable(format!("cannot create the Zone {zone:?}: {error}")))?;
+            tracing::info!(zone, "a zone has come for the first time");
+        }
+        let held = || Held::new(Guard::new(self.settings.threshold));
+        self.states().entry(zone.to_owned()).or_insert_with(|| State::new(held()));
+        Ok(())
+    }
+
+    /// What is held back of a zone's deletions.
+    pub fn held(&self, zone: &str) -> Arc<Held> {
+        self.states().get(zone).map(State::held).unwrap_or_default()
+    }
+
+    /// A stream of the zone has begun; it is over when the visit is dropped.
+    pub fn visit(self: &Arc<Self>, zone: &str, stream: Stream, authenticated: bool) -> Result<Visit, Status> {
+        let open = self.states().get(zone).map_or(0, |state| state.open(stream));
+        if open >= STREAMS {
+            return Err(Status::resource_exhausted(format!(
+                "zone {zone:?} has {open} such streams open already"
+            )));
+        }
+        let id = uuid::Uuid::new_v4().to_string();
+        self.update(zone, |state| {
+            state.begin(stream, &id, &self.settings.instance_id, authenticated, Timestamp::now());
+        });
+        Ok(Visit { zones: self.clone(), zone: zone.to_owned(), stream, id })
+    }
+
+    /// The zone is alive.
+    pub fn is_alive(&self, zone: &str) {
+        if let Some(state) = self.states().get_mut(zone) {
+            state.alive(Timestamp::now());
+        }
+    }
+
+    fn update(&self, zone: &str, change: impl FnOnce(&mut State)) {
+        if let Some(state) = self.states().get_mut(zone) {
+            change(state);
+        }
+        self.changed.notify_one();
+    }
+
+    async fn write_until(&self, shutdown: &Shutdown) {
+        loop {
+            let next = self.write_due().await;
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                () = self.changed.notified() => {}
+                () = shutdown.begun() => break,
+            }
+        }
+        self.states().values_mut().for_each(|state| state.end_all(Timestamp::now()));
+        self.write_due().await;
+    }
+
+    /// Writes what must be written; says when to look again.
+    async fn write_due(&self) -> Instant {
+        let now = Timestamp::now();
+        let (due, next) = {
+            let mut states = self.states();
+            let after = self.settings.withdraw_after;
+            states.values_mut().for_each(|state| state.judge_absence(now, after, BACK));
+            let due: Vec<String> = states
+                .iter()
+                .filter(|(_, state)| state.is_due(now, self.settings.flush))
+                .map(|(zone, _)| zone.clone())
+                .collect();
+            let waits = states.values().filter_map(|state| state.next(now, self.settings.flush, after, BACK));
+            (due, waits.min().unwrap_or(Duration::from_secs(60)))
+        };
+        for zone in due {
+            if let Err(error) = self.write(&zone).await {
+                tracing::warn!(zone, %error, "what is known about a zone cannot be stored yet");
+                return Instant::now() + PAUSE;
+            }
+        }
+        Instant::now() + next.max(Duration::from_millis(10))
+    }
+
+    async fn write(&self, zone: &str) -> Result<(), store::Error> {
+        let store = self.registrar.store();
+        let mut snapshot = store.snapshot()?;
+        for _ in 0..ATTEMPTS {
+            let Some(write) = self.insight(zone, &snapshot) else { return Ok(()) };
+            match store.write(vec![write]).await {
+                Ok(_) => return Ok(()),
+                // The Zone was deleted: so is what is known about it.
+                Err(store::Error::OwnerMissing { .. }) => {
+                    self.states().remove(zone);
+                    return Ok(());
+                }
+                Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn insight(&self, zone: &str, snapshot: &Snapshot) -> Option<store::Write> {
+        let (key, owner) = (Key::global(Kind::ZoneInsight, zone), Key::global(Kind::Zone, zone));
+        let stored = snapshot.get(&key).and_then(|stored| stored.spec.get::<ZoneInsight>()).cloned();
+        let mut states = self.states();
+        let insight = states.get_mut(zone)?.written(stored.unwrap_or_default(), Timestamp::now());
+        insights::write(snapshot, &key, &owner, Spec::from(insight))
+    }
+}
+
+/// One stream of a zone, from its beginning to its end.
+pub struct Visit {
+    zones: Arc<Zones>,
+    zone: String,
+    stream: Stream,
+    id: String,
+}
+
+impl Visit {
+    pub fn introduced(&self, introduction: Introduction) {
+        self.zones.update(&self.zone, |state| state.introduce(&self.id, introduction));
+    }
+
+    pub fn subscription(&self, change: impl FnOnce(&mut KdsSubscription)) {
+        self.zones.update(&self.zone, |state| state.change(&self.id, change));
+    }
+
+    /// What is wrong with a kind, or that nothing is.
+    pub fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
+        self.zones.update(&self.zone, |state| state.problem(way, kind, reason));
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.zones.update(&self.zone, |state| state.end(self.stream, &self.id, Timestamp::now()));
+    }
+}

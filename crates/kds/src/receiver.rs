@@ -1,0 +1,266 @@
+//! What a peer's responses change here.
+//!
+//! [`Receiver::receive`] judges a response once; [`Receiver::plan`] says what is to be written for it on a snapshot,
+//! as often as other writers make the snapshot outdated. A resource that is refused does not keep out the others.
+
+mod place;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use resources::{Key, Kind, Resource, Scope, Violations, labels};
+use store::{Snapshot, Write};
+
+pub use self::place::Role;
+use crate::{
+    Synced,
+    guard::{Guard, Verdict},
+};
+
+/// How many reasons a NACK names, and how long each may be.
+const REASONS: usize = 5;
+const REASON: usize = 300;
+
+/// One stream of responses.
+#[derive(Debug)]
+pub struct Receiver {
+    role: Role,
+    /// Kinds whose first response has come.
+    begun: BTreeSet<Kind>,
+    /// Resources whose mesh is not here yet.
+    waiting: BTreeMap<Key, Synced>,
+}
+
+/// A response, decoded.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    pub kind: Kind,
+    pub resources: Vec<Synced>,
+    pub removed: Vec<Key>,
+    /// What could not be decoded.
+    pub refused: Vec<Refused>,
+}
+
+/// A resource that is not stored, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub name: String,
+    pub reason: String,
+}
+
+/// A response that has been judged.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub kind: Kind,
+    pub resources: Vec<Synced>,
+    pub deletions: Vec<Key>,
+    pub refused: Vec<Refused>,
+    /// How many deletions are held back.
+    pub held: usize,
+}
+
+/// What is to be written for a batch. The writes are independent of each other.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub writes: Vec<Write>,
+    pub refused: Vec<Refused>,
+    /// Resources of meshes that are not here.
+    pub orphans: Vec<Synced>,
+}
+
+impl Receiver {
+    pub fn new(role: Role) -> Receiver {
+        Receiver { role, begun: BTreeSet::new(), waiting: BTreeMap::new() }
+    }
+
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// Takes up a response.
+    pub fn receive(&mut self, arrival: Arrival, snapshot: &Snapshot, guard: &mut Guard) -> Batch {
+        let Arrival { kind, resources, removed, refused } = arrival;
+        let mut batch = Batch { kind, resources, deletions: removed, refused, held: 0 };
+        if self.begun.insert(kind) {
+            self.waiting.retain(|key, _| key.kind != kind);
+            self.complete(&mut batch, snapshot, guard);
+        } else {
+            let named = batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions);
+            for key in named {
+                guard.settled(key);
+                self.waiting.remove(key);
+            }
+        }
+        batch
+    }
+
+    /// A first response lacks what does not exist any more, if the peer is to be believed.
+    fn complete(&self, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
+        let named: BTreeSet<&Key> = batch.resources.iter().map(|resource| &resource.key).collect();
+        // What cannot be read exists all the same.
+        let unread: BTreeSet<&str> = batch.refused.iter().map(|refused| refused.name.as_str()).collect();
+        let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
+        let missing: BTreeSet<Key> = theirs()
+            .map(|stored| &stored.key)
+            .filter(|key| !named.contains(key) && !unread.contains(crate::mapping::wire_name(key).as_str()))
+            .cloned()
+            .collect();
+        match guard.judge(batch.kind, missing.clone(), theirs().count()) {
+            Verdict::Delete => batch.deletions.extend(missing),
+            Verdict::Hold => batch.held = missing.len(),
+        }
+    }
+
+    /// What the mesh that has come makes possible.
+    pub fn no_longer_waiting(&mut self, snapshot: &Snapshot) -> Vec<Batch> {
+        let mut batches: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
+        let ready: Vec<Key> = self.waiting.keys().filter(|key| has_mesh(snapshot, key)).cloned().collect();
+        for resource in ready.iter().filter_map(|key| self.waiting.remove(key)) {
+            batches.entry(resource.key.kind).or_default().push(resource);
+        }
+        let batch = |(kind, resources)| Batch {
+            kind,
+            resources,
+            deletions: Vec::new(),
+            refused: Vec::new(),
+            held: 0,
+        };
+        batches.into_iter().map(batch).collect()
+    }
+
+    /// Keeps resources until their mesh comes.
+    pub fn wait(&mut self, orphans: Vec<Synced>) {
+        self.waiting.extend(orphans.into_iter().map(|orphan| (orphan.key.clone(), orphan)));
+    }
+
+    /// What is to be written.
+    pub fn plan(&self, batch: &Batch, snapshot: &Snapshot, now: Timestamp) -> Plan {
+        let mut plan = Plan { refused: batch.refused.clone(), ..Plan::default() };
+        for resource in &batch.resources {
+            match self.admit(resource, batch.kind, snapshot, now) {
+                Ok(Some(write)) => plan.writes.push(write),
+                Ok(None) => {}
+                Err(Problem::NoMesh) => {
+                    // A zone gets its meshes from the same peer; on global somebody must have deleted it.
+                    if matches!(self.role, Role::Global(_)) {
+                        plan.refuse(&resource.key, format!("mesh {:?} is not found", resource.key.mesh));
+                    }
+                    plan.orphans.push(resource.clone());
+                }
+                Err(Problem::Refused(reason)) => plan.refuse(&resource.key, reason),
+            }
+        }
+        for key in &batch.deletions {
+            let stored = snapshot.get(key).filter(|stored| self.role.is_theirs(stored));
+            plan.writes.extend(stored.map(|stored| deletion(stored)));
+        }
+        plan
+    }
+
+    fn admit(
+        &self,
+        synced: &Synced,
+        kind: Kind,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Option<Write>, Problem> {
+        if synced.key.kind != kind || synced.spec.kind() != kind {
+            return Err(Problem::Refused(format!("it is no {kind}")));
+        }
+        let pinned = self.role.pinned(synced).map_err(Problem::Refused)?;
+        let stored = snapshot.get(&pinned.key);
+        if let Some(stored) = stored {
+            self.role.may_replace(stored, &pinned).map_err(Problem::Refused)?;
+        }
+        if !has_mesh(snapshot, &pinned.key) {
+            return Err(Problem::NoMesh);
+        }
+        validate(&pinned)?;
+        Ok(self.write(pinned, stored, now))
+    }
+
+    fn write(&self, synced: Synced, stored: Option<&Arc<Resource>>, now: Timestamp) -> Option<Write> {
+        let owner = self.role.owner(&synced.key);
+        let Synced { key, labels, spec, status } = synced;
+        let status = match self.role {
+            Role::Global(_) => status,
+            // What a zone found out about it, such as its address, is the zone's.
+            Role::Zone(_) => stored.and_then(|stored| stored.status.clone()),
+        };
+        let created = stored.map_or(now, |stored| stored.created);
+        let resource = Resource { key, labels, created, modified: now, version: 0, owner, spec, status };
+        match stored {
+            None => Some(Write::Create(resource)),
+            Some(stored) if is_same(stored, &resource) => None,
+            Some(stored) => Some(Write::Update { resource, expected: stored.version }),
+        }
+    }
+}
+
+enum Problem {
+    NoMesh,
+    Refused(String),
+}
+
+fn is_same(stored: &Resource, resource: &Resource) -> bool {
+    stored.labels == resource.labels
+        && stored.spec == resource.spec
+        && stored.status == resource.status
+        && stored.owner == resource.owner
+}
+
+fn has_mesh(snapshot: &Snapshot, key: &Key) -> bool {
+    key.kind.descriptor().scope == Scope::Global
+        || snapshot.get(&Key::global(Kind::Mesh, &key.mesh)).is_some()
+}
+
+fn validate(synced: &Synced) -> Result<(), Problem> {
+    let mut found = Violations::default();
+    let subject =
+        resources::Subject { mesh: &synced.key.mesh, name: &synced.key.name, labels: &synced.labels };
+    synced.spec.validate(subject, &mut found);
+    found.into_result().map_err(|violations| Problem::Refused(violations.to_string()))
+}
+
+/// A mesh is not taken from under its proxies.
+fn deletion(stored: &Resource) -> Write {
+    let (key, expected) = (stored.key.clone(), Some(stored.version));
+    if key.kind == Kind::Mesh {
+        Write::DeleteUnlessOwner { key, expected, of: Kind::Dataplane }
+    } else {
+        Write::Delete { key, expected }
+    }
+}
+
+impl Plan {
+    fn refuse(&mut self, key: &Key, reason: String) {
+        self.refused.push(Refused { name: crate::mapping::wire_name(key), reason });
+    }
+}
+
+/// What the peer is told about a batch: `None` is an ACK.
+pub fn complaint(refused: &[Refused], held: usize) -> Option<String> {
+    let mut parts: Vec<String> = refused.iter().take(REASONS).map(ToString::to_string).collect();
+    if refused.len() > REASONS {
+        parts.push(format!("and {} more", refused.len() - REASONS));
+    }
+    if held > 0 {
+        parts.push(format!(
+            "{held} deletions are held back, because they are a large part of what is stored: they are made when \
+             the next connection asks for the same, or when the Zone has the label {}",
+            labels::ACCEPT_DELETIONS
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = (0..=REASON.min(self.reason.len())).rev().find(|&end| self.reason.is_char_boundary(end));
+        write!(f, "{}: {}", self.name, &self.reason[..end.unwrap_or_default()])
+    }
+}

@@ -1,0 +1,16 @@
+//! The synchronisation from outside: what arrives, what is deleted, what is refused, and what is on the wire.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod bytes;
+mod codec;
+mod hostile;
+mod messages;
+mod naming;
+mod providing;
+mod receiving;
+mod round_trip;
+mod samples;
+mod simulation;
+mod vectors;
+mod world;

@@ -1,0 +1,286 @@
+//! What is stored, kept, refused and held back.
+
+use kds::{
+    Synced, guard,
+    receiver::{Arrival, Receiver, Role, complaint},
+};
+use resources::{Key, Kind, Resource, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels};
+use serde_json::{Value, json};
+
+use crate::{
+    codec::resource,
+    world::{Plane, World},
+};
+
+fn mesh(name: &str) -> Resource {
+    resource(Kind::Mesh, "", name, &[], json!({}))
+}
+
+fn service(name: &str) -> Resource {
+    resource(Kind::MeshService, "default", name, &[], json!({}))
+}
+
+fn timeout(name: &str) -> Resource {
+    resource(
+        Kind::MeshTimeout,
+        "default",
+        name,
+        &[],
+        json!({ "to": [{ "targetRef": { "kind": "Mesh" },
+        "default": { "connectionTimeout": "1s" } }] }),
+    )
+}
+
+/// A global control plane with a mesh, and zones that are connected.
+fn world(zones: &[&str]) -> World {
+    let mut world = World::new(zones);
+    world.global.put(mesh("default"));
+    world.reconnect_all();
+    world.settle();
+    world
+}
+
+fn arrives(
+    plane: &Plane,
+    role: Role,
+    kind: Kind,
+    mesh: &str,
+    name: &str,
+    labels: &[(&str, &str)],
+    spec: Value,
+) -> Vec<String> {
+    let sent = resource(kind, mesh, name, labels, spec);
+    let synced = Synced { key: sent.key, labels: sent.labels, spec: sent.spec, status: None };
+    let arrival = Arrival { kind, resources: vec![synced], removed: Vec::new(), refused: Vec::new() };
+    let (mut receiver, mut guard) = (Receiver::new(role), guard::Guard::default());
+    let batch = receiver.receive(arrival, &plane.snapshot(), &mut guard);
+    let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
+    plan.writes.into_iter().for_each(|write| drop(plane.try_write(write).unwrap()));
+    plan.refused.into_iter().map(|refused| refused.reason).collect()
+}
+
+#[test]
+fn a_mesh_and_a_policy_go_down_and_a_service_goes_up_and_across() {
+    let mut world = world(&["east", "west"]);
+    world.global.put(timeout("t"));
+    world.zones[0].plane.put(service("backend"));
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 1);
+    let stored = world.global.snapshot().of_kind(Kind::MeshService).next().unwrap().clone();
+    assert_eq!(stored.label(labels::ZONE), Some("east"));
+    assert_eq!(stored.display_name(), "backend");
+    assert_eq!(stored.owner, Some(Key::global(Kind::Zone, "east")));
+    let across = world.zones[1].plane.snapshot().of_kind(Kind::MeshService).next().unwrap().clone();
+    assert_eq!((across.label(labels::ZONE), across.label(labels::ORIGIN)), (Some("east"), Some("global")));
+    assert_eq!(world.zones[0].plane.names(Kind::MeshService), ["backend"], "it does not come home");
+}
+
+#[test]
+fn a_cut_link_deletes_nothing_and_a_restored_one_brings_what_changed() {
+    let mut world = world(&["east"]);
+    (0..20).for_each(|n| world.global.put(timeout(&format!("t{n}"))));
+    world.settle();
+    let before = world.zones[0].plane.snapshot().revision();
+    world.cut(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.snapshot().revision(), before);
+    world.global.delete(&timeout("t0").key);
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 19);
+}
+
+#[test]
+fn a_peer_that_lost_its_memory_deletes_nothing_until_it_says_so_twice() {
+    let mut world = world(&["east"]);
+    (0..20).for_each(|n| world.global.put(timeout(&format!("t{n}"))));
+    world.settle();
+    (0..20).for_each(|n| {
+        world.cut(0);
+        world.global.delete(&timeout(&format!("t{n}")).key);
+    });
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 20);
+    assert_eq!(world.zones[0].guard.held().collect::<Vec<_>>(), [(Kind::MeshTimeout, 20)]);
+    let told = world.zones[0].link.as_ref().unwrap().to_zone.complaints.join("\n");
+    assert!(told.contains("20 deletions are held back"), "{told}");
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 0);
+}
+
+#[test]
+fn a_zone_that_lost_its_memory_is_not_emptied_on_global_at_once_either() {
+    let mut world = world(&["east", "west"]);
+    (0..20).for_each(|n| world.zones[0].plane.put(service(&format!("s{n}"))));
+    world.settle();
+    world.zones[0].plane = Plane::new();
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.global.names(Kind::MeshService).len(), 20);
+    assert_eq!(world.zones[1].plane.names(Kind::MeshService).len(), 20);
+    // It finds its memory again: nothing is held back any more.
+    (0..20).for_each(|n| world.zones[0].plane.put(service(&format!("s{n}"))));
+    world.settle();
+    assert_eq!(world.zones[0].guard_on_global.held().count(), 0);
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.global.names(Kind::MeshService).len(), 20);
+}
+
+#[test]
+fn what_is_written_in_a_zone_is_not_deleted_by_global() {
+    let mut world = world(&["east"]);
+    let mut own = timeout("own");
+    own.labels.insert(labels::ORIGIN.to_owned(), "zone".to_owned());
+    world.zones[0].plane.put(own);
+    world.zones[0].plane.put(mesh("only-here"));
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout), ["own"]);
+    assert_eq!(world.zones[0].plane.names(Kind::Mesh), ["default", "only-here"]);
+}
+
+#[test]
+fn a_zone_keeps_what_it_found_out_about_a_resource_of_global() {
+    let mut world = world(&["east"]);
+    let service = |port: u32| {
+        let spec = json!({ "match": { "type": "HostnameGenerator", "port": port, "protocol": "tcp" },
+            "endpoints": [{ "address": "example.com", "port": port }] });
+        resource(Kind::MeshExternalService, "default", "a", &[], spec)
+    };
+    world.global.put(service(80));
+    world.settle();
+    let zone = &world.zones[0].plane;
+    let mut stored = Resource::clone(zone.snapshot().of_kind(Kind::MeshExternalService).next().unwrap());
+    let status = json!({ "vip": { "ip": "242.0.0.7" } });
+    stored.status = Some(resources::Status::from_json(Kind::MeshExternalService, status).unwrap());
+    zone.put(stored.clone());
+    world.global.put(service(81));
+    world.settle();
+    let after = world.zones[0].plane.snapshot().get(&stored.key).unwrap().clone();
+    assert_ne!(after.spec, stored.spec);
+    assert_eq!(after.status, stored.status);
+}
+
+#[test]
+fn a_policy_that_comes_before_its_mesh_waits_for_it() {
+    let plane = Plane::new();
+    let synced = |of: Resource| Synced { key: of.key, labels: of.labels, spec: of.spec, status: None };
+    let (mut receiver, mut guard) = (Receiver::new(Role::Zone("east".into())), guard::Guard::default());
+    let first = timeout("t");
+    let arrival =
+        |kind, resource| Arrival { kind, resources: vec![resource], removed: vec![], refused: vec![] };
+    let batch = receiver.receive(arrival(Kind::MeshTimeout, synced(first)), &plane.snapshot(), &mut guard);
+    let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!((plan.writes.len(), plan.refused.len(), plan.orphans.len()), (0, 0, 1));
+    receiver.wait(plan.orphans);
+    assert!(receiver.no_longer_waiting(&plane.snapshot()).is_empty());
+    plane.put(mesh("default"));
+    let ready = receiver.no_longer_waiting(&plane.snapshot());
+    assert_eq!(receiver.plan(&ready[0], &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH).writes.len(), 1);
+}
+
+#[test]
+fn a_mesh_is_not_deleted_from_under_its_proxies() {
+    let mut world = world(&["east"]);
+    world.global.put(mesh("demo"));
+    world.settle();
+    let networking = json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80 }] } });
+    let mut dataplane = resource(Kind::Dataplane, "demo", "web", &[], networking);
+    dataplane.owner = Some(Key::global(Kind::Mesh, "demo"));
+    world.zones[0].plane.put(dataplane);
+    world.global.delete(&Key::global(Kind::Mesh, "demo"));
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::Mesh), ["default", "demo"]);
+    world.zones[0].plane.delete(&Key::new(Kind::Dataplane, "demo", "web"));
+    world.connect(0);
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::Mesh), ["default"]);
+}
+
+#[test]
+fn one_that_is_refused_does_not_keep_out_the_others_and_the_reason_is_told() {
+    let mut world = world(&["east"]);
+    let zone = &world.zones[0].plane;
+    // The name under which global's policy arrives is taken by one of the zone's own.
+    let name = resources::naming::kds::hashed_name("default", "taken", None, None);
+    let mut own = timeout(&name);
+    own.labels.insert(labels::ORIGIN.to_owned(), "zone".to_owned());
+    own.spec = resource(Kind::MeshTimeout, "default", "x", &[], json!({})).spec;
+    zone.put(own);
+    world.global.put(timeout("taken"));
+    world.global.put(timeout("fine"));
+    world.settle();
+    assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 2);
+    let link = world.zones[0].link.as_ref().unwrap();
+    let reason = &link.to_zone.refused[0].reason;
+    assert!(reason.contains("zone \"east\" has a resource of its own with this name"), "{reason}");
+}
+
+#[test]
+fn a_zone_cannot_speak_for_another_one_or_for_global() {
+    let global = Plane::new();
+    global.put(mesh("default"));
+    for zone in ["east", "west"] {
+        global.put(resource(Kind::Zone, "", zone, &[], json!({})));
+    }
+    let role = || Role::Global("west".into());
+    let of_east = [(labels::ORIGIN, "zone"), (labels::ZONE, "east")];
+    global.put(resource(Kind::MeshService, "default", "a-hash", &of_east, json!({})));
+    global.put(timeout("everywhere"));
+    let spec = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
+    let refused = arrives(&global, role(), Kind::MeshService, "default", "a-hash", &of_east, spec);
+    assert!(refused[0].contains("a resource of zone \"east\" has this name"), "{refused:?}");
+    let refused = arrives(&global, role(), Kind::MeshTimeout, "default", "everywhere", &[], json!({}));
+    assert!(refused[0].contains("of the global control plane has this name"), "{refused:?}");
+
+    let tags = json!({ "kuma.io/service": "web", "kuma.io/zone": "east" });
+    let dataplane =
+        json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": tags }] } });
+    let accepted = arrives(&global, role(), Kind::Dataplane, "default", "web", &of_east, dataplane);
+    assert_eq!(accepted, [String::new(); 0]);
+    let stored = global.snapshot().get(&Key::new(Kind::Dataplane, "default", "web")).unwrap().clone();
+    assert_eq!(stored.label(labels::ZONE), Some("west"));
+    let dataplane = stored.spec.get::<Dataplane>().unwrap();
+    assert_eq!(dataplane.inbounds()[0].tags.get("kuma.io/zone").unwrap(), "west");
+
+    let ingress = json!({ "zone": "east", "networking": { "address": "10.0.0.1", "port": 10001 } });
+    assert_eq!(arrives(&global, role(), Kind::ZoneIngress, "", "in", &[], ingress), [String::new(); 0]);
+    let stored = global.snapshot().get(&Key::global(Kind::ZoneIngress, "in")).unwrap().clone();
+    assert_eq!(stored.spec.get::<ZoneIngress>().unwrap().zone, "west");
+}
+
+#[test]
+fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
+    let global = Plane::new();
+    global.put(mesh("default"));
+    global.put(resource(Kind::Zone, "", "west", &[], json!({})));
+    let role = || Role::Global("west".into());
+    let refused = arrives(&global, role(), Kind::MeshService, "gone", "a", &[], json!({}));
+    assert_eq!(refused, ["mesh \"gone\" is not found"]);
+    let refused = arrives(&global, role(), Kind::MeshService, "default", "../a b", &[], json!({}));
+    assert_eq!(refused, ["\"../a b\" is not a name"]);
+    let nowhere = json!({ "networking": { "address": "", "inbound": [{ "port": 80 }] } });
+    let refused = arrives(&global, role(), Kind::Dataplane, "default", "web", &[], nowhere);
+    assert!(refused[0].contains("networking.address"), "{refused:?}");
+    assert_eq!(global.names(Kind::Dataplane).len() + global.names(Kind::MeshService).len(), 0);
+    let zone = Plane::new();
+    zone.put(mesh("default"));
+    let own = [(labels::ZONE, "east")];
+    let refused =
+        arrives(&zone, Role::Zone("east".into()), Kind::MeshService, "default", "a", &own, json!({}));
+    assert_eq!(refused, ["it is zone \"east\"'s own and cannot come from elsewhere"]);
+}
+
+#[test]
+fn a_complaint_names_a_few_reasons_and_counts_the_rest() {
+    let refused: Vec<_> = (0..9)
+        .map(|n| kds::receiver::Refused { name: format!("r{n}.default"), reason: "é".repeat(1000) })
+        .collect();
+    let text = complaint(&refused, 0).unwrap();
+    assert!(text.contains("r0.default: é") && text.ends_with("and 4 more"), "{text}");
+    assert!(text.len() < 2000, "{}", text.len());
+    assert_eq!(complaint(&[], 0), None);
+}

@@ -1,0 +1,255 @@
+//! A global control plane, zones, and links between them that a test cuts and restores.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use jiff::Timestamp;
+use kds::{
+    guard::{Guard, Threshold},
+    provider::{Provider, Response},
+    receiver::{Receiver, Refused, Role, complaint},
+    select::{Direction, Off, Selection},
+};
+use resources::{Key, Kind, Resource};
+use store::{Changes, Committed, Memory, Snapshot, Store, Write};
+
+use crate::codec;
+
+/// Bytes of a message; small, so that increments are cut.
+pub const LIMIT: usize = 64 << 10;
+
+pub fn selection(direction: Direction) -> Selection {
+    Selection {
+        direction,
+        skipped_labels: Vec::new(),
+        producer_policies: true,
+        public_key: |private| Some([b"public of ", private].concat()),
+    }
+}
+
+/// A store whose writes are made at once.
+pub struct Plane {
+    pub store: Memory,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Plane {
+    pub fn new() -> Plane {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Plane { store: Memory::default(), runtime }
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.store.snapshot().unwrap()
+    }
+
+    pub fn try_write(&self, write: Write) -> Result<Committed, store::Error> {
+        self.runtime.block_on(self.store.write(vec![write]))
+    }
+
+    pub fn put(&self, resource: Resource) {
+        let write = match self.snapshot().get(&resource.key) {
+            None => Write::Create(resource),
+            Some(stored) => Write::Update { expected: stored.version, resource },
+        };
+        self.try_write(write).unwrap();
+    }
+
+    pub fn delete(&self, key: &Key) {
+        self.try_write(Write::Delete { key: key.clone(), expected: None }).unwrap();
+    }
+
+    pub fn names(&self, kind: Kind) -> Vec<String> {
+        self.snapshot().of_kind(kind).map(|resource| resource.name().to_owned()).collect()
+    }
+}
+
+/// One direction of a connection: responses one way, answers the other.
+pub struct Half {
+    provider: Provider,
+    changes: Changes,
+    receiver: Receiver,
+    subscribed: bool,
+    responses: VecDeque<Response>,
+    answers: VecDeque<(Kind, String)>,
+    /// What the receiver asked for and the provider has not read.
+    requests: VecDeque<Kind>,
+    pub refused: Vec<Refused>,
+    pub complaints: Vec<String>,
+    pub sent: usize,
+}
+
+impl Half {
+    pub fn new(direction: Direction, role: Role, provider: &Plane) -> Half {
+        let wanted = direction.wanted().collect::<Vec<_>>();
+        // Meshes first; the rest when they are here.
+        let first = wanted.iter().copied().filter(|kind| *kind == Kind::Mesh).collect::<VecDeque<_>>();
+        let requests = if first.is_empty() { wanted.into() } else { first };
+        Half {
+            provider: Provider::new(selection(direction), codec::encode, LIMIT),
+            changes: provider.store.changes(),
+            receiver: Receiver::new(role),
+            subscribed: !requests.contains(&Kind::Mesh),
+            responses: VecDeque::new(),
+            answers: VecDeque::new(),
+            requests,
+            refused: Vec::new(),
+            complaints: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// The provider reads what has come and sends what it must.
+    pub fn provide(&mut self, plane: &Plane) {
+        while let Some(kind) = self.requests.pop_front() {
+            self.provider.subscribe(kind);
+        }
+        while let Some((kind, nonce)) = self.answers.pop_front() {
+            self.provider.answered(kind, &nonce);
+        }
+        let dirty = self.changes.try_next();
+        let snapshot = plane.snapshot();
+        if let Some(dirty) = dirty {
+            self.provider.changed(&dirty, &snapshot);
+        }
+        while let Some(response) = self.provider.next(&snapshot) {
+            self.sent += 1;
+            self.responses.push_back(response);
+        }
+    }
+
+    /// The receiver reads one response, if there is one; twice when the network is confused.
+    pub fn receive(&mut self, plane: &Plane, guard: &mut Guard, twice: bool) -> Option<Response> {
+        let response = self.responses.pop_front()?;
+        for _ in 0..=usize::from(twice) {
+            self.apply(plane, guard, &response);
+            self.answers.push_back((response.kind, response.nonce.clone()));
+        }
+        if response.kind == Kind::Mesh && !self.subscribed {
+            self.subscribed = true;
+            let direction = match self.receiver.role() {
+                Role::Zone(zone) => Direction::ToZone(zone.clone()),
+                Role::Global(zone) => Direction::ToGlobal(zone.clone()),
+            };
+            self.requests.extend(direction.wanted().filter(|kind| *kind != Kind::Mesh));
+        }
+        Some(response)
+    }
+
+    fn apply(&mut self, plane: &Plane, guard: &mut Guard, response: &Response) {
+        let batch = self.receiver.receive(codec::arrival(response), &plane.snapshot(), guard);
+        let mut batches = vec![batch];
+        while let Some(batch) = batches.pop() {
+            let plan = self.receiver.plan(&batch, &plane.snapshot(), Timestamp::UNIX_EPOCH);
+            for write in plan.writes {
+                match plane.try_write(write) {
+                    Ok(_) | Err(store::Error::InUse { .. } | store::Error::NotFound(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            self.complaints.extend(complaint(&plan.refused, batch.held));
+            self.refused.extend(plan.refused);
+            self.receiver.wait(plan.orphans);
+            batches.extend(self.receiver.no_longer_waiting(&plane.snapshot()));
+        }
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.responses.is_empty() && self.answers.is_empty() && self.requests.is_empty()
+    }
+}
+
+/// A zone, its link, and what each end of it holds back.
+pub struct Member {
+    pub name: Arc<str>,
+    pub plane: Plane,
+    pub link: Option<Link>,
+    pub guard: Guard,
+    pub guard_on_global: Guard,
+}
+
+pub struct Link {
+    pub to_zone: Half,
+    pub to_global: Half,
+}
+
+pub struct World {
+    pub global: Plane,
+    pub zones: Vec<Member>,
+}
+
+impl World {
+    pub fn new(zones: &[&str]) -> World {
+        let global = Plane::new();
+        let member = |name: &&str| {
+            let zone = codec::resource(Kind::Zone, "", name, &[], serde_json::json!({ "enabled": true }));
+            global.put(zone);
+            Member {
+                name: (*name).into(),
+                plane: Plane::new(),
+                link: None,
+                guard: Guard::new(Threshold::default()),
+                guard_on_global: Guard::new(Threshold::default()),
+            }
+        };
+        let zones = zones.iter().map(member).collect();
+        World { global, zones }
+    }
+
+    pub fn connect(&mut self, zone: usize) {
+        let member = &mut self.zones[zone];
+        let name = member.name.clone();
+        member.link = Some(Link {
+            to_zone: Half::new(Direction::ToZone(name.clone()), Role::Zone(name.clone()), &self.global),
+            to_global: Half::new(Direction::ToGlobal(name.clone()), Role::Global(name), &member.plane),
+        });
+    }
+
+    pub fn cut(&mut self, zone: usize) {
+        self.zones[zone].link = None;
+    }
+
+    pub fn reconnect_all(&mut self) {
+        for zone in 0..self.zones.len() {
+            self.connect(zone);
+        }
+    }
+
+    /// Lets everything that is connected come to rest.
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let mut quiet = true;
+            for member in &mut self.zones {
+                let Some(link) = &mut member.link else { continue };
+                link.to_zone.provide(&self.global);
+                link.to_global.provide(&member.plane);
+                quiet &= link.to_zone.is_quiet() && link.to_global.is_quiet();
+                while link.to_zone.receive(&member.plane, &mut member.guard, false).is_some() {}
+                while link.to_global.receive(&self.global, &mut member.guard_on_global, false).is_some() {}
+            }
+            if quiet {
+                return;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// What a zone should have of the global control plane's.
+    pub fn expected_in_zone(&self, zone: usize) -> Vec<kds::Synced> {
+        let snapshot = self.global.snapshot();
+        let direction = Direction::ToZone(self.zones[zone].name.clone());
+        let wanted: Vec<Kind> = direction.wanted().collect();
+        let (selection, off) = (selection(direction), Off::of(&snapshot));
+        let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
+        all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
+    }
+
+    /// What the global control plane should have of a zone's.
+    pub fn expected_on_global(&self, zone: usize) -> Vec<kds::Synced> {
+        let snapshot = self.zones[zone].plane.snapshot();
+        let direction = Direction::ToGlobal(self.zones[zone].name.clone());
+        let wanted: Vec<Kind> = direction.wanted().collect();
+        let (selection, off) = (selection(direction), Off::of(&snapshot));
+        let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
+        all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
+    }
+}
