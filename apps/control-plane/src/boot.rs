@@ -38,7 +38,7 @@ use crate::{
     findings::Findings,
     insights, inspect, mesh_identities, mesh_services,
     push::{self, Push},
-    storage, telemetry_backends, virtual_hosts,
+    snis, storage, telemetry_backends, virtual_hosts,
 };
 
 /// How long open requests may take to finish when the process is asked to end.
@@ -102,6 +102,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
+    snis::start(&registrar, &shutdown);
     let (push, inspect, findings) = follow_meshes(&config, &store, proxies.is_some(), &metrics, &shutdown)?;
     let api = api::router(api::Context {
         registrar: registrar.clone(),
@@ -288,7 +289,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         check: envoy::patch::check,
         now: Timestamp::now,
     };
-    Ok(Registrar::new(store, setup))
+    Ok(Registrar::new(store, setup).with_sni_formats(config.multizone.sni.formats.clone()))
 }
 
 fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {

@@ -15,6 +15,7 @@ mod nearest;
 pub mod print;
 pub mod section;
 pub mod setting;
+mod sni;
 pub mod source;
 
 use std::{
@@ -33,6 +34,7 @@ pub use self::{
     dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
     ipam::Ipam,
+    sni::Sni,
 };
 use self::{
     section::section,
@@ -278,6 +280,7 @@ section! {
 section! {
     /// Several zones.
     pub struct Multizone {
+        section sni: Sni, "sni";
         section zone: Zone, "zone";
     }
 }

@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod mesh_identities;
 pub mod mesh_services;
 pub mod push;
+pub mod snis;
 mod storage;
 pub mod telemetry_backends;
 mod turns;
