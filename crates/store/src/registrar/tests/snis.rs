@@ -152,3 +152,25 @@ async fn services_of_one_name_in_several_zones_are_normal() {
     assert_eq!(names("sni.msvc.default.west.backend.80"), ["backend-x2w4"]);
     assert_eq!(names("nothing.example"), [""; 0]);
 }
+
+#[tokio::test]
+async fn global_looks_at_what_originates_there() {
+    let registrar = with_mesh(in_mode(Mode::Global, &["hashed"])).await;
+    let all = |value: &str| {
+        let ports = json!([{"port": 80, "snis": [{"value": value}]}]);
+        json!({"selector": {"meshService": {"matchLabels": {"app": "x"}}}, "ports": ports})
+    };
+    let of_east =
+        json!({"kuma.io/origin": "zone", "kuma.io/zone": "east", "kuma.io/display-name": "backend"});
+    let spec = json!({"ports": [{"port": 80, "snis": [{"value": "shared.example"}]}]});
+    synced(&registrar, named("MeshService", "default", "backend-x2w4", of_east, spec)).await;
+    registrar
+        .put(named("MeshMultiZoneService", "default", "all", json!({}), all("shared.example")))
+        .await
+        .unwrap();
+    let second = named("MeshMultiZoneService", "default", "second", json!({}), all("shared.example"));
+    let found = violations(&registrar, second).await;
+    let message = "SNI \"shared.example\" is that of MeshMultiZoneService \"all\" in mesh \"default\": an SNI leads to one \
+                   destination, so give one of the two another name or other snis";
+    assert_eq!(found, [("spec.ports[0].snis[0].value".to_owned(), message.to_owned())]);
+}
