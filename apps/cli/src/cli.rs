@@ -140,7 +140,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Config { command: ConfigCommand::ControlPlanes { command } } => command.run(settings()?),
         Command::Generate { command } => command.run(&cli.global),
         Command::Kri { command } => command.run(),
-        Command::Sni { command } => command.run(),
+        Command::Sni { command } => command.run(&cli.global),
         Command::Install { command } => command.run(),
         Command::Uninstall { command } => command.run(),
         Command::Version(version) => version.run(&cli.global),

@@ -10,11 +10,16 @@ use resources::naming::{
 use serde_json::{Value, json};
 
 use crate::{
+    cell::{self, Column, text},
+    cli::Global,
+    client::{query_value, segment},
+    config::Settings,
     control_planes::pair,
     failure::{Failure, Result},
     kri,
-    output::PlainOutput,
+    output::{self, PlainOutput},
     terminal,
+    types::DEFAULT_MESH,
 };
 
 #[derive(Debug, Subcommand)]
@@ -46,24 +51,81 @@ pub struct Encode {
     tag: Vec<(String, String)>,
 }
 
-/// Show what a server name says
+/// Show where a server name leads to
+///
+/// The control plane is asked which ports of services it leads to. A name that it does not know is taken apart,
+/// as far as its text says something.
 #[derive(Debug, Args)]
 pub struct Decode {
     /// Server name of any generation
     sni: String,
+    /// Mesh in which the name is looked up [default: the one in the name, else default]
+    #[arg(short, long)]
+    mesh: Option<String>,
+    /// Do not ask the control plane
+    #[arg(long, conflicts_with = "mesh")]
+    offline: bool,
     #[command(flatten)]
     output: PlainOutput,
 }
 
 impl Command {
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, global: &Global) -> Result<()> {
         match self {
             Command::Encode(encode) => Ok(terminal::data(&format!("{}\n", encode.sni()?))?),
-            Command::Decode(decode) => {
-                let value = decoded(&decode.sni)?;
-                decode.output.show(&value, || kri::fields(&value))
-            }
+            Command::Decode(decode) => decode.run(global),
         }
+    }
+}
+
+const COLUMNS: [Column; 4] = [
+    ("DESTINATION", |it| text(&it["kri"])),
+    ("PORT", |it| it["port"].to_string()),
+    ("DIALLED", |it| if it["dialled"] == true { "yes" } else { "no" }.to_owned()),
+    ("LISTED", |it| if it["listed"] == true { "yes" } else { "no" }.to_owned()),
+];
+
+impl Decode {
+    fn run(&self, global: &Global) -> Result<()> {
+        let read = sni::decode(&self.sni);
+        let mesh = self.mesh.clone().or_else(|| mesh_of(&read)).unwrap_or_else(|| DEFAULT_MESH.to_owned());
+        let known = if self.offline { Ok(None) } else { self.look_up(global, &mesh) };
+        match known {
+            Ok(Some(known)) => {
+                let destinations = known["destinations"].as_array().cloned().unwrap_or_default();
+                return self.output.show(&known, || {
+                    let (titles, rows) = cell::grid(&COLUMNS, destinations.iter());
+                    output::table(&titles, rows)
+                });
+            }
+            Ok(None) if self.offline => {}
+            Ok(None) => terminal::warn(&format!(
+                "nothing in mesh {mesh:?} accepts this server name; this is what its text says"
+            )),
+            Err(failure) => terminal::warn(&format!(
+                "where this server name leads to is unknown, this is what its text says: {failure}"
+            )),
+        }
+        let value = shown(&self.sni, read)?;
+        self.output.show(&value, || kri::fields(&value))
+    }
+
+    /// What the control plane knows about the name; `None` if that is nothing.
+    fn look_up(&self, global: &Global, mesh: &str) -> Result<Option<Value>> {
+        let path = format!("/meshes/{}/_sni?value={}", segment(mesh), query_value(&self.sni));
+        let answer = Settings::load(global)?.client()?.get(&path)?;
+        let answer = answer.json("could not ask the control plane for a server name")?;
+        Ok(answer["items"].as_array().and_then(|items| items.first()).cloned())
+    }
+}
+
+/// The mesh that a server name says, if it says it in full.
+fn mesh_of(read: &Decoded) -> Option<String> {
+    match read {
+        Decoded::Kri(kri) => Some(kri.mesh.clone()),
+        Decoded::Hashed(hashed) => (!hashed.mesh_trimmed).then(|| hashed.mesh.clone()),
+        Decoded::Tags(tags) => tags.get("mesh").cloned(),
+        Decoded::Invalid(_) => None,
     }
 }
 
@@ -101,8 +163,8 @@ impl Encode {
     }
 }
 
-fn decoded(text: &str) -> Result<Value> {
-    match sni::decode(text) {
+fn shown(text: &str, read: Decoded) -> Result<Value> {
+    match read {
         Decoded::Kri(kri) => {
             let mut value = json!({ "form": "kri" });
             if let (Value::Object(out), Value::Object(fields)) = (&mut value, kri::to_json(&kri)) {

@@ -41,7 +41,7 @@ use crate::{
     kds::admin::Questions,
     mesh_identities, mesh_services,
     push::{self, Push},
-    storage, telemetry_backends, virtual_hosts,
+    snis, storage, telemetry_backends, virtual_hosts,
 };
 
 /// How long open requests may take to finish when the process is asked to end.
@@ -107,6 +107,7 @@ pub async fn start(config: Config) -> Result<Running> {
     };
 
     insights::start(store.clone(), &shutdown);
+    snis::start(&registrar, &shutdown);
     let questions = Arc::<Questions>::default();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
@@ -306,7 +307,7 @@ fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
         check: envoy::patch::check,
         now: Timestamp::now,
     };
-    Ok(Registrar::new(store, setup))
+    Ok(Registrar::new(store, setup).with_sni_formats(config.multizone.sni.formats.clone()))
 }
 
 fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {

@@ -16,6 +16,7 @@ mod nearest;
 pub mod print;
 pub mod section;
 pub mod setting;
+mod sni;
 pub mod source;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::{
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
     ipam::Ipam,
     multizone::{Global, GlobalKds, ZoneKds},
+    sni::Sni,
 };
 use self::{
     section::section,
@@ -287,6 +289,7 @@ section! {
     /// Several zones.
     pub struct Multizone {
         section global: Global, "global";
+        section sni: Sni, "sni";
         section zone: Zone, "zone";
     }
 }

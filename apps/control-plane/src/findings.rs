@@ -7,10 +7,12 @@
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
 //!   addresses of hostnames ─▶ used-up addresses
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
+//!   store::Changes ───────▶ SniMatchers               policies that name SNIs which clients do not dial
 //! ```
 
 mod authorities;
 mod metrics;
+mod snis;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +30,7 @@ use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
 
 use authorities::Authorities;
+use snis::SniMatchers;
 
 use crate::{
     following::{Follow, Meshes},
@@ -135,6 +138,9 @@ impl Findings {
         }
         found
             .extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.findings.list(now)));
+        if let (Some(of_mesh), Ok(stored)) = (lock(&self.proxies).get(mesh), self.store.snapshot()) {
+            found.extend(of_mesh.snis.findings(mesh, &stored));
+        }
         let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
         let store = self.store.as_ref();
         found.extend(snapshot.and_then(|mesh| self.authorities.finding(store, &mesh, now)));
@@ -193,9 +199,10 @@ impl Problems for Findings {
     }
 }
 
-/// What the proxies of a mesh report.
+/// What the proxies of a mesh report, and which SNIs its policies name.
 #[derive(Debug, Default)]
 struct Proxies {
+    snis: SniMatchers,
     findings: ProxyFindings,
     reported: BTreeMap<Arc<str>, Reported>,
 }
@@ -210,7 +217,8 @@ struct Reported {
 impl Proxies {
     fn read(snapshot: &Snapshot, mesh: &Arc<str>, _before: Option<Proxies>) -> Proxies {
         let mut proxies = Proxies::default();
-        for kind in [Kind::Dataplane, Kind::DataplaneInsight] {
+        let policies = Kind::ALL.iter().copied().filter(|kind| snis::may_match(*kind));
+        for kind in [Kind::Dataplane, Kind::DataplaneInsight].into_iter().chain(policies) {
             for resource in snapshot.in_mesh(kind, mesh) {
                 proxies.apply(&resource.key, Some(resource));
             }
@@ -223,6 +231,10 @@ impl Follow for Proxies {
     fn apply(&mut self, key: &Key, resource: Option<&Arc<Resource>>) -> bool {
         let reported = match key.kind {
             Kind::Dataplane | Kind::DataplaneInsight => self.reported.entry(key.name.clone()).or_default(),
+            kind if snis::may_match(kind) => {
+                self.snis.apply(key, resource);
+                return true;
+            }
             _ => return false,
         };
         match key.kind {

@@ -18,6 +18,7 @@ pub mod kds;
 pub mod mesh_identities;
 pub mod mesh_services;
 pub mod push;
+pub mod snis;
 mod storage;
 pub mod telemetry_backends;
 mod turns;

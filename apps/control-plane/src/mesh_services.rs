@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use resources::{
     Key, Kind, Resource,
     finding::{Code, Finding},
+    naming::sni,
 };
 use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Store, Write};
@@ -52,6 +53,7 @@ struct Services {
     zone: String,
     grace_period: Duration,
     addresses: Addresses,
+    snis: sni::Owner,
     conflicts: Arc<ServiceConflicts>,
     meshes: Meshes<Followed>,
 }
@@ -80,6 +82,7 @@ pub fn start(
         zone: config.multizone.zone.name.clone(),
         grace_period: config.mesh_service.deletion_grace_period.to_std().unwrap_or_default(),
         addresses: config.ipam.addresses(),
+        snis: registrar.sni_owner().clone(),
         conflicts,
         meshes: Meshes::default(),
     };
@@ -117,13 +120,14 @@ impl Services {
 
     /// Feeds what changed to the generators.
     fn fold(&mut self, dirty: Dirty) {
-        let (zone, grace_period, addresses) = (&self.zone, self.grace_period, &self.addresses);
+        let (zone, grace_period) = (&self.zone, self.grace_period);
+        let (addresses, snis) = (&self.addresses, &self.snis);
         self.meshes.fold(self.store.as_ref(), dirty, |snapshot, mesh, before| {
             let rested = before.as_ref().map_or_else(Instant::now, |followed| followed.rested);
             let exhausted = before.as_ref().map(|followed| followed.exhausted.clone()).unwrap_or_default();
             let generator = match before {
                 Some(followed) => followed.generator.anew(),
-                None => Generator::new(zone, grace_period).with_addresses(addresses),
+                None => Generator::new(zone, grace_period).with_addresses(addresses).with_snis(snis),
             };
             let workloads = workloads::Generator::new(zone);
             let mut followed = Followed { generator, workloads, deadline: None, rested, exhausted };

@@ -14,7 +14,7 @@ use crate::{
         rules::{Meta, RuleList},
     },
     route::{self, Operation, Route},
-    what_if,
+    snis, what_if,
 };
 
 /// The whole document, the same for every control plane of this version.
@@ -258,6 +258,7 @@ fn summary(operation: Operation) -> String {
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
+        Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -303,6 +304,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderDataplanes(_)
         | Operation::Access
         | Operation::Problems
+        | Operation::Snis
         | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -337,6 +339,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("code", "string"),
             ("kri", "string"),
         ],
+        Operation::Snis => {
+            vec![("size", "integer"), ("offset", "integer"), ("after", "string"), ("value", "string")]
+        }
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds => vec![("include_eds", "boolean")],
@@ -422,6 +427,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
+        Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(anything()),
     };

@@ -40,6 +40,7 @@ pub enum Operation {
     OlderDataplanes(Kind),
     Access,
     Problems,
+    Snis,
     WhatIf,
     ServiceInsightList,
     ServiceInsight,
@@ -122,6 +123,7 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/dataplanes/{name}/rules", Operation::OlderRules),
         Route::get("/meshes/{mesh}/_access", Operation::Access),
         Route::get("/meshes/{mesh}/_problems", Operation::Problems),
+        Route::get("/meshes/{mesh}/_sni", Operation::Snis),
         post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }

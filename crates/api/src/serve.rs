@@ -18,7 +18,7 @@ use crate::{
     call::Call,
     describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
-    service_dataplanes, service_insight, superseded, token, what_if,
+    service_dataplanes, service_insight, snis, superseded, token, what_if,
 };
 
 /// The REST API as a service. Requests are expected to carry a [`runtime::listen::Peer`].
@@ -120,6 +120,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
         Operation::Problems => inspect::problems::list(call).await,
+        Operation::Snis => aside(call, snis::list).await,
         Operation::WhatIf => what_if::ask(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),

@@ -178,6 +178,10 @@ codes! {
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
          Only the older names let this happen.",
         "Give the applications different ports, or start the proxy with unified names.";
+    SniNotDialled = "sni-not-dialled", Warning,
+        "A policy tells calls apart by an SNI that clients do not dial: the port has another one first, or nothing \
+         accepts it. What is not first in the list of a port is there for a change of formats and may go.",
+        "Name the SNI that clients dial, too, and take out the old one when nothing dials it any more.";
     StatisticsNotKept = "statistics-not-kept", Warning,
         "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
          when it started left them out. Which statistics there are is decided when Envoy starts.",

@@ -25,7 +25,10 @@ mod writable;
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resources::{Draft, Key, Kind, Labels, Resource, Violations};
+use resources::{
+    Draft, Key, Kind, Labels, Resource, Violations,
+    naming::sni::{self, Formats},
+};
 
 use crate::{Committed, Error, Snapshot, Store, Write};
 
@@ -98,6 +101,7 @@ pub struct Setup {
 pub struct Registrar {
     store: Arc<dyn Store>,
     setup: Setup,
+    snis: sni::Owner,
     secrets: secrets::Workshop,
 }
 
@@ -138,7 +142,26 @@ pub enum Refusal {
 
 impl Registrar {
     pub fn new(store: Arc<dyn Store>, setup: Setup) -> Registrar {
-        Registrar { store, setup, secrets: secrets::Workshop::default() }
+        let place = match &setup.mode {
+            Mode::Global => sni::Place::Global,
+            Mode::Zone { name, federated } => {
+                sni::Place::Zone { name: name.as_str().into(), federated: *federated }
+            }
+        };
+        let snis = sni::Owner { place, formats: Formats::default() };
+        Registrar { store, setup, snis, secrets: secrets::Workshop::default() }
+    }
+
+    /// The same with other formats of SNIs than usual: `multizone.sni.formats`.
+    #[must_use]
+    pub fn with_sni_formats(mut self, formats: Formats) -> Registrar {
+        self.snis.formats = formats;
+        self
+    }
+
+    /// Who this control plane is to the SNIs of its resources.
+    pub fn sni_owner(&self) -> &sni::Owner {
+        &self.snis
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {

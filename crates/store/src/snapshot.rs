@@ -5,11 +5,13 @@
 //! through the [`index`] a single resource, cost the same whatever the size of the store.
 
 mod index;
+mod snis;
 
 use std::{cmp::Ordering, ops::Range, sync::Arc};
 
-use index::Index;
+use index::ByName;
 use resources::{Key, Kind, Resource};
+use snis::Snis;
 
 const CHUNK: usize = 256;
 
@@ -18,11 +20,12 @@ const CHUNK: usize = 256;
 pub struct Snapshot {
     revision: u64,
     shelves: Vec<Arc<Shelf>>,
+    snis: Arc<Snis>,
 }
 
 impl Default for Snapshot {
     fn default() -> Self {
-        Snapshot { revision: 0, shelves: vec![Arc::default(); Kind::COUNT] }
+        Snapshot { revision: 0, shelves: vec![Arc::default(); Kind::COUNT], snis: Arc::default() }
     }
 }
 
@@ -78,6 +81,14 @@ impl Snapshot {
         at.saturating_sub(start)
     }
 
+    /// The destinations of all meshes that a value of SNI leads to; more than one when they are of several zones.
+    pub fn accepting(&self, sni: &str) -> Vec<&Arc<Resource>> {
+        let mut found: Vec<_> = self.snis.keys(sni).filter_map(|key| self.get(key)).collect();
+        found.retain(|resource| snis::accepts(resource, sni));
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        found
+    }
+
     /// Every resource of every kind, by kind, mesh and name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
         Kind::ALL.iter().flat_map(|&kind| self.of_kind(kind))
@@ -91,6 +102,7 @@ impl Snapshot {
         // Counting visits every chunk, so it waits for the end, and what was only replaced needs none.
         let mut recount = [false; Kind::COUNT];
         for (key, value) in changed {
+            Snis::follow(&mut next.snis, self.get(key).map(Arc::as_ref), value.as_deref());
             let shelf = Arc::make_mut(&mut next.shelves[key.kind as usize]);
             recount[key.kind as usize] |= match value {
                 Some(resource) => shelf.put(resource.clone()),
@@ -106,11 +118,13 @@ impl Snapshot {
     /// A snapshot of resources in any order, for loading a store.
     pub fn load(revision: u64, resources: impl IntoIterator<Item = Arc<Resource>>) -> Snapshot {
         let mut by_kind: Vec<Vec<Arc<Resource>>> = vec![Vec::new(); Kind::COUNT];
+        let mut snis = Arc::default();
         for resource in resources {
+            Snis::follow(&mut snis, None, Some(&resource));
             by_kind[resource.kind() as usize].push(resource);
         }
         let shelves = by_kind.into_iter().map(|resources| Arc::new(Shelf::sorted(resources))).collect();
-        Snapshot { revision, shelves }
+        Snapshot { revision, shelves, snis }
     }
 
     fn shelf(&self, kind: Kind) -> &Shelf {
@@ -127,7 +141,7 @@ struct Shelf {
     /// How many resources come before each chunk; see [`Shelf::count`].
     before: Vec<usize>,
     len: usize,
-    index: Index,
+    index: ByName,
 }
 
 impl Shelf {

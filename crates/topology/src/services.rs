@@ -33,6 +33,7 @@ use resources::{
     Key, Kind, Labels, Resource, Spec, Status,
     kinds::mesh_service::{MeshService, MeshServiceStatus},
     labels,
+    naming::sni,
 };
 
 pub use generate::PortConflict;
@@ -91,6 +92,8 @@ struct Around<'a> {
     mesh: &'a Resource,
     /// How long a service outlives its last Dataplane: `meshService.deletionGracePeriod`.
     deletion_grace_period: Duration,
+    /// Who writes the server names of ports.
+    snis: &'a sni::Owner,
     now: Timestamp,
 }
 

@@ -44,7 +44,7 @@ fn identifiers_are_taken_apart_and_put_together() {
 fn server_names_of_every_generation_are_made_and_read() {
     let program = Program::new();
     let encode = |arguments: &[&str]| program.run(&[&["sni", "encode"], arguments].concat());
-    let decode = |sni: &str| program.run(&["sni", "decode", sni, "-o", "json"]);
+    let decode = |sni: &str| program.run(&["sni", "decode", "--offline", sni, "-o", "json"]);
 
     let sni = encode(&["kri_msvc_default___backend_http"]).ok().out;
     assert_eq!(sni, "sni.msvc.default.backend.http\n");
@@ -72,6 +72,43 @@ fn server_names_of_every_generation_are_made_and_read() {
     encode(&["--tag", "version=1"]).failed(2).says("kuma.io/service");
     encode(&[]).failed(2);
     decode("sni.msvc").failed(2).says("is not a server name");
+}
+
+#[test]
+fn the_control_plane_is_asked_where_a_server_name_leads_to() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let known = json!({"value": "new.example", "destinations": [
+        {"kri": "kri_extsvc_shop___payments_443", "port": 443, "dialled": true, "listed": true},
+        {"kri": "kri_msvc_shop_east__payments_http", "port": 80, "dialled": false, "listed": false},
+    ]});
+    let found = |items: serde_json::Value| json!({"total": 1, "items": items, "next": null});
+    server.on("GET", "/meshes/shop/_sni?value=new.example", 200, found(json!([known])));
+    let decode = |arguments: &[&str]| program.run(&[&["sni", "decode"], arguments].concat());
+    assert_eq!(decode(&["new.example", "-m", "shop", "-o", "json"]).ok().json(), known);
+    let table = decode(&["new.example", "--mesh", "shop"]).ok();
+    assert_eq!(
+        table.lines(),
+        [
+            "DESTINATION                         PORT   DIALLED   LISTED",
+            "kri_extsvc_shop___payments_443      443    yes       yes",
+            "kri_msvc_shop_east__payments_http   80     no        no",
+        ]
+    );
+    assert_eq!(table.err, "");
+
+    // The name says its mesh. What is not known there is taken apart.
+    let sni = "ae10a8071b8a8eeb8.backend.8080.demo.ms";
+    server.on("GET", &format!("/meshes/demo/_sni?value={sni}"), 200, found(json!([])));
+    let read = decode(&[sni, "-o", "json"]).ok().says("nothing in mesh \"demo\" accepts this server name");
+    assert_eq!((&read.json()["form"], &read.json()["port"]), (&json!("hashed"), &json!(8080)));
+
+    // So it is when there is nothing to ask; whoever asks for the text alone gets no talk.
+    drop(server);
+    let read = decode(&[sni, "-o", "json"]).ok().says("where this server name leads to is unknown");
+    assert_eq!(read.json()["form"], "hashed");
+    assert_eq!(decode(&[sni, "--offline"]).ok().err, "");
+    decode(&[sni, "--offline", "-m", "demo"]).failed(2);
 }
 
 #[test]

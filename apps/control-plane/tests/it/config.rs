@@ -123,6 +123,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("ipam.meshExternalService.cidr", _) => text("10.2.0.0/16"),
         ("ipam.meshMultiZoneService.cidr", _) => text("10.3.0.0/16"),
         ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
+        ("multizone.sni.formats", _) => ("kri,hashed".to_owned(), json!(["kri", "hashed"])),
         ("dnsServer.CIDR", _) => text("10.9.0.0/16"),
         (path, Value::String(_)) if path.starts_with("dpServer.hds.") => text("77ms"),
         (_, Value::Bool(value)) => ((!value).to_string(), json!(!value)),

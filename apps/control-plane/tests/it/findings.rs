@@ -209,3 +209,39 @@ async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
     world.put(secrets.iter().map(nonsense)).await;
     assert_eq!(codes(), [Code::UnusableAuthority, Code::NoPermissions]);
 }
+
+#[tokio::test]
+async fn a_permission_by_an_sni_that_clients_do_not_dial_is_found_until_it_names_the_one_they_dial() {
+    let found = Found::new();
+    let permission = |values: &[&str]| {
+        let matches: Vec<Value> =
+            values.iter().map(|value| json!({ "sni": { "type": "Exact", "value": value } })).collect();
+        let spec = json!({ "targetRef": { "kind": "Mesh" }, "rules": [{ "default": { "allow": matches } }] });
+        resource(Key::new(Kind::MeshTrafficPermission, "default", "by-sni"), &[], spec)
+    };
+    let payments = |values: &[&str]| {
+        let snis: Vec<Value> = values.iter().map(|value| json!({ "value": value })).collect();
+        let spec = json!({ "match": { "port": 443, "snis": snis }, "endpoints": [] });
+        resource(Key::new(Kind::MeshExternalService, "default", "payments"), &[], spec)
+    };
+    let texts = || -> Vec<String> {
+        let all = found.findings.list("default", Timestamp::now());
+        all.into_iter().filter(|it| it.code == Code::SniNotDialled).map(|it| it.text).collect()
+    };
+    let eventually = async |expected: &[&str]| {
+        crate::world::eventually("the findings are these", || texts() == expected).await;
+    };
+    found.world.put([mesh("default", "STRICT"), payments(&["old"]), permission(&["old"])]).await;
+    found.wait_for(&[]).await;
+    // The first step of a rotation.
+    found.world.put([payments(&["new", "old"])]).await;
+    eventually(&[r#"clients of kri_extsvc_default___payments_443 dial the SNI "new" and not "old""#]).await;
+    found.wait_for(&["sni-not-dialled kri_mtp_default___by-sni_"]).await;
+    found.world.put([permission(&["new", "old"])]).await;
+    eventually(&[]).await;
+    // The last one.
+    found.world.put([payments(&["new"])]).await;
+    eventually(&[r#"the SNI "old" leads to no destination of mesh "default""#]).await;
+    found.world.put([permission(&["new"])]).await;
+    eventually(&[]).await;
+}

@@ -27,6 +27,7 @@ mod rebuild;
 mod routes;
 mod secrets;
 mod services;
+mod snis;
 mod streams;
 mod telemetry;
 mod virtual_hosts;

@@ -143,6 +143,12 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::Problems => {
             Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
         }
+        Operation::Snis => {
+            let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
+            let destination = "/items/0/destinations/0/kri";
+            let expect = vec![("/total", json!(1)), (destination, json!("kri_msvc_default___sample_80"))];
+            Case::get(format!("{path}?value={value}"), expect)
+        }
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     checks,
+    mesh_service::{self, Sni},
     open_enum::{OpenEnum, open_enum},
     protocol::Protocol,
     service_status::{Address, HostnameGeneratorStatus, Vip},
@@ -44,6 +45,10 @@ pub struct Match {
     pub port: u32,
     #[schemars(extend("enum" = MATCH_PROTOCOLS))]
     pub protocol: Protocol,
+    /// The server names by which proxies reach this port at a zone egress; clients use the first, servers accept
+    /// all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub snis: Vec<Sni>,
 }
 
 open_enum! {
@@ -165,6 +170,7 @@ impl Match {
             path.field("protocol"),
             checks::must_be_one_of("protocol", &MATCH_PROTOCOLS),
         );
+        mesh_service::check_snis(&self.snis, path, found);
     }
 }
 
@@ -305,7 +311,8 @@ mod tests {
     #[test]
     fn a_full_service_survives_a_round_trip() {
         let spec = json!({
-            "match": {"type": "HostnameGenerator", "port": 4242, "protocol": "tcp"},
+            "match": {"type": "HostnameGenerator", "port": 4242, "protocol": "tcp",
+                      "snis": [{"value": "sni.extsvc.default.lambda.4242"}]},
             "extension": {"type": "Lambda", "config": {"arn": "xyz", "nested": [1, {"a": null}]}},
             "endpoints": [
                 {"address": "1.1.1.1", "port": 12345, "priority": 0},

@@ -165,9 +165,16 @@ impl Port {
             found.add(path.field("name"), complaint);
         }
         checks::port(self.port, &path.field("port"), found);
-        for (i, sni) in self.snis.iter().enumerate() {
-            checks::rfc1123_subdomain(&sni.value, &path.field("snis").index(i).field("value"), found);
-        }
+        check_snis(&self.snis, path, found);
+    }
+}
+
+/// Checks the server names of the port at `path`.
+pub(crate) fn check_snis(snis: &[Sni], path: &Path, found: &mut Violations) {
+    for (i, sni) in snis.iter().enumerate() {
+        let path = path.field("snis").index(i).field("value");
+        checks::rfc1123_subdomain(&sni.value, &path, found);
+        found.require(!snis[..i].contains(sni), path, format!("{:?} is listed twice", sni.value));
     }
 }
 

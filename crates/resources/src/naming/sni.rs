@@ -6,11 +6,13 @@
 
 mod decode;
 mod hashed;
+mod in_resource;
 mod of_kri;
 mod tags;
 
 pub use decode::{Decoded, Hashed, decode};
 pub use hashed::{hashed, sni_name};
+pub use in_resource::{Accepted, Form, Formats, Owner, Place, accepted};
 pub use of_kri::{from_kri, to_kri, violations};
 pub use tags::{from_tags, to_tags};
 

@@ -6,6 +6,7 @@ mod never_panics;
 mod proxy;
 mod section;
 mod sni;
+mod sni_in_resource;
 mod sni_of_kri;
 mod spiffe;
 

@@ -82,8 +82,10 @@ impl Registrar {
         labels::validate(&draft, &self.setup, &mut found);
         let mut warnings = draft.spec.warnings();
         (self.setup.check)(&draft, &mut found, &mut warnings);
+        let given = draft.spec.clone();
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
-        warnings.extend(snis::warnings(&resource));
+        warnings.extend(snis::warnings(&given, &resource));
+        snis::check(&resource, existing.map(Arc::as_ref), (snapshot, &self.snis), &mut found);
         if let Some(existing) = existing {
             labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
         }
@@ -178,7 +180,7 @@ impl Registrar {
             spec,
             status: existing.and_then(|e| e.status.clone()),
         };
-        snis::fill(&mut resource, existing);
+        self.snis.fill(&mut resource, existing);
         resource
     }
 

@@ -1,52 +1,73 @@
-//! SNIs in the resource: every port of a MeshService and of a MeshMultiZoneService carries the names
-//! under which other zones dial it.
-//!
-//! The control plane that owns the resource fills them in. An author may give a list (to rotate names,
-//! first the one to dial, then those still accepted); an author who gives none keeps what is stored.
+//! SNIs of destinations: that no value leads to two of them, and what their author should know.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::{BTreeMap, HashSet};
 
 use resources::{
-    Kind, Resource, Spec,
-    kinds::mesh_service::{Port, Sni},
-    labels,
-    naming::{dns, sni},
+    Kind, Path, Resource, Spec, Violations,
+    kinds::mesh_service::Sni,
+    naming::{
+        dns,
+        sni::{self, Accepted, Owner},
+    },
 };
 
-pub fn fill(resource: &mut Resource, existing: Option<&Resource>) {
-    if resource.kind() == Kind::MeshService && resource.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL) {
+use crate::Snapshot;
+
+/// Whether the values that are new with this resource lead somewhere else already. Only what has the same owner
+/// counts: services of one name in several zones have the hash without a zone in common.
+pub fn check(
+    resource: &Resource,
+    existing: Option<&Resource>,
+    (snapshot, owner): (&Snapshot, &Owner),
+    found: &mut Violations,
+) {
+    let all = sni::accepted(resource);
+    if all.is_empty() || !owner.owns(resource) {
         return;
     }
-    let name = sni::sni_name(resource, "").into_owned();
-    let (mesh, kind) = (resource.key.mesh.clone(), resource.kind());
-    let stored = existing.map(|e| ports(&e.spec)).unwrap_or_default();
-    let ports = match &mut resource.spec {
-        Spec::MeshService(service) => &mut Arc::make_mut(service).ports,
-        Spec::MeshMultiZoneService(service) => &mut Arc::make_mut(service).ports,
-        _ => return,
+    let before = existing.map(sni::accepted).unwrap_or_default();
+    let before: HashSet<(&str, u32)> = before.iter().map(|it| (it.value.as_str(), it.port)).collect();
+    let mut own: BTreeMap<&str, u32> = BTreeMap::new();
+    for it in &all {
+        let elsewhere = *own.entry(&it.value).or_insert(it.port);
+        if before.contains(&(it.value.as_str(), it.port)) {
+            continue;
+        }
+        if elsewhere != it.port {
+            let message = format!("SNI {:?} is that of port {elsewhere}: an SNI leads to one port", it.value);
+            found.add(path_of(resource.kind(), it), message);
+        }
+        let others = snapshot.accepting(&it.value);
+        let other = others.into_iter().find(|other| other.key != resource.key && owner.owns(other));
+        if let Some(other) = other {
+            let message = format!(
+                "SNI {:?} is that of {} {:?} in mesh {:?}: an SNI leads to one destination, so give one of the two another \
+                 name or other snis",
+                it.value,
+                other.kind(),
+                other.name(),
+                other.mesh()
+            );
+            found.add(path_of(resource.kind(), it), message);
+        }
+    }
+}
+
+fn path_of(kind: Kind, it: &Accepted) -> Path {
+    let spec = Path::new("spec");
+    let port = match kind {
+        Kind::MeshExternalService => spec.field("match"),
+        _ => spec.field("ports").index(it.port_index),
     };
-    for port in ports.iter_mut().filter(|port| port.snis.is_empty()) {
-        let kept = stored.iter().find(|p| p.port == port.port && !p.snis.is_empty());
-        port.snis = match kept {
-            Some(stored) => stored.snis.clone(),
-            None => {
-                let computed = sni::hashed(&name, &mesh, kind, port.port, &BTreeMap::new());
-                computed.map(|value| vec![Sni { value }]).unwrap_or_default()
-            }
-        };
+    match it.index {
+        Some(index) => port.field("snis").index(index).field("value"),
+        None => port.field("snis"),
     }
 }
 
-fn ports(spec: &Spec) -> &[Port] {
-    match spec {
-        Spec::MeshService(service) => &service.ports,
-        Spec::MeshMultiZoneService(service) => &service.ports,
-        _ => &[],
-    }
-}
-
-/// Names that cannot be dialled by their KRI are accepted, but their author should know.
-pub fn warnings(resource: &Resource) -> Vec<String> {
+/// What is accepted, and its author should know: names that cannot be dialled by their KRI, and lists that follow
+/// the configuration instead of what was given.
+pub fn warnings(given: &Spec, resource: &Resource) -> Vec<String> {
     let sections = sni::sections(&resource.spec);
     let Some(kri) = resource.kri("").filter(|_| !sections.is_empty()) else { return Vec::new() };
     let kind = resource.kind();
@@ -54,10 +75,31 @@ pub fn warnings(resource: &Resource) -> Vec<String> {
         .into_iter()
         .map(|problem| format!("Invalid {kind} name {:?}: {problem}. This is deprecated.", kri.name))
         .collect();
-    for (port, section) in sections {
-        for problem in sni::violations(&kri.with_section(&section)) {
+    for (port, section) in &sections {
+        for problem in sni::violations(&kri.with_section(section)) {
             warnings.push(format!("Invalid {kind} SNI (port \"{port}\"): {problem}. This is deprecated."));
         }
     }
+    let lists = lists(given).into_iter().zip(lists(&resource.spec)).zip(&sections);
+    for ((given, stored), (port, _)) in
+        lists.filter(|((given, stored), _)| !given.is_empty() && given != stored)
+    {
+        let values = |snis: &[Sni]| snis.iter().map(|sni| sni.value.clone()).collect::<Vec<_>>().join(", ");
+        warnings.push(format!(
+            "The SNIs of port {port} follow multizone.sni.formats: {} instead of {}. Leave out snis, or give values of your \
+             own.",
+            values(stored),
+            values(given)
+        ));
+    }
     warnings
+}
+
+fn lists(spec: &Spec) -> Vec<&[Sni]> {
+    match spec {
+        Spec::MeshService(service) => service.ports.iter().map(|port| &*port.snis).collect(),
+        Spec::MeshMultiZoneService(service) => service.ports.iter().map(|port| &*port.snis).collect(),
+        Spec::MeshExternalService(service) => vec![&*service.match_.snis],
+        _ => Vec::new(),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod dataplanes;
+mod snis;
 
 use std::sync::Arc;
 

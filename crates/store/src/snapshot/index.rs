@@ -1,7 +1,7 @@
-//! Finds one resource of a kind among any number of them in the same time.
+//! Finds one entry among any number of them in the same time.
 //!
-//! Entries are sorted by the hash of mesh and name and cut into buckets by the leading bits of it.
-//! Successive snapshots share buckets: a write copies one bucket and the list of bucket pointers.
+//! Entries are sorted by a hash and cut into buckets by the leading bits of it. Successive snapshots share
+//! buckets: a write copies one bucket and the list of bucket pointers.
 
 use std::sync::Arc;
 
@@ -13,40 +13,70 @@ const FULL: usize = 128;
 /// How far from its expected place an entry is looked for before the whole bucket is searched.
 const NEAR: usize = 32;
 
-type Bucket = Vec<(u64, Arc<Resource>)>;
+type Bucket<T> = Vec<(u64, T)>;
 
-/// Resources of one kind by mesh and name.
+/// Entries by their hash; what has equal hashes is told apart by who asks.
 #[derive(Debug, Clone)]
-pub(super) struct Index {
+pub(super) struct Index<T> {
     /// 2^`bits` buckets; those with more entries than others are searched as they are.
-    buckets: Vec<Arc<Bucket>>,
+    buckets: Vec<Arc<Bucket<T>>>,
     bits: u32,
     len: usize,
 }
 
-impl Default for Index {
+impl<T> Default for Index<T> {
     fn default() -> Self {
-        Index { buckets: vec![Arc::default()], bits: 0, len: 0 }
+        Index { buckets: vec![Arc::new(Bucket::new())], bits: 0, len: 0 }
     }
 }
 
-impl Index {
+/// Resources of one kind by mesh and name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ByName(Index<Arc<Resource>>);
+
+impl ByName {
     pub(super) fn get(&self, mesh: &str, name: &str) -> Option<&Arc<Resource>> {
-        let hash = hash(mesh, name);
-        let bucket = self.buckets.get(self.bucket_of(hash))?;
-        self.position(bucket, hash, mesh, name).ok().map(|at| &bucket[at].1)
+        self.0.find(hash(mesh, name), |resource| is_named(resource, mesh, name))
     }
 
     /// Stores a resource, in place of the one of that name if there is one.
     pub(super) fn put(&mut self, resource: Arc<Resource>) {
-        let hash = hash(resource.mesh(), resource.name());
+        let new = resource.clone();
+        self.0.put(hash(new.mesh(), new.name()), resource, |old| is_named(old, new.mesh(), new.name()));
+    }
+
+    pub(super) fn remove(&mut self, mesh: &str, name: &str) {
+        self.0.remove(hash(mesh, name), |resource| is_named(resource, mesh, name));
+    }
+}
+
+fn is_named(resource: &Resource, mesh: &str, name: &str) -> bool {
+    resource.name() == name && resource.mesh() == mesh
+}
+
+impl<T: Clone> Index<T> {
+    /// The entry of this hash that `is` the one that is looked for.
+    pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&T> {
+        let bucket = self.buckets.get(self.bucket_of(hash))?;
+        self.position(bucket, hash, is).ok().map(|at| &bucket[at].1)
+    }
+
+    /// Every entry of this hash.
+    pub(super) fn all(&self, hash: u64) -> impl Iterator<Item = &T> {
+        let bucket = self.buckets.get(self.bucket_of(hash)).map_or(&[][..], |bucket| bucket);
+        let first = self.first_from(bucket, hash);
+        bucket[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, entry)| entry)
+    }
+
+    /// Stores an entry, in place of the one that it `is`, if that is there.
+    pub(super) fn put(&mut self, hash: u64, entry: T, is: impl Fn(&T) -> bool) {
         let at = self.bucket_of(hash);
-        let place = self.position(&self.buckets[at], hash, resource.mesh(), resource.name());
+        let place = self.position(&self.buckets[at], hash, is);
         let bucket = Arc::make_mut(&mut self.buckets[at]);
         match place {
-            Ok(place) => bucket[place].1 = resource,
+            Ok(place) => bucket[place].1 = entry,
             Err(place) => {
-                bucket.insert(place, (hash, resource));
+                bucket.insert(place, (hash, entry));
                 self.len += 1;
                 if self.len > self.buckets.len() * FULL {
                     self.split();
@@ -55,10 +85,9 @@ impl Index {
         }
     }
 
-    pub(super) fn remove(&mut self, mesh: &str, name: &str) {
-        let hash = hash(mesh, name);
+    pub(super) fn remove(&mut self, hash: u64, is: impl Fn(&T) -> bool) {
         let at = self.bucket_of(hash);
-        if let Ok(found) = self.position(&self.buckets[at], hash, mesh, name) {
+        if let Ok(found) = self.position(&self.buckets[at], hash, is) {
             Arc::make_mut(&mut self.buckets[at]).remove(found);
             self.len -= 1;
         }
@@ -69,20 +98,16 @@ impl Index {
         hash.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
-    /// Where the entry is, or where it would be. Equal hashes of different names stand side by side.
-    fn position(&self, bucket: &Bucket, hash: u64, mesh: &str, name: &str) -> Result<usize, usize> {
+    /// Where the entry is, or where it would be. Equal hashes stand side by side.
+    fn position(&self, bucket: &[(u64, T)], hash: u64, is: impl Fn(&T) -> bool) -> Result<usize, usize> {
         let first = self.first_from(bucket, hash);
         let same_hash = bucket[first..].iter().take_while(|(other, _)| *other == hash);
-        same_hash
-            .zip(first..)
-            .find(|((_, resource), _)| resource.name() == name && resource.mesh() == mesh)
-            .map(|(_, at)| at)
-            .ok_or(first)
+        same_hash.zip(first..).find(|((_, entry), _)| is(entry)).map(|(_, at)| at).ok_or(first)
     }
 
     /// The first place in the bucket whose hash is not smaller. Hashes are spread evenly, so it is near
     /// where it should be: to look there touches less memory than to halve the bucket again and again.
-    fn first_from(&self, bucket: &Bucket, hash: u64) -> usize {
+    fn first_from(&self, bucket: &[(u64, T)], hash: u64) -> usize {
         let within = hash.checked_shl(self.bits).unwrap_or(0);
         let mut at = ((u128::from(within) * bucket.len() as u128) >> u64::BITS) as usize;
         for _ in 0..NEAR {
@@ -142,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_place_is_found_however_unevenly_hashes_are_spread() {
-        let index = Index { bits: 0, ..Index::default() };
+        let index: Index<Arc<Resource>> = Index { bits: 0, ..Index::default() };
         let resource = named("any");
         let even = |i: u64| i * (u64::MAX / 200);
         let spreads: [fn(u64) -> u64; 4] =
@@ -152,7 +177,7 @@ mod tests {
         {
             let mut hashes: Vec<u64> = spread;
             hashes.sort_unstable();
-            let bucket: Bucket = hashes.iter().map(|hash| (*hash, resource.clone())).collect();
+            let bucket: Bucket<Arc<Resource>> = hashes.iter().map(|hash| (*hash, resource.clone())).collect();
             for hash in hashes.iter().flat_map(|h| [h.saturating_sub(1), *h, h.saturating_add(1)]) {
                 let expected = bucket.partition_point(|(other, _)| *other < hash);
                 assert_eq!(index.first_from(&bucket, hash), expected, "{hash} in {hashes:?}");
@@ -162,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_was_put_is_found_until_it_is_removed_through_any_number_of_splits() {
-        let mut index = Index::default();
+        let mut index = ByName::default();
         let names: Vec<String> = (0..2_000).map(|i| format!("name-{i}")).collect();
         for name in &names {
             index.put(named(name));

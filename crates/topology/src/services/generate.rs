@@ -7,15 +7,15 @@ use std::{
 
 use jiff::Timestamp;
 use resources::{
-    Kind, Labels, Resource,
+    Labels, Resource,
     kinds::{
         dataplane::{Dataplane, Inbound},
         int_or_string::IntOrString,
-        mesh_service::{MeshService, MeshServiceStatus, Port, Selector, Sni, State},
+        mesh_service::{MeshService, MeshServiceStatus, Port, Selector, State},
         protocol::Protocol,
     },
     labels,
-    naming::{dns, sni},
+    naming::dns,
 };
 
 use super::{Around, GENERATOR, Work};
@@ -77,7 +77,8 @@ impl Plan {
             Some(mut work) => {
                 work.labels.remove(labels::DELETION_GRACE_PERIOD);
                 if !same_ports(&work.spec.ports, &ports) {
-                    work.spec.ports = with_snis(ports, &work.spec.ports, around, name);
+                    let before = std::mem::replace(&mut work.spec.ports, ports);
+                    name_ports(&mut work, &before, around, name);
                 }
                 work
             }
@@ -158,7 +159,7 @@ fn expire(work: &mut Work, around: &Around<'_>) -> Option<Timestamp> {
     (!work.delete).then_some(ends)
 }
 
-fn created(around: &Around<'_>, name: &str, ports: Vec<Port>) -> Work {
+fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
     let mesh = around.mesh.name();
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
@@ -168,30 +169,31 @@ fn created(around: &Around<'_>, name: &str, ports: Vec<Port>) -> Work {
         (labels::ZONE, around.zone),
         (labels::ORIGIN, labels::ORIGIN_ZONE),
     ];
-    let tags = BTreeMap::from([(labels::SERVICE.to_owned(), name.to_owned())]);
-    Work {
+    let tags = BTreeMap::from([(labels::SERVICE.to_owned(), name.to_string())]);
+    let mut work = Work {
         existing: None,
         labels: labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<Labels>(),
         spec: MeshService {
             state: State::Unavailable,
             selector: Selector { dataplane_tags: Some(tags), ..Selector::default() },
-            ports: with_snis(ports, &[], around, name),
+            ports,
             identities: Vec::new(),
         },
         status: MeshServiceStatus::default(),
         delete: false,
-    }
+    };
+    name_ports(&mut work, &[], around, name);
+    work
 }
 
-/// Ports keep the server names they had: clients of other zones may still dial them.
-fn with_snis(mut ports: Vec<Port>, before: &[Port], around: &Around<'_>, name: &str) -> Vec<Port> {
-    for port in &mut ports {
-        let kept = before.iter().find(|p| p.port == port.port && !p.snis.is_empty());
-        let computed = || {
-            let sni = sni::hashed(name, around.mesh.name(), Kind::MeshService, port.port, &BTreeMap::new());
-            sni.map(|value| vec![Sni { value }]).unwrap_or_default()
-        };
-        port.snis = kept.map_or_else(computed, |before| before.snis.clone());
+/// Writes the server names of the ports: those of `before`, where the ports are the same and their author chose them.
+fn name_ports(work: &mut Work, before: &[Port], around: &Around<'_>, name: &Arc<str>) {
+    let spec = |ports: &[Port]| MeshService { ports: ports.to_vec(), ..MeshService::default() };
+    let made =
+        |ports: &[Port]| super::created(around, name.clone(), work.labels.clone(), spec(ports).into(), None);
+    let (mut named, before) = (made(&work.spec.ports), made(before));
+    around.snis.fill(&mut named, Some(&before));
+    if let Some(named) = named.spec.get::<MeshService>() {
+        work.spec.ports.clone_from(&named.ports);
     }
-    ports
 }

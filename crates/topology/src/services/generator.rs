@@ -14,6 +14,7 @@ use resources::{
         mesh::{Mesh, MeshServicesMode},
         mesh_multi_zone_service::MeshMultiZoneService,
     },
+    naming::sni,
 };
 
 use super::{
@@ -42,6 +43,7 @@ type ByName = BTreeMap<Arc<str>, Arc<Resource>>;
 pub struct Generator {
     zone: Arc<str>,
     deletion_grace_period: Duration,
+    snis: sni::Owner,
     mesh: Option<Arc<Resource>>,
     dataplanes: ByName,
     /// By Dataplane: what its proxy reported, as far as services take it from there.
@@ -101,6 +103,10 @@ impl Generator {
         let zone: Arc<str> = zone.into();
         Generator {
             hostnames: Hostnames::new(&zone),
+            snis: sni::Owner {
+                place: sni::Place::Zone { name: zone.clone(), federated: false },
+                formats: sni::Formats::default(),
+            },
             zone,
             deletion_grace_period,
             mesh: None,
@@ -129,10 +135,18 @@ impl Generator {
         self
     }
 
+    /// The same for a control plane that is not alone, or writes other server names than usual.
+    #[must_use]
+    pub fn with_snis(mut self, owner: &sni::Owner) -> Generator {
+        self.snis = owner.clone();
+        self
+    }
+
     /// One that knows nothing but which addresses were ever in use, to be fed everything again.
     #[must_use]
     pub fn anew(self) -> Generator {
         let mut anew = Generator::new(&self.zone, self.deletion_grace_period);
+        anew.snis = self.snis;
         anew.vips = self.vips;
         anew.vips.release_all();
         anew

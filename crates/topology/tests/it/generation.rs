@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use resources::{
     Key, Kind, Resource, Status,
     kinds::{mesh_service::MeshService, mesh_service::MeshServiceStatus},
+    naming::sni,
 };
 use serde_json::{Value, json};
 use topology::services::{Desired, Generator, ServiceChange};
@@ -252,6 +253,28 @@ fn ports_keep_their_server_names() {
     world.settle();
     let snis: Vec<_> = world.spec("backend").ports.iter().map(|port| port.snis[0].value.as_str()).collect();
     assert_eq!(snis, ["chosen.by.user", "a601e0c00295a9fbe.backend.81.default.ms"]);
+}
+
+#[test]
+fn server_names_are_those_of_the_zone_and_its_formats() {
+    let mut world = World::of(mesh(""), [with_ports("dp", &[80])]);
+    let place = sni::Place::Zone { name: "east".into(), federated: true };
+    let owner = sni::Owner { place, formats: sni::Formats::named(["kri", "hashed"]).unwrap() };
+    world.generator = Generator::new("east", HOUR).with_snis(&owner).anew();
+    world.settle();
+    let all = |world: &World, port: usize| -> Vec<String> {
+        world.spec("backend").ports[port].snis.iter().map(|sni| sni.value.clone()).collect()
+    };
+    let expected = [
+        "sni.msvc.default.east.backend.80",
+        "a1d9f6e8b5930fbfd.backend.80.default.ms",
+        "a601e0c00295a9fbe.backend.80.default.ms",
+    ];
+    assert_eq!(all(&world, 0), expected);
+    world.dataplanes = vec![Arc::new(with_ports("dp", &[80, 81]))];
+    world.settle();
+    assert_eq!(all(&world, 0), expected);
+    assert_eq!(all(&world, 1), expected.map(|sni| sni.replace("80", "81")));
 }
 
 #[test]

@@ -79,6 +79,23 @@ fn names_of_63_characters_or_more_are_cut_to_62_and_an_x() {
 }
 
 #[test]
+fn the_vectors_of_the_reference_hold() {
+    let page = include_str!("../../../../../docs/reference/sni.md");
+    let (_, vectors) = page.split_once("## Vectors").expect("vectors");
+    let mut checked = 0;
+    for row in vectors.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [_, name, mesh, kind, port, data, expected, _] = cells[..] else { panic!("{row}") };
+        let kind = Kind::ALL.iter().find(|known| known.name() == kind).expect(row);
+        let data: Vec<(&str, &str)> = data.split_once('=').into_iter().collect();
+        assert_eq!(hashed(name, mesh, *kind, port.parse().expect(row), &data), expected);
+        assert_hostname(expected);
+        checked += 1;
+    }
+    assert!(checked >= 9, "{checked}");
+}
+
+#[test]
 fn the_hash_multiplies_after_it_mixes() {
     // FNV-1 does it the other way round and would give this.
     assert!(!hashed("backend", "demo", MS, 8080, &[]).starts_with("abf601690766ff02e"));

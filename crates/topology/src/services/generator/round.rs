@@ -38,7 +38,8 @@ impl Generator {
         let Some(mesh) = self.mesh.clone() else { return desired };
         let zone = self.zone.clone();
         let deletion_grace_period = self.deletion_grace_period;
-        let around = Around { zone: &zone, mesh: &mesh, deletion_grace_period, now };
+        let snis = self.snis.clone();
+        let around = Around { zone: &zone, mesh: &mesh, deletion_grace_period, snis: &snis, now };
         self.dirty.services.extend(self.deadlines.due(now).cloned());
         for (kind, pool) in self.vips.pools().into_iter().filter(|(_, pool)| pool.may_give(now)) {
             self.dirty.of(kind).extend(pool.wanting().iter().cloned());

@@ -1,0 +1,98 @@
+//! Where a value of SNI leads to.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::response::Response;
+use resources::{Kind, Resource, naming::sni};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{
+    Error,
+    call::{Call, with_revision},
+    json,
+    list::{Listing, Named, Paging, in_scope},
+};
+
+const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
+
+/// A value of SNI that servers of the mesh accept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KnownSni {
+    pub value: String,
+    /// Services of one name in several zones have a value in common.
+    pub destinations: Vec<SniDestination>,
+}
+
+/// A port that a value leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SniDestination {
+    /// The port as a section of its service.
+    pub kri: String,
+    pub port: u32,
+    /// Whether clients dial this value.
+    pub dialled: bool,
+    /// Whether it stands in `snis` of the port. Others are accepted because peers compute them.
+    pub listed: bool,
+}
+
+/// `GET /meshes/{mesh}/_sni`. With `value` what that one leads to, found without looking at any other.
+pub fn list(call: &Call) -> Result<Response, Error> {
+    let snapshot = call.snapshot()?;
+    let mesh = call.mesh(&snapshot)?;
+    for kind in KINDS {
+        call.check_access(kind)?;
+    }
+    let paging = Paging::read(call)?;
+    let known = match call.query("value") {
+        Some(value) => {
+            let of_mesh = |resource: &&Arc<Resource>| Some(resource.mesh()) == mesh;
+            gathered(snapshot.accepting(value).into_iter().filter(of_mesh), Some(value))
+        }
+        None => gathered(KINDS.iter().flat_map(|kind| in_scope(&snapshot, *kind, mesh)), None),
+    };
+    let mesh = call.param("mesh");
+    let placed = known.into_iter().map(|(value, destinations)| Placed { mesh, value, destinations });
+    let page: Listing<KnownSni> = paging.cut(call, placed, |placed| KnownSni {
+        value: placed.value.clone(),
+        destinations: placed.destinations.clone(),
+    });
+    Ok(with_revision(json::ok(&page), &snapshot))
+}
+
+/// What is accepted, by value; only `wanted`, if one is.
+fn gathered<'a>(
+    resources: impl Iterator<Item = &'a Arc<Resource>>,
+    wanted: Option<&str>,
+) -> BTreeMap<String, Vec<SniDestination>> {
+    let mut found: BTreeMap<String, Vec<SniDestination>> = BTreeMap::new();
+    for resource in resources {
+        let accepted = sni::accepted(resource).into_iter();
+        for it in accepted.filter(|it| wanted.is_none_or(|wanted| it.value == wanted)) {
+            let Some(kri) = resource.kri(&it.section) else { continue };
+            let (kri, listed) = (kri.to_string(), it.index.is_some());
+            let destination = SniDestination { kri, port: it.port, dialled: it.dialled, listed };
+            let destinations = found.entry(it.value).or_default();
+            // Two ports of one number differ in their protocols alone.
+            if !destinations.contains(&destination) {
+                destinations.push(destination);
+            }
+        }
+    }
+    found
+}
+
+/// A value with its place in the list.
+struct Placed<'a> {
+    mesh: &'a str,
+    value: String,
+    destinations: Vec<SniDestination>,
+}
+
+impl Named for Placed<'_> {
+    fn named(&self) -> (&str, &str) {
+        (self.mesh, &self.value)
+    }
+}

@@ -1,0 +1,284 @@
+//! SNIs in the resource: the values by which other zones reach the ports of a destination.
+//!
+//! The control plane that owns the resource writes them. Clients dial the first, servers accept all, so a
+//! change of the format is a list that grows and shrinks: `[old]`, `[new, old]`, `[new]`. A peer that does
+//! not know the list computes values by itself; servers accept those as well ([`accepted`]).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Decoded, decode, from_kri, hashed, sni_name};
+use crate::{
+    Kind, Resource, Spec,
+    kinds::mesh_service::{Port, Sni},
+    labels,
+    naming::Kri,
+};
+
+/// A form that owners write SNIs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `a<hash>.<name>.<port>.<mesh>.<type>`
+    Hashed,
+    /// `sni.<type>.<mesh>.<zone>.<name>.<section>`
+    Kri,
+}
+
+impl Form {
+    pub const ALL: [Form; 2] = [Form::Hashed, Form::Kri];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Hashed => "hashed",
+            Form::Kri => "kri",
+        }
+    }
+}
+
+/// The forms an owner writes, the one to dial first. There is at least one, and none twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Formats(Vec<Form>);
+
+impl Default for Formats {
+    fn default() -> Formats {
+        Formats(vec![Form::Hashed])
+    }
+}
+
+impl Formats {
+    /// By their names; an error says what is wrong with them.
+    pub fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Formats, String> {
+        let mut forms = Vec::new();
+        for name in names {
+            let form = Form::ALL.into_iter().find(|form| form.name() == name);
+            let form = form.ok_or_else(|| format!("{name:?} is no format of SNIs"))?;
+            if forms.contains(&form) {
+                return Err(format!("{name:?} is listed twice"));
+            }
+            forms.push(form);
+        }
+        match forms.is_empty() {
+            true => Err("at least one format is needed".to_owned()),
+            false => Ok(Formats(forms)),
+        }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|form| form.name())
+    }
+}
+
+/// Where an owner is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    Global,
+    /// `federated` when other zones may have services of the same name.
+    Zone {
+        name: Arc<str>,
+        federated: bool,
+    },
+}
+
+/// A control plane that writes the SNIs of its resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub place: Place,
+    pub formats: Formats,
+}
+
+/// A value that leads to a port of a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    pub value: String,
+    pub port: u32,
+    /// The section of the port in the KRI of the destination.
+    pub section: String,
+    /// Which of the ports it is.
+    pub port_index: usize,
+    /// Its place in the list of the port; `None` for what is accepted because peers may compute it.
+    pub index: Option<usize>,
+    /// Whether this is what clients dial.
+    pub dialled: bool,
+}
+
+/// A port of a destination.
+struct PortOf<'a> {
+    port: u32,
+    section: String,
+    snis: &'a [Sni],
+}
+
+impl Owner {
+    /// Whether this control plane writes the SNIs of a resource. What was synchronised from elsewhere has its
+    /// owner there.
+    pub fn owns(&self, resource: &Resource) -> bool {
+        let origin = resource.label(labels::ORIGIN);
+        match &self.place {
+            Place::Global => origin != Some(labels::ORIGIN_ZONE),
+            Place::Zone { federated: true, .. } => origin != Some(labels::ORIGIN_GLOBAL),
+            // A zone that stands alone owns what only a global control plane makes elsewhere.
+            Place::Zone { .. } => {
+                resource.kind() != Kind::MeshService || origin != Some(labels::ORIGIN_GLOBAL)
+            }
+        }
+    }
+
+    /// Writes the SNIs of every port. A port without a list has that of the port with its number in
+    /// `before`, so an update cannot drop it. A list with a value that no owner makes is its author's and
+    /// stays as it is; all others follow the formats.
+    pub fn fill(&self, resource: &mut Resource, before: Option<&Resource>) {
+        if !self.owns(resource) {
+            return;
+        }
+        let lists = self.lists(resource, before);
+        match &mut resource.spec {
+            Spec::MeshService(service) => set(&mut Arc::make_mut(service).ports, lists),
+            Spec::MeshMultiZoneService(service) => set(&mut Arc::make_mut(service).ports, lists),
+            Spec::MeshExternalService(service) => {
+                Arc::make_mut(service).match_.snis = lists.into_iter().next().unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+
+    /// The resource as it should be, if that differs from what it is.
+    pub fn refilled(&self, resource: &Resource) -> Option<Resource> {
+        let current = ports(&resource.spec);
+        if current.is_empty() || !self.owns(resource) {
+            return None;
+        }
+        let wanted = self.lists(resource, None);
+        if current.iter().zip(&wanted).all(|(port, list)| port.snis == list) {
+            return None;
+        }
+        let mut refilled = resource.clone();
+        self.fill(&mut refilled, None);
+        Some(refilled)
+    }
+
+    /// The list of every port.
+    fn lists(&self, resource: &Resource, before: Option<&Resource>) -> Vec<Vec<Sni>> {
+        let destination = Destination::of(resource);
+        let stored = before.map(|before| ports(&before.spec)).unwrap_or_default();
+        let list = |port: PortOf<'_>| {
+            let kept = || stored.iter().find(|other| other.port == port.port).map_or(&[][..], |it| it.snis);
+            let given = if port.snis.is_empty() { kept() } else { port.snis };
+            self.snis(&destination, &port, given)
+        };
+        ports(&resource.spec).into_iter().map(list).collect()
+    }
+
+    /// The one place that decides what the list of a port is, `given` what it was.
+    fn snis(&self, destination: &Destination, port: &PortOf<'_>, given: &[Sni]) -> Vec<Sni> {
+        if given.iter().any(|sni| !self.makes(destination, &sni.value)) {
+            return given.to_vec();
+        }
+        let values = |form: &Form| match form {
+            Form::Hashed => self.hashes(destination, port.port),
+            Form::Kri => destination.by_kri(&port.section).into_iter().collect(),
+        };
+        let values: Vec<String> = self.formats.0.iter().flat_map(values).collect();
+        // The KRI of this port is no host name, and nothing else was asked for.
+        let values = if values.is_empty() { self.hashes(destination, port.port) } else { values };
+        values.into_iter().map(|value| Sni { value }).collect()
+    }
+
+    /// The hashed SNIs of a port. Services of one name in several zones have one hash, so a zone among others
+    /// comes first with one of its own; its peers may only know the other.
+    fn hashes(&self, destination: &Destination, port: u32) -> Vec<String> {
+        let zone = match &self.place {
+            Place::Zone { name, federated: true } => destination.hashed(port, Some(name)),
+            _ => None,
+        };
+        zone.into_iter().chain(destination.hashed(port, None)).collect()
+    }
+
+    /// Whether owners at this place make this value for some port of the destination, in one form or another.
+    fn makes(&self, destination: &Destination, value: &str) -> bool {
+        match decode(value) {
+            Decoded::Kri(kri) => destination.by_kri(&kri.section).as_deref() == Some(value),
+            Decoded::Hashed(read) => {
+                let zone = match &self.place {
+                    Place::Zone { name, .. } => destination.hashed(read.port, Some(name)),
+                    Place::Global => None,
+                };
+                zone.as_deref() == Some(value)
+                    || destination.hashed(read.port, None).as_deref() == Some(value)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Every value that leads to a port of the destination: those of its list, then those that peers compute
+/// (the hash without a zone, and the KRI form that the REST API shows). None for other kinds.
+pub fn accepted(resource: &Resource) -> Vec<Accepted> {
+    let all = ports(&resource.spec);
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let destination = Destination::of(resource);
+    let mut found = Vec::new();
+    for (port_index, PortOf { port, section, snis }) in all.into_iter().enumerate() {
+        let listed = snis.iter().enumerate().map(|(at, sni)| (sni.value.clone(), Some(at)));
+        let implied = [destination.hashed(port, None), destination.by_kri(&section)];
+        let is_listed = |value: &String| snis.iter().any(|sni| sni.value == *value);
+        let implied = implied.into_iter().flatten().filter(|value| !is_listed(value));
+        for (value, index) in listed.chain(implied.map(|value| (value, None))) {
+            let first = found.last().is_none_or(|last: &Accepted| last.port_index != port_index);
+            let section = section.clone();
+            found.push(Accepted { value, port, section, port_index, index, dialled: first });
+        }
+    }
+    found
+}
+
+/// What SNIs are made from.
+struct Destination {
+    kind: Kind,
+    mesh: Arc<str>,
+    /// In hashed SNIs.
+    name: String,
+    kri: Option<Kri>,
+}
+
+impl Destination {
+    fn of(resource: &Resource) -> Destination {
+        Destination {
+            kind: resource.kind(),
+            mesh: resource.key.mesh.clone(),
+            name: sni_name(resource, "").into_owned(),
+            kri: Kri::of(resource, ""),
+        }
+    }
+
+    fn hashed(&self, port: u32, zone: Option<&str>) -> Option<String> {
+        let data: BTreeMap<String, String> =
+            zone.into_iter().map(|zone| (labels::ZONE.to_owned(), zone.to_owned())).collect();
+        hashed(&self.name, &self.mesh, self.kind, port, &data).ok()
+    }
+
+    fn by_kri(&self, section: &str) -> Option<String> {
+        from_kri(&self.kri.as_ref()?.with_section(section)).ok()
+    }
+}
+
+fn ports(spec: &Spec) -> Vec<PortOf<'_>> {
+    let all = match spec {
+        Spec::MeshService(service) => &service.ports,
+        Spec::MeshMultiZoneService(service) => &service.ports,
+        Spec::MeshExternalService(service) => {
+            let port = service.match_.port;
+            return vec![PortOf { port, section: port.to_string(), snis: &service.match_.snis }];
+        }
+        _ => return Vec::new(),
+    };
+    all.iter()
+        .map(|port| PortOf { port: port.port, section: port.section_name(), snis: &port.snis })
+        .collect()
+}
+
+fn set(ports: &mut [Port], lists: Vec<Vec<Sni>>) {
+    for (port, list) in ports.iter_mut().zip(lists) {
+        port.snis = list;
+    }
+}
