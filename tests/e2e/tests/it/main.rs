@@ -34,3 +34,4 @@ mod transparent;
 mod validation;
 mod what_if;
 mod world;
+mod zones;
