@@ -25,7 +25,7 @@ use crate::{
     http_client::Answer,
     metrics::applications,
     proxy::Identity,
-    settings::{Application, Settings},
+    settings::{Application, ProxyType, Settings},
 };
 
 use self::confine::Allowed;
@@ -177,7 +177,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     let mut said = String::new();
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
-        let reason = match judge(client, answer) {
+        let reason = match judge(client, settings.proxy.proxy_type, answer) {
             Verdict::Told(told) => return Ok(told),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
@@ -204,7 +204,7 @@ enum Verdict {
     Never(Failure),
 }
 
-fn judge(client: &Client, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
+fn judge(client: &Client, kind: ProxyType, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
     let url = client.url();
     let answer = match answer {
         Ok(answer) => answer,
@@ -228,32 +228,40 @@ fn judge(client: &Client, answer: std::result::Result<Answer, NoAnswer>) -> Verd
                  hint: --cp-address must be the server for data plane proxies, port 5678 by default"
             ))),
         },
-        StatusCode::NOT_FOUND => Verdict::Later(
-            "the control plane does not know this proxy; create its Dataplane or pass --dataplane-file"
-                .to_owned(),
-        ),
+        StatusCode::NOT_FOUND => Verdict::Later(format!(
+            "the control plane does not know this proxy; create its {} or pass --dataplane-file",
+            kind.kind()
+        )),
         status if status.is_client_error() => Verdict::Never(Failure::failed(format!(
             "the control plane refused this proxy ({status}): {text}{}",
-            hint(status, &text)
+            hint(status, kind, &text)
         ))),
         status => Verdict::Later(format!("the control plane at {url} answered {status}: {text}")),
     }
 }
 
-fn hint(status: StatusCode, text: &str) -> &'static str {
+fn hint(status: StatusCode, kind: ProxyType, text: &str) -> String {
     let about_token = text.to_lowercase().contains("token");
     match status {
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
             if about_token =>
         {
-            "\nhint: make a token with `kumactl generate dataplane-token --name NAME --mesh MESH` and pass it \
-             with --dataplane-token-file"
+            let command = match kind {
+                ProxyType::Dataplane => "dataplane-token --name NAME --mesh MESH".to_owned(),
+                ProxyType::Ingress | ProxyType::Egress => {
+                    format!("zone-token --zone ZONE --scope {}", kind.name())
+                }
+            };
+            format!(
+                "\nhint: make a token with `kumactl generate {command}` and pass it with --dataplane-token-file"
+            )
         }
         StatusCode::BAD_REQUEST => {
             "\nhint: --cp-address must be a host that the control plane's certificate is made for, and \
              --ca-cert-file a CA certificate that vouches for it"
+                .to_owned()
         }
-        _ => "",
+        _ => String::new(),
     }
 }
 

@@ -35,7 +35,7 @@ impl ProxyType {
         }
     }
 
-    fn kind(self) -> Kind {
+    pub fn kind(self) -> Kind {
         match self {
             ProxyType::Dataplane => Kind::Dataplane,
             ProxyType::Ingress => Kind::ZoneIngress,

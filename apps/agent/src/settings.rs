@@ -103,7 +103,7 @@ pub struct Proxy {
     /// Mesh of the proxy; read from the definition when one is given [otherwise: default]
     #[arg(long, value_name = "MESH", env = "KUMA_DATAPLANE_MESH")]
     mesh: Option<String>,
-    /// What the proxy is for; the control plane refuses ingress and egress for now
+    /// What the proxy is for: beside a workload, or for what enters or leaves a zone
     #[arg(long, value_name = "TYPE", env = "KUMA_DATAPLANE_PROXY_TYPE", default_value = "dataplane")]
     pub proxy_type: ProxyType,
     /// File with the definition of the proxy, YAML or JSON; `-` is standard input

@@ -25,6 +25,10 @@ pub enum Inspect {
     Meshes(Meshes),
     Services(Services),
     Zones(Zones),
+    #[command(alias = "zoneingresses")]
+    ZoneIngresses(ZoneIngresses),
+    #[command(alias = "zoneegresses")]
+    ZoneEgresses(ZoneEgresses),
     Policy(policy::Policy),
 }
 
@@ -100,6 +104,20 @@ pub struct Zones {
     output: Output,
 }
 
+/// Show whether zone ingresses are connected and where other zones find them
+#[derive(Debug, Args)]
+pub struct ZoneIngresses {
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Show whether zone egresses are connected and where they listen
+#[derive(Debug, Args)]
+pub struct ZoneEgresses {
+    #[command(flatten)]
+    output: Output,
+}
+
 /// Which meshes to look at.
 #[derive(Debug, Args)]
 pub struct InMesh {
@@ -134,6 +152,14 @@ impl Inspect {
             Inspect::Zones(Zones { output }) => {
                 let path = format!("{}/_overview", Type::of_kind(Kind::Zone).collection(None));
                 show(client, &path, "", "zone", output, columns::zones)
+            }
+            Inspect::ZoneIngresses(ZoneIngresses { output }) => {
+                let path = format!("{}/_overview", Type::of_kind(Kind::ZoneIngress).collection(None));
+                show(client, &path, "", "zone-ingress", output, columns::zone_ingresses)
+            }
+            Inspect::ZoneEgresses(ZoneEgresses { output }) => {
+                let path = format!("{}/_overview", Type::of_kind(Kind::ZoneEgress).collection(None));
+                show(client, &path, "", "zone-egress", output, columns::zone_egresses)
             }
         }
     }

@@ -29,10 +29,10 @@ use store::{
 
 use self::{ports::Ports, preparation::Preparation};
 use crate::{
-    certificates,
+    available_services, certificates,
     config::{
         Config, print,
-        setting::{AuthnType, DpAuthnType, Mode, StoreType},
+        setting::{AuthnType, DpAuthnType, Mode, StoreType, ZoneAuthnType},
         source::Loaded,
     },
     defaults, diagnostics, dp_server,
@@ -188,6 +188,7 @@ fn follow_meshes(
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
         virtual_hosts::start(store, &push, findings.hostnames(), config, metrics, shutdown)?;
+        available_services::start(store, &push, shutdown);
     }
     push.start(shutdown);
     findings.start(shutdown);
@@ -242,6 +243,8 @@ fn dp_context(
         ),
         certificate,
         tokens_required: config.dp_server.authn.dp_proxy.kind != DpAuthnType::None,
+        zone_tokens_required: config.dp_server.authn.zone_proxy.kind != ZoneAuthnType::None,
+        zone: config.multizone.zone.name.as_str().into(),
         bootstrap: dp_server::bootstrap::Params::of(config, listener.addr().port())?,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
         departures: dp_server::departures::Departures::new(GRACE),

@@ -18,6 +18,7 @@ mod renewal;
 mod responses;
 pub mod secrets;
 pub mod status;
+mod zone_proxy;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -51,6 +52,8 @@ pub struct Context {
     pub insights: Arc<insights::Writer>,
     pub certificate: Certificate,
     pub tokens_required: bool,
+    /// Whether zone proxies need one.
+    pub zone_tokens_required: bool,
     pub bootstrap: bootstrap::Params,
     /// `None` when health discovery is switched off.
     pub hds: Option<Arc<hds::Hds>>,
@@ -59,6 +62,8 @@ pub struct Context {
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
     pub second_try_after: Duration,
     pub instance_id: String,
+    /// The zone of this control plane, where its zone proxies are.
+    pub zone: Arc<str>,
     /// Who is let in, and how many at a time.
     pub admission: Arc<Admission>,
     pub shutdown: Shutdown,

@@ -13,6 +13,7 @@
 mod compatibility;
 pub mod connection;
 pub mod counts;
+pub mod kinds;
 mod predecessor;
 mod resync;
 pub mod writer;

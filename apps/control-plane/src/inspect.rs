@@ -365,7 +365,7 @@ impl Proxies {
 
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
-        self.push.newest(&proxy.mesh, &proxy.name).map(|watcher| watcher.traits.clone())
+        self.push.newest(proxy).map(|watcher| watcher.traits.clone())
     }
 
     /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
@@ -384,7 +384,7 @@ impl Proxies {
         if snapshot.get(proxy).is_none() {
             return Err(InspectError::Missing(proxy.clone()));
         }
-        let watcher = self.push.newest(&proxy.mesh, &proxy.name);
+        let watcher = self.push.newest(proxy);
         let watcher = watcher.ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
         let Place { address, admin_port } = watcher.place().ok_or_else(|| {
             InspectError::Unsupported(format!("{proxy} has a networking.address that is not an IP address"))
@@ -424,15 +424,15 @@ fn configuration(
     proxy: &Key,
     traits: &ProxyTraits,
 ) -> Result<Value, InspectError> {
-    let plan = plan::plan(mesh, traits);
+    let plan = plan::for_proxy(mesh, traits);
     let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-    if let Some(admin) = plan.admin_mut() {
+    if let Some(admin) = &mut plan.admin {
         let authority = AdminAuthority::load(snapshot, Timestamp::now());
         let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
         admin.tls = tls.ok().map(Arc::new);
     }
     // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower_any(&plan);
+    let target = envoy::Encoder::default().lower(&plan);
     let mut types = Map::new();
     for kind in xds::Type::ALL {
         let mut resources = Map::new();

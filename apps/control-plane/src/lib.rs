@@ -3,6 +3,7 @@
 //! [`boot`] is the one function that knows all parts; [`config`] declares every setting once. The
 //! parts themselves live in the libraries below.
 
+pub mod available_services;
 pub mod boot;
 pub mod certificates;
 pub mod cli;

@@ -19,6 +19,7 @@ pub mod metrics;
 mod problems;
 mod readers;
 mod watcher;
+mod zone_cells;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -30,7 +31,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use plan::{Problem, ProxyTraits};
+use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
 use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
@@ -40,8 +41,9 @@ use topology::{Change, MeshSnapshot, MeshUpdate, State};
 use classes::Classes;
 use problems::ProxyProblems;
 use readers::Readers;
+use zone_cells::ZoneCells;
 
-pub use mailbox::Mailbox;
+pub use mailbox::{Mailbox, News};
 pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
 
@@ -60,6 +62,9 @@ pub struct Push {
     encoder: envoy::Encoder,
     readers: Mutex<Readers>,
     classes: Classes,
+    zone_cells: ZoneCells,
+    /// Zones whose endpoints nobody is to call.
+    withdrawn: watch::Sender<BTreeSet<Arc<str>>>,
     next_id: AtomicU64,
     turns: Semaphore,
     /// Who signs the certificates of admin interfaces.
@@ -131,6 +136,8 @@ impl Push {
             encoder: envoy::Encoder::default(),
             readers: Mutex::default(),
             classes: Classes::default(),
+            zone_cells: ZoneCells::default(),
+            withdrawn: watch::Sender::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
             admin_authority: identity::admin::Stored::default(),
@@ -149,11 +156,17 @@ impl Push {
         shutdown.spawn(async move {
             let mut state = State::default();
             let mut changes = push.store.changes();
+            let mut withdrawn = push.withdrawn.subscribe();
             let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
             loop {
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
                     () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
+                    // Ends only with its sender, which is here.
+                    _ = withdrawn.changed() => {
+                        push.withdraw_from(&mut state);
+                        continue;
+                    }
                     () = begun.begun() => None,
                 };
                 let Some(dirty) = dirty else { return };
@@ -175,11 +188,12 @@ impl Push {
     /// Folds what changed into the meshes and wakes the proxies it concerns.
     fn fold(&self, state: &mut State, dirty: Dirty, snapshot: &Snapshot) {
         let anew = dirty == Dirty::Everything;
-        let (keys, mut meshes) = match dirty {
+        let (keys, meshes) = match dirty {
             Dirty::Keys(keys) => (keys, Meshes::clone(&self.meshes.load())),
             // What is gone is not known, so the meshes are built anew and every proxy looks again.
             Dirty::Everything => {
                 *state = State::in_zone(&self.zone);
+                state.withdraw(self.withdrawn.borrow().iter().cloned());
                 (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };
@@ -189,10 +203,34 @@ impl Push {
         let updates = state.apply(&changed);
         // What no proxy sees is part of it too: a later change may bring it to light.
         self.state.store(Arc::new(state.clone()));
+        self.woken.fetch_add(
+            self.readers().wake_zone_proxies(changed.iter().map(|(key, _)| key)),
+            Ordering::Relaxed,
+        );
+        self.publish(&updates, meshes, anew);
+    }
+
+    /// Takes zones out of service, or back into it: a zone that has vanished is called by no proxy of this one.
+    pub fn withdraw(&self, zones: BTreeSet<Arc<str>>) {
+        self.withdrawn.send_if_modified(|known| {
+            let other = *known != zones;
+            *known = zones;
+            other
+        });
+    }
+
+    fn withdraw_from(&self, state: &mut State) {
+        let updates = state.withdraw(self.withdrawn.borrow().iter().cloned());
+        self.state.store(Arc::new(state.clone()));
+        self.publish(&updates, Meshes::clone(&self.meshes.load()), false);
+    }
+
+    /// Swaps the meshes and wakes the proxies that updates concern; all of them where it is not known what changed.
+    fn publish(&self, updates: &[MeshUpdate], mut meshes: Meshes, anew: bool) {
         if updates.is_empty() && !anew {
             return;
         }
-        for update in &updates {
+        for update in updates {
             match &update.snapshot {
                 Some(snapshot) => meshes.insert(update.mesh.clone(), snapshot.clone()),
                 None => meshes.remove(&update.mesh),
@@ -200,13 +238,14 @@ impl Push {
         }
         self.meshes.store(Arc::new(meshes));
         for mailbox in lock(&self.mailboxes).iter() {
-            mailbox.post(&updates, anew);
+            mailbox.post(updates, anew);
         }
         // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
         let readers = self.readers();
+        let cells = self.zone_cells.all();
         let concerned = match anew {
-            true => readers.everyone(),
-            false => readers.whom(&updates),
+            true => readers.everyone(&cells),
+            false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
         };
         self.woken.fetch_add(concerned.wake(), Ordering::Relaxed);
     }
@@ -266,23 +305,40 @@ impl Push {
     /// guard is dropped.
     pub fn connect(self: &Arc<Self>, traits: ProxyTraits) -> Connected {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
         let stored = self.store.snapshot().ok();
-        let place = stored.and_then(|stored| Place::of(&stored.get(&key)?.spec));
+        let place = stored.and_then(|stored| Place::of(&stored.get(&traits.key())?.spec));
         let watcher = Arc::new(Watcher::new(id, traits, place));
         self.readers().add_watcher(&watcher);
-        Connected { push: self.clone(), watcher }
+        let zone = match watcher.traits.kind {
+            ProxyKind::Sidecar => None,
+            ProxyKind::Ingress | ProxyKind::Egress => {
+                Some(self.zone_cells.join(ZoneClass::of(&watcher.traits), &watcher))
+            }
+        };
+        Connected { push: self.clone(), watcher, zone }
     }
 
     /// How many connections a proxy has here: one that comes back may do so before its old connection is
     /// seen to be dead.
-    pub fn connections(&self, mesh: &str, name: &str) -> usize {
-        self.readers().connections(mesh, name).len()
+    pub fn connections(&self, proxy: &Key) -> usize {
+        self.readers().connections(proxy).len()
     }
 
     /// The newest connection of a proxy.
-    pub fn newest(&self, mesh: &str, name: &str) -> Option<Arc<Watcher>> {
-        self.readers().connections(mesh, name).last().cloned()
+    pub fn newest(&self, proxy: &Key) -> Option<Arc<Watcher>> {
+        self.readers().connections(proxy).last().cloned()
+    }
+
+    /// All meshes, by name.
+    pub fn all_meshes(&self) -> Vec<Arc<MeshSnapshot>> {
+        let mut meshes: Vec<_> = self.meshes.load().values().cloned().collect();
+        meshes.sort_by(|a, b| a.name.cmp(&b.name));
+        meshes
+    }
+
+    /// The names of the ZoneIngresses of this zone.
+    pub fn own_ingresses(&self) -> Vec<Arc<str>> {
+        self.state.load().zones().own_ingresses().cloned().collect()
     }
 
     /// How many proxies are connected.

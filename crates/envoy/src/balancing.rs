@@ -5,6 +5,7 @@ use config::{
         Cluster,
         cluster::{
             LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
+            common_lb_config::{LocalityConfigSpecifier, LocalityWeightedLbConfig},
             ring_hash_lb_config::HashFunction as RingFunction,
         },
     },
@@ -50,6 +51,13 @@ pub(crate) fn apply(made: &mut Cluster, balancer: Option<&LoadBalancer>) {
     };
     made.lb_policy = policy.into();
     made.lb_config = config;
+}
+
+/// Lets groups of endpoints have the shares that come with them.
+pub(crate) fn by_shares_of_groups(made: &mut Cluster) {
+    let common = made.common_lb_config.get_or_insert_default();
+    common.locality_config_specifier =
+        Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig::default()));
 }
 
 fn least_request(given: &LeastRequest) -> LbConfig {

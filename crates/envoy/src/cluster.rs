@@ -85,6 +85,9 @@ impl Part for MeshCluster<'_> {
             _ => None,
         };
         balancing::apply(&mut made, self.balancer);
+        if self.weighted {
+            balancing::by_shares_of_groups(&mut made);
+        }
         health_check::apply(&mut made, self.health);
         // Last: what a breaker says about panic overrides what a check says.
         breaker::apply(&mut made, self.breaker);
@@ -247,7 +250,12 @@ fn looked_up(
     made
 }
 
-fn plain(name: &str, stats: Option<&str>, connect: Duration, kind: DiscoveryType) -> cluster::Cluster {
+pub(crate) fn plain(
+    name: &str,
+    stats: Option<&str>,
+    connect: Duration,
+    kind: DiscoveryType,
+) -> cluster::Cluster {
     cluster::Cluster {
         name: name.to_owned(),
         alt_stat_name: stats.unwrap_or_default().to_owned(),

@@ -13,8 +13,8 @@ use std::{
 };
 
 use plan::{
-    Admin, AgentConfiguration, Backend, Collector, Inbound, Metrics, Outbound, Outgoing, Own, Passthrough,
-    Patches, Plan, Problem, ProxyPlan, Security, Tracing, ZoneProxy,
+    Admin, AgentConfiguration, Backend, Collector, Inbound, Lane, Locality, Metrics, Outbound, Outgoing, Own,
+    Passage, Passthrough, Patches, Problem, ProxyPlan, Security, Tracing, ZoneProxy, ZoneServer,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -31,6 +31,7 @@ use crate::{
     },
     patch::{Note, Patching, Subject},
     secret,
+    zone_proxy::{LaneListener, PassedCluster},
 };
 
 const SHARDS: usize = 16;
@@ -103,16 +104,32 @@ impl Encoder {
         (Target { own, shared: Arc::new(shared) }, problems)
     }
 
-    /// As [`Encoder::lower`], for a proxy of any kind.
-    pub fn lower_any(&self, plan: &Plan) -> Target {
-        match plan {
-            Plan::Sidecar(plan) => self.lower(plan),
-            Plan::Ingress(ZoneProxy { admin, .. }) | Plan::Egress(ZoneProxy { admin, .. }) => {
-                let mut own = Making::with(None);
-                self.put_interfaces(&mut own, &[], admin.as_ref());
-                Target { own: own.layer, ..Target::default() }
+    /// What a zone proxy has alone: its listener, with everything it leads to, and its own interface.
+    pub fn lower_zone(&self, plan: &ZoneProxy, lanes: &[Lane]) -> xds::Own {
+        let mut own = Making::with(None);
+        if let Some(listener) = &plan.listener {
+            self.put_into(&mut own, &LaneListener { listener, lanes });
+        }
+        self.put_interfaces(&mut own, &[], plan.admin.as_ref());
+        own.layer
+    }
+
+    /// What zone proxies that are alike have of a mesh.
+    pub fn lower_passage(&self, passage: &Passage) -> Layer {
+        let mut layer = Making::with(None);
+        for backend in &passage.backends {
+            match &backend.served {
+                ZoneServer::Proxy => {
+                    let (cluster, endpoints) = (backend.cluster.as_str(), &*backend.endpoints);
+                    self.put(&mut layer, &PassedCluster::of(backend));
+                    self.put(&mut layer, &EndpointsOf { cluster, endpoints, locality: None });
+                }
+                ZoneServer::External(external) => {
+                    self.put(&mut layer, &ExternalCluster::behind_egress(backend, external));
+                }
             }
         }
+        layer.layer
     }
 
     /// What only this proxy has, except secrets and documents, which the caller inserts; and what patches cannot do
@@ -167,7 +184,8 @@ impl Encoder {
             } else {
                 let cluster = MeshCluster::of(backend, security);
                 self.put(layer, &cluster);
-                self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints: &backend.endpoints });
+                let (endpoints, locality) = (&*backend.endpoints, backend.locality.as_deref());
+                self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints, locality });
             }
         }
     }
@@ -234,8 +252,13 @@ impl Encoder {
     }
 
     /// Who serves a destination of the mesh: the one resource that other endpoints change.
-    pub fn endpoints(&self, cluster: &str, endpoints: &Endpoints) -> Arc<Encoded> {
-        self.resource(&EndpointsOf { cluster, endpoints })
+    pub fn endpoints(
+        &self,
+        cluster: &str,
+        endpoints: &Endpoints,
+        locality: Option<&Locality>,
+    ) -> Arc<Encoded> {
+        self.resource(&EndpointsOf { cluster, endpoints, locality })
     }
 
     /// A certificate with its key, both in PEM. Secrets are never remembered.

@@ -6,6 +6,7 @@ use envoy_types::pb::{
     envoy::config::{core::v3 as core, endpoint::v3 as endpoint},
     google::protobuf::UInt32Value,
 };
+use plan::{Affinity, Locality, Standing};
 use prost::Message;
 use topology::Endpoint;
 use xds::Type;
@@ -27,6 +28,8 @@ struct ClusterLoadAssignment {
     cluster_name: String,
     #[prost(message, repeated, tag = "2")]
     endpoints: Vec<LocalityLbEndpoints>,
+    #[prost(message, optional, tag = "4")]
+    policy: Option<endpoint::cluster_load_assignment::Policy>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -35,9 +38,14 @@ struct LocalityLbEndpoints {
     locality: Option<core::Locality>,
     #[prost(message, repeated, tag = "2")]
     lb_endpoints: Vec<LbEndpoint>,
+    #[prost(message, optional, tag = "3")]
+    load_balancing_weight: Option<UInt32Value>,
     #[prost(uint32, tag = "5")]
     priority: u32,
 }
+
+/// Endpoints that stand alike: their zone, and why they are preferred there.
+type Group<'e> = (Option<&'e str>, Option<&'e Affinity>);
 
 #[derive(Clone, PartialEq, Message)]
 struct LbEndpoint {
@@ -59,22 +67,46 @@ impl Part for EndpointsOf<'_> {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut by_priority: BTreeMap<u32, BTreeMap<Option<&str>, Vec<LbEndpoint>>> = BTreeMap::new();
+        let mut by_priority: BTreeMap<u32, BTreeMap<Group<'_>, Vec<LbEndpoint>>> = BTreeMap::new();
+        let mut known = None;
         for endpoint in &self.endpoints.0 {
-            let by_zone = by_priority.entry(endpoint.priority).or_default();
-            by_zone.entry(endpoint.zone()).or_default().push(lb_endpoint(endpoint));
+            // An egress stands for several zones, and is one endpoint all the same.
+            let place = Some((endpoint.address.as_str(), endpoint.port));
+            let usual = Standing { priority: endpoint.priority, affinity: None };
+            let standing = self.locality.map_or(Some(usual), |locality| locality.standing(endpoint));
+            let Some(Standing { priority, affinity }) = standing.filter(|_| known != place) else { continue };
+            known = place;
+            let groups = by_priority.entry(priority).or_default();
+            groups.entry((endpoint.zone(), affinity)).or_default().push(lb_endpoint(endpoint));
         }
+        let weighted = self.locality.is_some_and(Locality::is_weighted);
         // Envoy refuses priorities with gaps.
-        let groups = by_priority.into_values().zip(0..).flat_map(|(by_zone, priority)| {
-            by_zone.into_iter().map(move |(zone, lb_endpoints)| LocalityLbEndpoints {
-                locality: zone.map(|zone| core::Locality { zone: zone.to_owned(), ..Default::default() }),
+        let groups = by_priority.into_values().zip(0..).flat_map(|(groups, priority)| {
+            groups.into_iter().map(move |((zone, affinity), lb_endpoints)| LocalityLbEndpoints {
+                locality: locality(zone, affinity),
                 lb_endpoints,
+                load_balancing_weight: weighted.then(|| u32_value(affinity.map_or(1, |it| it.weight))),
                 priority,
             })
         });
-        let endpoints = groups.collect();
-        ClusterLoadAssignment { cluster_name: self.cluster.to_owned(), endpoints }.encode_to_vec()
+        let policy = self.locality.and_then(Locality::overprovisioning).map(|factor| {
+            endpoint::cluster_load_assignment::Policy {
+                overprovisioning_factor: Some(u32_value(factor)),
+                ..Default::default()
+            }
+        });
+        let (cluster_name, endpoints) = (self.cluster.to_owned(), groups.collect());
+        ClusterLoadAssignment { cluster_name, endpoints, policy }.encode_to_vec()
     }
+}
+
+fn locality(zone: Option<&str>, affinity: Option<&Affinity>) -> Option<core::Locality> {
+    let sub_zone = affinity.map(|Affinity { key, value, .. }| format!("{key}={value}"));
+    (zone.is_some() || sub_zone.is_some()).then(|| core::Locality {
+        zone: zone.unwrap_or_default().to_owned(),
+        sub_zone: sub_zone.unwrap_or_default(),
+        ..Default::default()
+    })
 }
 
 fn lb_endpoint(of: &Endpoint) -> LbEndpoint {

@@ -41,6 +41,7 @@ mod secret;
 pub mod stats;
 mod telemetry;
 mod tls;
+mod zone_proxy;
 
 pub use agent::Documents;
 pub use encoder::Encoder;

@@ -359,7 +359,7 @@ pub(crate) fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>
     }
 }
 
-fn tls_inspector() -> listener::ListenerFilter {
+pub(crate) fn tls_inspector() -> listener::ListenerFilter {
     listener::ListenerFilter {
         name: "envoy.filters.listener.tls_inspector".to_owned(),
         config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()))),

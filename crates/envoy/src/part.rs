@@ -11,8 +11,8 @@ use std::{
 
 use plan::{
     AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
-    HealthChecks, Host, Inbound, MetricsCollector, MetricsPage, Outbound, OutboundNames, Passthrough,
-    PassthroughNames, Routing, Security, Tracing, Way,
+    HealthChecks, Host, Inbound, Locality, MetricsCollector, MetricsPage, Outbound, OutboundNames,
+    Passthrough, PassthroughNames, Routing, Security, Tracing, Way, ZoneBackend,
 };
 use resources::{
     Kind,
@@ -35,6 +35,7 @@ pub(crate) mod origin {
     pub(crate) const PATCH: &str = "mesh-proxy-patch";
     pub(crate) const TELEMETRY: &str = "telemetry";
     pub(crate) const TRANSPARENT: &str = "transparent";
+    pub(crate) const ZONE: &str = "zone-proxy";
 }
 
 /// Something that becomes one resource.
@@ -110,6 +111,8 @@ pub(crate) struct MeshCluster<'a> {
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
     pub health: Option<&'a HealthChecks>,
     pub balancer: Option<&'a LoadBalancer>,
+    /// Whether groups of endpoints have shares of the traffic.
+    pub weighted: bool,
 }
 
 /// The cluster of a destination outside the mesh, endpoints included.
@@ -132,6 +135,8 @@ pub(crate) struct ExternalCluster<'a> {
 pub(crate) struct EndpointsOf<'a> {
     pub cluster: &'a str,
     pub endpoints: &'a Endpoints,
+    /// How clients prefer them; `None` for as they are.
+    pub locality: Option<&'a Locality>,
 }
 
 #[derive(Hash)]
@@ -296,11 +301,28 @@ impl<'a> MeshCluster<'a> {
             breaker: backend.breaker.as_deref(),
             health: backend.health.as_ref(),
             balancer: backend.balancer.as_deref(),
+            weighted: backend.locality.as_ref().is_some_and(|locality| locality.is_weighted()),
         }
     }
 }
 
 impl<'a> ExternalCluster<'a> {
+    /// As an egress calls it.
+    pub(crate) fn behind_egress(backend: &'a ZoneBackend, external: &'a External) -> ExternalCluster<'a> {
+        ExternalCluster {
+            name: &backend.cluster,
+            stats: backend.cluster_stats.as_deref(),
+            protocol: backend.protocol,
+            external,
+            endpoints: &backend.endpoints,
+            ipv6: backend.ipv6,
+            timeouts: backend.timeouts,
+            breaker: None,
+            health: None,
+            balancer: None,
+        }
+    }
+
     pub(crate) fn of(backend: &'a Backend, external: &'a External) -> ExternalCluster<'a> {
         ExternalCluster {
             name: &backend.cluster,

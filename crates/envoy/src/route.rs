@@ -1,5 +1,7 @@
 //! Which way a request goes.
 
+use std::time::Duration;
+
 use config::{
     core::v3::{HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction},
     route::v3 as route,
@@ -60,6 +62,17 @@ pub(crate) fn prefix(prefix: &str, cluster: &str, timeouts: Option<RequestTimeou
         action: Some(route::route::Action::Route(action)),
         ..Default::default()
     }
+}
+
+/// All requests go to that cluster outside of the mesh, whose servers are asked by their own name.
+pub(crate) fn to_outside(cluster: &str) -> route::Route {
+    // How long a request may take is for its client to say.
+    let endless = RequestTimeouts { request: Duration::ZERO, stream_idle: Duration::ZERO };
+    let mut made = prefix("/", cluster, Some(endless));
+    if let Some(route::route::Action::Route(action)) = &mut made.action {
+        action.host_rewrite_specifier = Some(HostRewriteSpecifier::AutoHostRewrite(bool_value(true)));
+    }
+    made
 }
 
 /// Requests whose path starts like this go to that cluster, and keep the beginning of their path.

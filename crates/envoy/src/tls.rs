@@ -163,7 +163,7 @@ fn of_mesh(security: &Security, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::
         ..Default::default()
     };
     let mut tls_params = security.parameters.as_deref().map(parameters);
-    if secrets.authorities == system::TRUST_BUNDLE {
+    if system::is_trust_bundle(&secrets.authorities) {
         let params = tls_params.get_or_insert_default();
         params.ecdh_curves = CURVES.map(str::to_owned).to_vec();
         params.signature_algorithms = SIGNATURES.map(str::to_owned).to_vec();

@@ -12,7 +12,7 @@ use resources::{
     finding::{Code, Finding},
     kinds::target_ref::TargetRefKind,
 };
-use topology::{Affected, MeshSnapshot, MtlsMode};
+use topology::{Affected, DestinationId, MeshSnapshot, MtlsMode};
 
 use crate::{policies, references::References, slots::Slots};
 
@@ -23,6 +23,8 @@ pub struct MeshFindings {
     of_mesh: Vec<Finding>,
     /// Only those that have any.
     of_policies: BTreeMap<Key, Vec<Finding>>,
+    /// Of ports of MeshMultiZoneServices that have any.
+    of_members: BTreeMap<DestinationId, Vec<Finding>>,
     slots: Slots,
     references: References,
     examined: u64,
@@ -36,9 +38,12 @@ impl MeshFindings {
             slots.add(policy);
             references.add(policy);
         }
-        let (of_mesh, of_policies) = (examine_mesh(&snapshot), BTreeMap::new());
-        let mut made = MeshFindings { snapshot, of_mesh, of_policies, slots, references, examined: 0 };
+        let (of_mesh, of_policies, of_members) = (examine_mesh(&snapshot), BTreeMap::new(), BTreeMap::new());
+        let mut made =
+            MeshFindings { snapshot, of_mesh, of_policies, of_members, slots, references, examined: 0 };
         made.examine_all();
+        let ids: Vec<DestinationId> = made.snapshot.destinations.keys().cloned().collect();
+        ids.iter().for_each(|id| made.examine_members(id));
         made
     }
 
@@ -83,6 +88,7 @@ impl MeshFindings {
         if affected.everyone || permissions || secured {
             self.of_mesh = examine_mesh(&self.snapshot);
         }
+        affected.destinations.iter().for_each(|id| self.examine_members(id));
         match affected.everyone || secured {
             true => self.examine_all(),
             false => concerned.iter().for_each(|key| self.examine(key)),
@@ -107,13 +113,26 @@ impl MeshFindings {
         };
     }
 
+    fn examine_members(&mut self, id: &DestinationId) {
+        let DestinationId::Port(kri) = id else { return };
+        let destination = self.snapshot.destinations.get(id);
+        let disagreements = destination.map(|it| it.disagreements.clone()).unwrap_or_default();
+        let about =
+            |text: &String| Finding::about(Code::MembersDisagree, kri.without_section(), text.clone());
+        match disagreements.is_empty() {
+            true => self.of_members.remove(id),
+            false => self.of_members.insert(id.clone(), disagreements.iter().map(about).collect()),
+        };
+    }
+
     /// The mesh they are about.
     pub fn snapshot(&self) -> &Arc<MeshSnapshot> {
         &self.snapshot
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
-        self.of_mesh.iter().chain(self.of_policies.values().flatten())
+        let of_resources = self.of_policies.values().chain(self.of_members.values());
+        self.of_mesh.iter().chain(of_resources.flatten())
     }
 
     /// Hostnames that VirtualOutbounds claim twice, take of services or do not make. VirtualOutbounds have no identifier,
@@ -138,7 +157,9 @@ impl MeshFindings {
 
 impl PartialEq for MeshFindings {
     fn eq(&self, other: &MeshFindings) -> bool {
-        self.of_mesh == other.of_mesh && self.of_policies == other.of_policies
+        self.of_mesh == other.of_mesh
+            && self.of_policies == other.of_policies
+            && self.of_members == other.of_members
     }
 }
 

@@ -15,7 +15,7 @@ use resources::{
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
 use crate::{
-    ConnectionTimeouts, Context, Dependency, External, HealthChecks, breakers, effective, external,
+    ConnectionTimeouts, Context, Dependency, External, HealthChecks, Locality, breakers, effective, external,
     health_checks,
 };
 
@@ -38,6 +38,8 @@ pub struct Backend {
     pub health: Option<HealthChecks>,
     /// By which algorithm an endpoint is picked.
     pub balancer: Option<Arc<LoadBalancer>>,
+    /// Which endpoints are preferred, if a policy says so.
+    pub locality: Option<Arc<Locality>>,
 }
 
 /// The backends found so far.
@@ -174,5 +176,10 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         breaker: breakers::of_destination(context.effective, &destination.id),
         health: health_checks::of_destination(context.effective, &destination.id, destination.protocol),
         balancer: context.balancing.algorithm(&destination.id),
+        locality: context.balancing.locality(
+            &destination.id,
+            &context.snapshot.zone,
+            &context.class.affinities,
+        ),
     })
 }

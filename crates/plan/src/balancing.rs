@@ -1,18 +1,14 @@
 //! Which endpoint of a destination is called next: MeshLoadBalancingStrategy.
-//!
-//! Preferences between zones (`localityAwareness`) have no effect yet.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use policy::Policy;
 use resources::{
-    Kind,
     kinds::mesh_load_balancing_strategy::{Conf, HashPolicy, LoadBalancer, MeshLoadBalancingStrategy},
     naming::Kri,
 };
 use topology::DestinationId;
 
-use crate::{Code, Effective, Problem, effective::Found};
+use crate::{Effective, Locality, effective::Found};
 
 /// How the endpoints of everything the proxy calls are picked.
 pub(crate) struct Balancing<'a> {
@@ -40,21 +36,19 @@ impl<'a> Balancing<'a> {
         conf(found).map(|conf| conf.hashed().to_vec()).unwrap_or_default()
     }
 
-    /// Policies that prefer zones or endpoints, which takes several zones.
-    pub fn without_effect(&self) -> Vec<Problem> {
-        let policies = self.effective.policies(Kind::MeshLoadBalancingStrategy).iter();
-        let prefers = |entry: &policy::view::Entry| {
-            let locality = entry.conf.value.get("localityAwareness");
-            let disabled = locality.and_then(|locality| locality.get("disabled")?.as_bool());
-            locality.is_some() && disabled != Some(true)
-        };
-        let prefer = policies.filter(|policy| policy.view.to.iter().any(prefers));
-        let problem = |policy: &Arc<Policy>| {
-            let kri = policy.view.kri.clone();
-            let text = format!("{kri}: localityAwareness has no effect yet: there is one zone only");
-            Problem::about(Code::NoEffect, kri, text)
-        };
-        prefer.map(problem).collect()
+    /// Which endpoints are preferred; `None` where what the mesh says is all.
+    pub fn locality(
+        &self,
+        destination: &DestinationId,
+        zone: &Arc<str>,
+        client: &BTreeMap<String, String>,
+    ) -> Option<Arc<Locality>> {
+        let conf = self.conf(destination)?;
+        let locality = Locality::of(conf.locality_awareness.as_ref(), zone, client);
+        // Services of several zones are called in the client's zone first anyway.
+        let usual = matches!(locality, Locality::OwnZoneFirst { .. })
+            && matches!(destination, DestinationId::Port(_));
+        (!usual).then(|| Arc::new(locality))
     }
 
     fn conf(&self, destination: &DestinationId) -> Option<Arc<Conf>> {

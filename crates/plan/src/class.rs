@@ -5,7 +5,7 @@
 //! they could share one get the same bytes, at the price of planning twice.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
     net::IpAddr,
     sync::Arc,
@@ -17,7 +17,7 @@ use resources::{
     labels,
 };
 
-use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, agent, effective::Applying};
+use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, agent, effective::Applying, locality};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
@@ -98,6 +98,8 @@ pub struct Class {
     pub taken: BTreeSet<(IpAddr, u16)>,
     /// Who the proxy is, as far as logs and traces of its calls say so.
     pub reporter: Option<Arc<Reporter>>,
+    /// What policies prefer endpoints by, of the proxy itself.
+    pub affinities: BTreeMap<String, String>,
     /// The MeshIdentity that it has.
     pub identity: Option<Arc<str>>,
     /// How its connections are secured, as far as policies say it.
@@ -122,6 +124,7 @@ impl Class {
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
             calls,
             taken: BTreeSet::new(),
+            affinities: locality::values(dataplane, &applying),
             identity: applying.identity.clone(),
             reporter: Reporter::in_calls(traits, dataplane, &applying),
             parameters,
@@ -137,9 +140,10 @@ impl Class {
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, resolves, .. } = self;
         let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
+        let affinities = &self.affinities;
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace);
-        (traits, calls, taken, (identity, reporter, parameters), policies)
+        (traits, calls, taken, (identity, reporter, parameters, affinities), policies)
     }
 }
 

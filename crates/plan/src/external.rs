@@ -69,12 +69,27 @@ pub(crate) fn plan(
     endpoints: &Endpoints,
     system_ca_path: Option<&str>,
 ) -> Result<Option<External>, String> {
-    let Some(external) = &destination.external else { return Ok(None) };
-    let tls = match &external.tls {
+    match &destination.external {
+        Some(external) if external.behind_egress.is_none() => {
+            behind_egress(destination, endpoints, system_ca_path).map(Some)
+        }
+        // To its clients it is the egress.
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// How whoever stands at the end of the mesh calls a destination outside.
+pub(crate) fn behind_egress(
+    destination: &Destination,
+    endpoints: &Endpoints,
+    system_ca_path: Option<&str>,
+) -> Result<External, String> {
+    let asked = destination.external.as_ref().and_then(|external| external.tls.as_ref());
+    let tls = match asked {
         Some(tls) if tls.enabled => Some(originate(tls, endpoints, system_ca_path)?),
         _ => None,
     };
-    Ok(Some(External { tls }))
+    Ok(External { tls })
 }
 
 fn originate(

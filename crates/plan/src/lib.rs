@@ -24,6 +24,7 @@ mod health_checks;
 mod hostnames;
 mod inbound;
 pub mod known;
+mod locality;
 pub mod metrics;
 pub mod names;
 mod outbound;
@@ -82,9 +83,11 @@ pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use known::{Meaning, Role, meanings};
+pub use locality::{Affinity, Locality, Standing};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
-    AdminNames, AgentNames, InboundNames, Names, OutboundNames, PassthroughNames, SecretNames, SystemNames,
+    AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
+    SystemNames,
 };
 pub use passthrough::{Host, Way, WayProtocol};
 pub use patches::Patches;
@@ -100,7 +103,9 @@ pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
-pub use zone_proxy::ZoneProxy;
+pub use zone_proxy::{
+    Concern, Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneListener, ZoneProxy, ZoneServer, merged,
+};
 
 /// Why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,24 +121,6 @@ pub enum Error {
     NoNetworking { mesh: Arc<str>, name: Arc<str> },
     #[error("cannot plan proxy {name:?}: there is no {} of that name", kind.name())]
     NoZoneProxy { kind: Kind, name: Arc<str> },
-}
-
-/// Everything a proxy must do, by whom it serves.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Plan {
-    Sidecar(Box<ProxyPlan>),
-    Ingress(ZoneProxy),
-    Egress(ZoneProxy),
-}
-
-impl Plan {
-    /// The proxy's own interface, for whoever holds the keys it needs.
-    pub fn admin_mut(&mut self) -> Option<&mut Admin> {
-        match self {
-            Plan::Sidecar(plan) => plan.admin.as_mut(),
-            Plan::Ingress(plan) | Plan::Egress(plan) => plan.admin.as_mut(),
-        }
-    }
 }
 
 /// Everything a sidecar must do.
@@ -334,15 +321,6 @@ struct Context<'a> {
     reads: &'a Recorder,
 }
 
-/// Plans a proxy of any kind.
-pub fn plan(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<Plan, Error> {
-    match traits.kind {
-        ProxyKind::Sidecar => for_proxy(snapshot, traits).map(Box::new).map(Plan::Sidecar),
-        ProxyKind::Ingress => zone_proxy::plan(snapshot, traits, Kind::ZoneIngress).map(Plan::Ingress),
-        ProxyKind::Egress => zone_proxy::plan(snapshot, traits, Kind::ZoneEgress).map(Plan::Egress),
-    }
-}
-
 /// Plans the proxy of the Dataplane named in `traits`.
 pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyPlan, Error> {
     let dataplane = dataplane(snapshot, traits)?;
@@ -467,7 +445,6 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
     let (outbounds, hostnames) = outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));
-    problems.extend(balancing.without_effect());
     problems.extend(targets::unknown(&context));
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);

@@ -87,6 +87,13 @@ pub struct SystemNames {
     pub filter_stats: String,
 }
 
+/// The names of the listener of a zone proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ListenerNames {
+    pub listener: String,
+    pub listener_stats: Option<String>,
+}
+
 /// The names of what the proxy hands out to its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AgentNames {
@@ -155,6 +162,16 @@ impl Names {
         }
     }
 
+    /// The names of the one listener of a zone proxy, whose section is its port.
+    pub fn zone_listener(self, address: IpAddr, port: u16) -> ListenerNames {
+        let legacy = || legacy::inbound_listener(&address.to_string(), port.into());
+        let listener = match (self, SectionName::of_port(None, port.into())) {
+            (Names::Unified, Ok(section)) => SelfName::Inbound(section).to_string(),
+            _ => legacy(),
+        };
+        ListenerNames { listener_stats: self.listener_stats(&listener), listener }
+    }
+
     /// The name of what leads to a destination, and its name in statistics when it differs.
     pub fn backend(self, destination: &Destination) -> (String, Option<String>) {
         let cluster = match (&destination.id, self) {
@@ -164,6 +181,20 @@ impl Names {
         };
         let stats = other_in_stats(&cluster);
         (cluster, stats)
+    }
+
+    /// As [`Names::backend`], in a zone proxy, which serves several meshes: what is chosen by tags has the mesh in its
+    /// name.
+    pub fn zone_backend(self, destination: &Destination, mesh: &str) -> (String, Option<String>) {
+        let (cluster, stats) = self.backend(destination);
+        match &destination.id {
+            DestinationId::Port(_) => (cluster, stats),
+            DestinationId::Tags(_) => {
+                let cluster = format!("{mesh}:{cluster}");
+                let stats = other_in_stats(&cluster);
+                (cluster, stats)
+            }
+        }
     }
 
     /// The name of a route to a resource that comes from a rule of a policy.

@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use resources::{Key, Kind};
+
 use crate::{AdminNames, CertificateFiles, Redirection};
 
 /// Whom a proxy serves.
@@ -58,6 +60,14 @@ pub struct ProxyTraits {
 }
 
 impl ProxyTraits {
+    /// The resource that describes the proxy.
+    pub fn key(&self) -> Key {
+        match self.kind {
+            ProxyKind::Sidecar => Key::new(Kind::Dataplane, &self.mesh, &self.name),
+            ProxyKind::Ingress | ProxyKind::Egress => Key::global(self.kind.resource(), &self.name),
+        }
+    }
+
     /// A sidecar that has told nothing about itself.
     pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
         ProxyTraits {

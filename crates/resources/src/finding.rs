@@ -126,9 +126,11 @@ codes! {
         "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
          clients holds.",
         "Enable mTLS in the mesh, or write the policy for all clients.";
-    NoEffect = "no-effect", Warning,
-        "A policy says something that has no effect; all else in it has.",
-        "Nothing, if you know; otherwise remove what the finding names.";
+    MembersDisagree = "members-disagree", Warning,
+        "A MeshMultiZoneService selects a MeshService that does not have one of its ports, or speaks another protocol \
+         there. Where the port is missing the service is not called; where the protocol is another one, requests may \
+         fail.",
+        "Give the MeshService the port with that protocol, or select others.";
     NoPermissions = "no-permissions", Warning,
         "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
         "Write a MeshTrafficPermission for what shall be called.";

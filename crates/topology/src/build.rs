@@ -13,6 +13,7 @@ use resources::{
     Labels, Resource, Status,
     kinds::{
         dataplane::{Dataplane, Inbound, InboundState},
+        mesh::Mesh,
         mesh_external_service::MeshExternalService,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, TlsStatus},
@@ -25,7 +26,9 @@ use resources::{
 
 use crate::{
     ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Instance, Mtls, MtlsMode, Protocol,
+    Zones,
     matching::{self, Selector},
+    zones::REMOTE,
 };
 
 /// What of the mesh itself every destination depends on.
@@ -36,6 +39,34 @@ pub(crate) struct Surroundings<'a> {
     pub mtls: Option<&'a Mtls>,
     /// Whether proxies may have certificates though the mesh has no mTLS.
     pub identities: bool,
+    pub zones: &'a Zones,
+    pub routing: Routing,
+}
+
+/// What the mesh says about traffic that crosses zones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Routing {
+    /// It goes through an egress of the client's zone.
+    pub egress: bool,
+    /// What is chosen by tags is called in its own zone first.
+    pub locality: bool,
+}
+
+impl Routing {
+    pub(crate) fn of(mesh: &Resource) -> Routing {
+        let routing = mesh.spec.get::<Mesh>().and_then(|mesh| mesh.routing.as_ref());
+        routing.map_or_else(Routing::default, |routing| Routing {
+            egress: routing.zone_egress,
+            locality: routing.locality_aware_load_balancing,
+        })
+    }
+}
+
+impl Surroundings<'_> {
+    /// Whether proxies can prove who they are, without which no traffic crosses zones.
+    fn is_secured(&self) -> bool {
+        self.mtls.is_some() || self.identities
+    }
 }
 
 /// What a subject offers, by destination.
@@ -65,9 +96,18 @@ pub(crate) fn service(
     let spiffe_ids = spiffe_ids(spec, members, around.mesh);
     let ready = !local || status.tls.status == TlsStatus::Ready;
     let Some(owner) = Owner::of(resource, &status.vips, &status.addresses) else { return Vec::new() };
+    let zone = resource.label(labels::ZONE).filter(|zone| !local && !zone.is_empty());
+    let remote = zone.filter(|_| around.is_secured());
+    let remote = remote.map(|zone| sorted(around.zones.toward(zone, around.routing.egress)));
     let build = |port: &Port| Built {
-        destination: owner.destination(port, around, ready, || spiffe_ids.clone()),
-        endpoints: endpoints_of_port(&selector, port, members),
+        destination: Destination {
+            remote: zone.map(Arc::from),
+            ..owner.destination(port, around, ready, || spiffe_ids.clone())
+        },
+        endpoints: match &remote {
+            Some(remote) => remote.clone(),
+            None => endpoints_of_port(&selector, port, members),
+        },
     };
     spec.ports.iter().map(build).collect()
 }
@@ -92,13 +132,35 @@ pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surrou
             };
             served().flat_map(of_service).collect::<BTreeSet<String>>().into_iter().collect()
         };
-        let endpoints = served().flat_map(|(_, endpoints)| endpoints.0.iter().cloned());
-        Built {
-            endpoints: sorted(endpoints.collect()),
-            destination: owner.destination(port, around, ready, spiffe_ids),
-        }
+        let destination = Destination {
+            disagreements: disagreements(port, matched),
+            ..owner.destination(port, around, ready, spiffe_ids)
+        };
+        // What other zones serve is told apart by a server name, which takes TLS.
+        let callable =
+            |endpoint: &&Endpoint| endpoint.instance.is_some() || destination.tls != ClientTls::Off;
+        let endpoints = served().flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());
+        Built { endpoints: sorted(endpoints.collect()), destination }
     };
     spec.ports.iter().map(build).collect()
+}
+
+/// What the services that are selected do not have of a port, or have otherwise.
+fn disagreements(port: &Port, matched: &[&Offer]) -> Arc<[String]> {
+    let protocol = Protocol::from(&port.app_protocol);
+    let one = |offer: &&Offer| {
+        let DestinationId::Port(member) = offer.keys().next()? else { return None };
+        let member = member.without_section();
+        match offer.values().map(|(destination, _)| destination).find(|it| it.port == port.port) {
+            None => Some(format!("{member} has no port {}", port.port)),
+            Some(other) if other.protocol != protocol => {
+                let (other, own) = (other.protocol.word(), protocol.word());
+                Some(format!("port {} of {member} speaks {other}, not {own}", port.port))
+            }
+            Some(_) => None,
+        }
+    };
+    matched.iter().filter_map(one).collect()
 }
 
 /// What all ports of a resource have in common.
@@ -128,17 +190,24 @@ impl<'r> Owner<'r> {
         ready: bool,
         spiffe_ids: impl FnOnce() -> Vec<String>,
     ) -> Destination {
+        let id = self.kri.with_section(&port.section_name());
+        let given = port.snis.iter().map(|sni| sni.value.clone());
+        let server_names = server_names(self.resource, given, &id, port.port);
+        let dialled = || server_names.first().cloned().unwrap_or_default();
         Destination {
-            id: DestinationId::Port(self.kri.with_section(&port.section_name())),
+            tls: client_tls(around, ready, || (dialled(), spiffe_ids())),
+            id: DestinationId::Port(id),
+            server_names,
+            remote: None,
             service: Some(self.resource.key.clone()),
             labels: self.labels.clone(),
             legacy_name: legacy::destination(&self.kri, port.port),
             port: port.port,
             protocol: Protocol::from(&port.app_protocol),
-            tls: client_tls(around, ready, || (server_name(self.resource, port), spiffe_ids())),
             vips: self.vips.clone(),
             hostnames: self.hostnames.clone(),
             external: None,
+            disagreements: Arc::default(),
             exists: true,
         }
     }
@@ -168,21 +237,40 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
         priority: endpoint.priority.unwrap_or(0),
         instance: None,
     });
+    let served = sorted(endpoints.collect());
+    let id = kri.with_section(&port.to_string());
+    let server_names = server_names(resource, std::iter::empty(), &id, port);
+    // An egress proves itself by a certificate of the mesh's own authority.
+    let through_egress = around.routing.egress && around.mtls.is_some();
+    let tls = match through_egress {
+        true => ClientTls::Mesh {
+            sni: server_names.first().cloned().unwrap_or_default(),
+            spiffe_ids: vec![SpiffeId::of_zone_egress(around.mesh).to_string()],
+        },
+        false => ClientTls::Off,
+    };
+    let (called, behind_egress) = match through_egress {
+        true => (sorted(around.zones.exit_endpoints()), Some(Arc::new(served))),
+        false => (served, None),
+    };
     vec![Built {
         destination: Destination {
-            id: DestinationId::Port(kri.with_section(&port.to_string())),
+            id: DestinationId::Port(id),
             service: Some(resource.key.clone()),
             labels: Arc::new(visible_labels(resource)),
             legacy_name: legacy::destination(&kri, port),
             port,
             protocol: Protocol::from(&spec.match_.protocol),
-            tls: ClientTls::Off,
+            tls,
+            server_names,
+            remote: None,
             vips,
             hostnames: names,
-            external: Some(External { tls: spec.tls.clone().filter(|tls| tls.enabled) }),
+            external: Some(External { tls: spec.tls.clone().filter(|tls| tls.enabled), behind_egress }),
+            disagreements: Arc::default(),
             exists: true,
         },
-        endpoints: sorted(endpoints.collect()),
+        endpoints: called,
     }]
 }
 
@@ -195,7 +283,12 @@ pub(crate) fn tagged(
     around: Surroundings<'_>,
 ) -> Built {
     let service = wanted.get(labels::SERVICE).map_or("", String::as_str);
-    let ready = !members.is_empty() && members.iter().all(|member| certified.contains(&member.key.name));
+    let mut remote = match around.is_secured() {
+        true => around.zones.tagged(around.mesh, wanted, around.routing.egress),
+        false => Vec::new(),
+    };
+    let exists = !members.is_empty() || !remote.is_empty();
+    let ready = exists && members.iter().all(|member| certified.contains(&member.key.name));
     let tls = client_tls(around, ready, || {
         let mut of_sni = Tags::clone(wanted);
         of_sni.insert("mesh".to_owned(), around.mesh.to_owned());
@@ -211,7 +304,15 @@ pub(crate) fn tagged(
     // Readiness must not decide the protocol: a restart of the last instance would change every client.
     let protocols =
         inbounds().filter(|(_, i)| i.state != InboundState::Ignored).map(|(_, i)| matching::protocol(i));
+    let word = |tags: &&Tags| tags.get(labels::PROTOCOL).cloned().unwrap_or_default();
+    let elsewhere = remote.iter().flat_map(|(_, tags)| tags).map(|tags| Protocol::from_word(&word(tags)));
+    let protocol = protocols.chain(elsewhere).reduce(Protocol::shared_with).unwrap_or(Protocol::Tcp);
     let ready_inbounds = inbounds().filter(|(_, inbound)| matching::is_ready(inbound));
+    let mut endpoints: Vec<Endpoint> = ready_inbounds.filter_map(|(member, i)| endpoint(member, i)).collect();
+    if tls != ClientTls::Off {
+        let priority = if around.routing.locality { REMOTE } else { 0 };
+        endpoints.extend(remote.drain(..).map(|(endpoint, _)| Endpoint { priority, ..endpoint }));
+    }
     Built {
         destination: Destination {
             id: DestinationId::Tags(wanted.clone()),
@@ -219,14 +320,17 @@ pub(crate) fn tagged(
             labels: Arc::default(),
             legacy_name: legacy::subset_cluster(wanted, &BTreeMap::new()),
             port: 0,
-            protocol: protocols.reduce(Protocol::shared_with).unwrap_or(Protocol::Tcp),
+            protocol,
             tls,
+            server_names: Arc::default(),
+            remote: None,
             vips: Vec::new(),
             hostnames: Vec::new(),
             external: None,
-            exists: !members.is_empty(),
+            disagreements: Arc::default(),
+            exists,
         },
-        endpoints: sorted(ready_inbounds.filter_map(|(member, i)| endpoint(member, i)).collect()),
+        endpoints: sorted(endpoints),
     }
 }
 
@@ -236,8 +340,7 @@ fn client_tls(
     server: impl FnOnce() -> (String, Vec<String>),
 ) -> ClientTls {
     let strict = around.mtls.is_some_and(|mtls| mtls.mode == MtlsMode::Strict);
-    let secured = around.mtls.is_some() || around.identities;
-    match strict || secured && ready {
+    match strict || around.is_secured() && ready {
         // A server that need not be strict takes plain traffic, which is safe until all of them have certificates.
         true => {
             let (sni, spiffe_ids) = server();
@@ -247,12 +350,22 @@ fn client_tls(
     }
 }
 
-fn server_name(resource: &Resource, port: &Port) -> String {
-    let given = port.snis.first().map(|sni| sni.value.clone());
-    given.unwrap_or_else(|| {
-        let name = sni::sni_name(resource, "");
-        sni::hashed(&name, resource.mesh(), resource.kind(), port.port, &BTreeMap::new()).unwrap_or_default()
-    })
+/// The server names of a port: those it is given, then those that peers compute who do not look at these, each once.
+fn server_names(
+    resource: &Resource,
+    given: impl Iterator<Item = String>,
+    port: &Kri,
+    number: u32,
+) -> Arc<[String]> {
+    let name = sni::sni_name(resource, "");
+    let hashed = sni::hashed(&name, resource.mesh(), resource.kind(), number, &BTreeMap::new());
+    let mut names: Vec<String> = Vec::new();
+    for one in given.chain(hashed.ok()).chain(sni::from_kri(port).ok()) {
+        if !names.contains(&one) {
+            names.push(one);
+        }
+    }
+    names.into()
 }
 
 /// Whom a client must find at the other end. A service whose identities nobody has written down yet is
@@ -301,8 +414,13 @@ fn sorted(mut endpoints: Vec<Endpoint>) -> Endpoints {
         let place = a.address.cmp(&b.address).then_with(|| order(a).cmp(&order(b)));
         place.then_with(|| a.tags.cmp(&b.tags)).then_with(|| a.labels().cmp(&b.labels()))
     });
-    endpoints.dedup_by(|a, b| a.address == b.address && a.port == b.port);
+    endpoints.dedup_by(|a, b| a.address == b.address && a.port == b.port && other_zone(a) == other_zone(b));
     Endpoints(endpoints)
+}
+
+/// Through an egress several zones are at one address, and policies may want some of them only.
+fn other_zone(endpoint: &Endpoint) -> Option<&str> {
+    endpoint.zone().filter(|_| endpoint.instance.is_none())
 }
 
 fn addresses(vips: &[Vip]) -> Vec<IpAddr> {

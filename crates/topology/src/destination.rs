@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use resources::{Key, Labels, kinds::protocol, naming::Kri};
 
+use crate::Endpoints;
+
 /// Which destination: one port of a resource, or whatever carries all these tags.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DestinationId {
@@ -77,10 +79,17 @@ pub struct Destination {
     pub port: u32,
     pub protocol: Protocol,
     pub tls: ClientTls,
+    /// The server names by which it is reached from other zones: clients dial the first, servers accept all. Empty when
+    /// it is chosen by tags, whose name is made of them.
+    pub server_names: Arc<[String]>,
+    /// The other zone that it is a service of.
+    pub remote: Option<Arc<str>>,
     pub vips: Vec<IpAddr>,
     pub hostnames: Vec<String>,
     /// Set for destinations outside the mesh.
     pub external: Option<External>,
+    /// What members of a MeshMultiZoneService do not have, or have otherwise than it says.
+    pub disagreements: Arc<[String]>,
     /// Whether it is there: a resource always is, tags are when a Dataplane has them, ready or not.
     pub exists: bool,
 }
@@ -99,4 +108,6 @@ pub enum ClientTls {
 pub struct External {
     /// TLS that the proxy originates; `None` when the service speaks plain.
     pub tls: Option<resources::kinds::mesh_external_service::Tls>,
+    /// Who serves it, where clients call the egress instead.
+    pub behind_egress: Option<Arc<Endpoints>>,
 }

@@ -24,6 +24,7 @@ pub mod snapshot;
 pub mod state;
 pub mod virtual_hosts;
 pub mod workloads;
+pub mod zones;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints, Instance};
@@ -31,3 +32,4 @@ pub use identities::{Identities, Trusts};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};
 pub use virtual_hosts::{HostConflict, TakenOver, VirtualHost, VirtualHosts, VirtualPort};
+pub use zones::Zones;

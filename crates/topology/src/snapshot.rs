@@ -9,14 +9,15 @@ use resources::{
     kinds::{
         dataplane::BackendRef,
         mesh::{self, Mesh},
+        tags::Tags,
     },
     labels,
     naming::SpiffeId,
 };
 
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, Trusts, VirtualHosts, identities, labelled::Labelled,
-    selection::Selections,
+    Destination, DestinationId, Endpoints, Identities, Trusts, VirtualHosts, Zones, identities,
+    labelled::Labelled, selection::Selections,
 };
 
 /// Everything about one mesh that a proxy's configuration can depend on.
@@ -50,6 +51,10 @@ pub struct MeshSnapshot {
     pub telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
     pub globals: OrdMap<Key, Arc<Resource>>,
+    /// How other zones are reached.
+    pub zones: Zones,
+    /// How many inbounds take traffic with each set of tags.
+    pub instances: OrdMap<Arc<Tags>, u32>,
 }
 
 /// Mutual TLS by the mesh's own certificate authority.
@@ -192,6 +197,7 @@ impl PartialEq for MeshSnapshot {
             && all_look_same(&self.policies, &other.policies, |policy| &policy.resource)
             && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
+            && self.zones == other.zones
     }
 }
 

@@ -4,6 +4,7 @@ mod alike;
 mod hosts;
 pub(crate) mod index;
 mod mesh;
+mod zones;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,9 +16,10 @@ use policy::Policy;
 use resources::{Key, Kind, Labels, Resource};
 
 use crate::{
-    DestinationId, MeshSnapshot,
+    DestinationId, MeshSnapshot, Zones,
     snapshot::looks_same,
     virtual_hosts::{LIMIT, vips},
+    zones::Moved,
 };
 use mesh::MeshState;
 
@@ -28,7 +30,8 @@ pub type Change = (Key, Option<Arc<Resource>>);
 /// they would do.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    zone: Arc<str>,
+    /// How zones are reached from the one of this control plane.
+    zones: Zones,
     meshes: OrdMap<Arc<str>, MeshState>,
     /// What belongs to no mesh and may matter to all.
     globals: OrdMap<Key, Arc<Resource>>,
@@ -74,6 +77,8 @@ pub struct Affected {
     pub virtual_hosts: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Resources that belong to no mesh.
     pub globals: BTreeSet<Key>,
+    /// Other zones that are reached otherwise than before.
+    pub zones: BTreeSet<Arc<str>>,
 }
 
 /// A policy before and after a change; `None` where it does not exist.
@@ -105,6 +110,7 @@ impl Affected {
             self.virtual_hosts.entry(host.clone()).or_default().extend(services.iter().cloned());
         }
         self.globals.extend(later.globals.iter().cloned());
+        self.zones.extend(later.zones.iter().cloned());
     }
 
     /// A policy that changes twice changes from what it was first to what it is last.
@@ -131,7 +137,7 @@ impl Affected {
 impl State {
     /// The state of a control plane of this zone; MeshExternalServices of other zones are left out.
     pub fn in_zone(zone: &str) -> State {
-        State { zone: zone.into(), ..State::default() }
+        State { zones: Zones::seen_from(zone.into()), ..State::default() }
     }
 
     /// As it is, with another limit on the hostnames that VirtualOutbounds make in a mesh.
@@ -144,20 +150,21 @@ impl State {
     pub fn apply(&mut self, changed: &[Change]) -> Vec<MeshUpdate> {
         let mut by_mesh: BTreeMap<Arc<str>, Vec<&Change>> = BTreeMap::new();
         let mut globals = BTreeSet::new();
+        let mut moved = Moved::default();
         for change in changed {
             let key = &change.0;
             if let Some(mesh) = mesh_of(key) {
                 by_mesh.entry(mesh).or_default().push(change);
-            } else if self.take_global(change) {
+            } else if self.take_global(change, &mut moved) {
                 globals.insert(key.clone());
             }
         }
-        let mut updates = if globals.is_empty() { Vec::new() } else { self.share_globals(&globals) };
+        let mut updates = if globals.is_empty() { Vec::new() } else { self.share_globals(&globals, &moved) };
         for (name, changes) in by_mesh {
             let mesh = self
                 .meshes
                 .entry(name.clone())
-                .or_insert_with(|| MeshState::empty(name.clone(), self.zone.clone(), self.globals.clone()));
+                .or_insert_with(|| MeshState::empty(name.clone(), &self.zones, self.globals.clone()));
             let limit = self.host_limit.unwrap_or(LIMIT);
             updates.extend(mesh.apply(&changes, limit, &mut self.made));
             if mesh.is_empty() {
@@ -168,7 +175,7 @@ impl State {
     }
 
     /// Takes in a resource that belongs to no mesh; says whether it looks different now.
-    fn take_global(&mut self, (key, value): &Change) -> bool {
+    fn take_global(&mut self, (key, value): &Change, moved: &mut Moved) -> bool {
         if !concerns_meshes(key.kind) {
             return false;
         }
@@ -176,21 +183,42 @@ impl State {
             (Some(old), Some(new)) => looks_same(old, new),
             (old, new) => old.is_none() && new.is_none(),
         };
-        match value {
+        let old = match value {
             Some(value) => self.globals.insert(key.clone(), value.clone()),
             None => self.globals.remove(key),
         };
+        if !same && matches!(key.kind, Kind::ZoneIngress | Kind::ZoneEgress) {
+            moved.add(self.zones.replace(old.as_ref(), value.as_ref()));
+        }
         !same
     }
 
-    fn share_globals(&mut self, changed: &BTreeSet<Key>) -> Vec<MeshUpdate> {
+    fn share_globals(&mut self, changed: &BTreeSet<Key>, moved: &Moved) -> Vec<MeshUpdate> {
         let names: Vec<Arc<str>> = self.meshes.keys().cloned().collect();
         let mut updates = Vec::new();
         for name in names {
-            let mesh = self.meshes.get_mut(&name);
-            updates.extend(mesh.and_then(|mesh| mesh.take_globals(&self.globals, changed)));
+            let Some(mesh) = self.meshes.get_mut(&name) else { continue };
+            let zones = (&self.zones, moved);
+            updates.extend(mesh.take_globals(&self.globals, changed, zones, &mut self.made));
         }
         updates
+    }
+
+    /// Sets the zones whose endpoints nobody is to call, because they have vanished. Returns the meshes that look
+    /// different now.
+    pub fn withdraw(&mut self, zones: impl IntoIterator<Item = Arc<str>>) -> Vec<MeshUpdate> {
+        let moved = self.zones.withdraw(zones.into_iter().collect());
+        if moved.is_empty() { Vec::new() } else { self.share_globals(&BTreeSet::new(), &moved) }
+    }
+
+    /// How other zones are reached.
+    pub fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// A resource that belongs to no mesh.
+    pub fn global(&self, key: &Key) -> Option<&Arc<Resource>> {
+        self.globals.get(key)
     }
 
     pub fn mesh(&self, name: &str) -> Option<&Arc<MeshSnapshot>> {

@@ -55,6 +55,69 @@ pub fn zones(wide: bool) -> Vec<Column> {
     columns
 }
 
+pub fn zone_ingresses(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("ZONE", |item| text(&item["zoneIngress"]["zone"])),
+        ("NAME", |item| text(&item["name"])),
+        ("ADVERTISED", |item| {
+            let networking = &item["zoneIngress"]["networking"];
+            place(&networking["advertisedAddress"], &networking["advertisedPort"])
+        }),
+        ("STATUS", |item| online_or_not(&item["zoneIngressInsight"])),
+        ("LAST CONNECTED AGO", |item| last_connected(&item["zoneIngressInsight"])),
+        ("LAST UPDATED AGO", |item| last_updated(&item["zoneIngressInsight"])),
+        ("TOTAL UPDATES", |item| total(&item["zoneIngressInsight"], "responsesSent")),
+        ("TOTAL ERRORS", |item| total(&item["zoneIngressInsight"], "responsesRejected")),
+        ("NAMES", |item| insight::naming(&item["zoneIngressInsight"])),
+    ];
+    if wide {
+        columns.push(("ADDRESS", |item| {
+            let networking = &item["zoneIngress"]["networking"];
+            place(&networking["address"], &networking["port"])
+        }));
+        columns.push(("KUMA-DP VERSION", |item| {
+            text(&version(&item["zoneIngressInsight"])["kumaDp"]["version"])
+        }));
+        columns
+            .push(("ENVOY VERSION", |item| text(&version(&item["zoneIngressInsight"])["envoy"]["version"])));
+    }
+    columns
+}
+
+pub fn zone_egresses(wide: bool) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("ZONE", |item| text(&item["zoneEgress"]["zone"])),
+        ("NAME", |item| text(&item["name"])),
+        ("ADDRESS", |item| {
+            let networking = &item["zoneEgress"]["networking"];
+            place(&networking["address"], &networking["port"])
+        }),
+        ("STATUS", |item| online_or_not(&item["zoneEgressInsight"])),
+        ("LAST CONNECTED AGO", |item| last_connected(&item["zoneEgressInsight"])),
+        ("LAST UPDATED AGO", |item| last_updated(&item["zoneEgressInsight"])),
+        ("TOTAL UPDATES", |item| total(&item["zoneEgressInsight"], "responsesSent")),
+        ("TOTAL ERRORS", |item| total(&item["zoneEgressInsight"], "responsesRejected")),
+        ("NAMES", |item| insight::naming(&item["zoneEgressInsight"])),
+    ];
+    if wide {
+        columns.push(("KUMA-DP VERSION", |item| {
+            text(&version(&item["zoneEgressInsight"])["kumaDp"]["version"])
+        }));
+        columns
+            .push(("ENVOY VERSION", |item| text(&version(&item["zoneEgressInsight"])["envoy"]["version"])));
+    }
+    columns
+}
+
+/// `192.168.0.1:10001`; nothing where others are not told.
+fn place(address: &Value, port: &Value) -> String {
+    if address.is_null() { String::new() } else { format!("{}:{}", text(address), number(port)) }
+}
+
+fn online_or_not(insight: &Value) -> String {
+    if is_online(insight) { "Online" } else { "Offline" }.to_owned()
+}
+
 pub fn meshes(wide: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
         ("NAME", |item| text(&item["name"])),

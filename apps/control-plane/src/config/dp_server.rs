@@ -2,7 +2,10 @@
 
 use resources::duration::GoDuration;
 
-use super::{section::section, setting::DpAuthnType};
+use super::{
+    section::section,
+    setting::{DpAuthnType, ZoneAuthnType},
+};
 
 section! {
     /// What proxies connect to.
@@ -50,6 +53,8 @@ section! {
 section! {
     /// Proxies of zones.
     pub struct ZoneProxy {
+        /// `zoneToken`: with a zone token, which is also the default. `none`: they are believed.
+        kind: ZoneAuthnType = ZoneAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_TYPE";
         section zone_token: ZoneTokens, "zoneToken";
     }
 }

@@ -264,6 +264,11 @@ choice! {
     pub enum DpAuthnType { Default = "", DpToken = "dpToken", None = "none" }
 }
 
+choice! {
+    /// How proxies of zones prove who they are.
+    pub enum ZoneAuthnType { Default = "", ZoneToken = "zoneToken", None = "none" }
+}
+
 choice!(MinVersion { Tls12 = "TLSv1_2", Tls13 = "TLSv1_3" });
 choice!(Level { Off = "off", Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" });
 choice!(Format { Text = "text", Json = "json" });

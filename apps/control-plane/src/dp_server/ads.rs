@@ -6,13 +6,15 @@
 
 mod entry;
 mod presence;
+mod zone;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::extract::{Request, State};
 use http::Response;
 use jiff::Timestamp;
-use plan::Problem;
+use plan::{Problem, ProxyKind};
+use resources::Kind;
 use runtime::Backoff;
 use tokio::{sync::watch, time::Instant};
 use tonic::Status;
@@ -115,12 +117,12 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
     if let Some(own) = &proxy.own_dataplane {
         connected.watcher.registered_with(&own.spec);
     }
-    let connections = context.push.connections(&proxy.traits.mesh, &proxy.traits.name);
+    let connections = context.push.connections(&proxy.key());
     if connections > 1 {
         let proxy = proxy.key();
         tracing::warn!(
             %proxy, connections,
-            "connected more than once: several proxies use one Dataplane, or its last connection is not seen to be dead yet"
+            "connected more than once: several proxies use one definition, or its last connection is not seen to be dead yet"
         );
     }
     let mut session = Session::<P> {
@@ -130,6 +132,7 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
         outgoing: &outgoing,
         current: None,
         issued: None,
+        zone_issued: Vec::new(),
         retry: None,
         token,
         context: context.clone(),
@@ -166,6 +169,8 @@ struct Session<'s, P: Protocol> {
     /// What the proxy was last told, without its secrets.
     current: Option<Current>,
     issued: Option<Issued>,
+    /// What an egress was given, mesh by mesh.
+    zone_issued: Vec<Issued>,
     /// When to ask for a first certificate again.
     retry: Option<Timestamp>,
     token: Option<String>,
@@ -210,7 +215,8 @@ impl<P: Protocol> Session<'_, P> {
     /// each takes room in every idle stream.
     fn next_look(&self) -> Option<Timestamp> {
         let secrets = self.issued.as_ref().map(Issued::renew_at).or(self.retry);
-        secrets.into_iter().chain(self.registration.credentials().expires()).min()
+        let of_meshes = self.zone_issued.iter().map(Issued::renew_at);
+        secrets.into_iter().chain(of_meshes).chain(self.registration.credentials().expires()).min()
     }
 
     /// When to make known again what others could not be told, or to bring the Dataplane back.
@@ -238,7 +244,8 @@ impl<P: Protocol> Session<'_, P> {
     async fn on_secrets(&mut self) -> Result<(), Status> {
         let as_of = self.secrets_changed.borrow_and_update().of(&self.registration.proxy().traits.mesh);
         // Those of other meshes do not matter here.
-        if as_of == std::mem::replace(&mut self.secrets_as_of, as_of) {
+        let of_zone = self.registration.proxy().traits.kind != ProxyKind::Sidecar;
+        if as_of == std::mem::replace(&mut self.secrets_as_of, as_of) && !of_zone {
             return Ok(());
         }
         let snapshot = snapshot(&self.context)?;
@@ -255,6 +262,7 @@ impl<P: Protocol> Session<'_, P> {
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
         if self.current.is_none()
+            && next.dataplane.kind() == Kind::Dataplane
             && let Some(refused) =
                 secrets::misnamed(&self.context, self.registration.credentials(), &next.dataplane)
         {
@@ -273,6 +281,9 @@ impl<P: Protocol> Session<'_, P> {
     /// Sees to the proxy's secrets and hands everything to the state machine.
     async fn send_target(&mut self) -> Result<(), Status> {
         let Some(current) = &self.current else { return Ok(()) };
+        if self.registration.proxy().traits.kind != ProxyKind::Sidecar {
+            return self.send_zone_target().await;
+        }
         if let Some(names) = &current.secrets {
             let proxy = self.registration.proxy();
             let credentials = self.registration.credentials();
@@ -309,6 +320,7 @@ impl<P: Protocol> Session<'_, P> {
         if let Some(issued) = self.issued.as_ref().filter(|_| current.secrets.is_some()) {
             issued.add_to(&mut target);
         }
+        self.zone_issued.iter().for_each(|issued| issued.add_to(&mut target));
         let actions = self.machine.set_target(Arc::new(target));
         self.perform(actions).await
     }

@@ -17,9 +17,9 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode, header};
-use plan::Counting;
+use plan::{Counting, ProxyKind};
 use resources::{
-    Draft, Key, Kind, Resource,
+    Draft, Key, Kind, Resource, Spec,
     format::{self, yaml},
     kinds::dataplane::Dataplane,
 };
@@ -52,21 +52,30 @@ pub async fn answer(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     // The parser quotes what it found, and that may be the token.
-    let request: Request = serde_json::from_slice(&body).map_err(|error| {
+    let mut request: Request = serde_json::from_slice(&body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let what = if error.is_data() { "a value of the wrong type" } else { "a syntax error" };
         let text =
             format!("the request for a bootstrap is not valid JSON: {what} at line {line}, column {column}");
         Refusal(StatusCode::BAD_REQUEST, text)
     })?;
+    let kind = kind_of(&request.proxy_type)?;
+    if kind != ProxyKind::Sidecar {
+        request.mesh.clear();
+    }
     let host = control_plane_host(&context, &headers)?;
-    let dataplane = find_dataplane(&context, &request)?;
+    let dataplane = find_definition(&context, &request, kind)?;
     let authority = authority(&context, &request)?;
     let ipv4_only = context.bootstrap.ipv4_only(&host).await;
     let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
     let counted = counted(&context, &dataplane);
-    let document =
-        document::bootstrap(&context.bootstrap, &request, &dataplane, control_plane, counted.as_ref());
+    let document = document::bootstrap(
+        &context.bootstrap,
+        &request,
+        (&dataplane, kind),
+        control_plane,
+        counted.as_ref(),
+    );
     let text = yaml::to_string(&document.to_json());
     if !headers
         .get_all(header::ACCEPT)
@@ -122,67 +131,74 @@ fn authority(context: &Context, request: &Request) -> Result<String, Refusal> {
     }
 }
 
-/// The Dataplane the agent brings along, or the stored one of that name.
-fn find_dataplane(context: &Context, request: &Request) -> Result<Draft, Refusal> {
-    if !matches!(request.proxy_type.as_str(), "" | "dataplane") {
-        return Err(unprocessable(format!(
-            "proxies of type {:?} are not supported yet: this control plane serves dataplanes",
-            request.proxy_type
-        )));
+fn kind_of(proxy_type: &str) -> Result<ProxyKind, Refusal> {
+    match proxy_type {
+        "" | "dataplane" => Ok(ProxyKind::Sidecar),
+        "ingress" => Ok(ProxyKind::Ingress),
+        "egress" => Ok(ProxyKind::Egress),
+        other => Err(unprocessable(format!(
+            "proxyType {other:?} is not known: it is \"dataplane\", \"ingress\" or \"egress\""
+        ))),
     }
-    if context.tokens_required
-        && request.dataplane_token.is_empty()
-        && request.dataplane_token_path.is_empty()
-    {
-        return Err(unprocessable(
-            "Dataplane Token is required. Generate token using 'kumactl generate dataplane-token > /path/file' and \
-             provide it via --dataplane-token-file=/path/file argument to Kuma DP",
-        ));
+}
+
+/// The Dataplane, ZoneIngress or ZoneEgress the agent brings along, or the stored one of that name.
+fn find_definition(context: &Context, request: &Request, kind: ProxyKind) -> Result<Draft, Refusal> {
+    let (required, token) = match kind {
+        ProxyKind::Sidecar => (context.tokens_required, "dataplane"),
+        ProxyKind::Ingress | ProxyKind::Egress => (context.zone_tokens_required, "zone"),
+    };
+    if required && request.dataplane_token.is_empty() && request.dataplane_token_path.is_empty() {
+        let called = if token == "zone" { "Zone" } else { "Dataplane" };
+        return Err(unprocessable(format!(
+            "{called} Token is required. Generate token using 'kumactl generate {token}-token > /path/file' and \
+             provide it via --dataplane-token-file=/path/file argument to Kuma DP"
+        )));
     }
     let snapshot = context
         .registrar
         .store()
         .snapshot()
         .map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
-    if snapshot.get(&Key::global(Kind::Mesh, &request.mesh)).is_none() {
+    let of_mesh = kind == ProxyKind::Sidecar;
+    if of_mesh && snapshot.get(&Key::global(Kind::Mesh, &request.mesh)).is_none() {
         return Err(unprocessable(format!(
             "mesh: mesh {:?} does not exist. Existing meshes are listed by 'kumactl get meshes'",
             request.mesh
         )));
     }
     if !request.dataplane_resource.is_empty() {
-        return own_dataplane(request);
+        return own_definition(request, kind.resource());
     }
-    let stored = snapshot.get(&Key::new(Kind::Dataplane, &request.mesh, &request.name));
+    let stored = snapshot.get(&Key::new(kind.resource(), &request.mesh, &request.name));
     let stored = stored.ok_or(Refusal(StatusCode::NOT_FOUND, String::new()))?;
     Ok(Draft { key: stored.key.clone(), labels: stored.labels.clone(), spec: stored.spec.clone() })
 }
 
-/// Reads and checks the Dataplane that the agent sent.
-fn own_dataplane(request: &Request) -> Result<Draft, Refusal> {
-    let draft = read_dataplane(&request.dataplane_resource).map_err(unprocessable)?;
+/// Reads and checks the definition that the agent sent.
+fn own_definition(request: &Request, kind: Kind) -> Result<Draft, Refusal> {
+    let draft = read_definition(&request.dataplane_resource, kind).map_err(unprocessable)?;
     if *draft.key.mesh != *request.mesh || *draft.key.name != *request.name {
         return Err(unprocessable(format!(
-            "the Dataplane is {}, but the proxy runs as {:?} in mesh {:?}",
+            "the definition is {}, but the proxy runs as {:?} in mesh {:?}",
             draft.key, request.name, request.mesh
         )));
     }
     Ok(draft)
 }
 
-/// A valid Dataplane from YAML or JSON text.
-pub fn read_dataplane(text: &str) -> Result<Draft, String> {
-    let documents =
-        yaml::documents(text).map_err(|error| format!("the Dataplane cannot be read: {error}"))?;
+/// A valid resource of a kind from YAML or JSON text.
+pub fn read_definition(text: &str, kind: Kind) -> Result<Draft, String> {
+    let documents = yaml::documents(text).map_err(|error| format!("the {kind} cannot be read: {error}"))?;
     let [document] = <[yaml::Document; 1]>::try_from(documents)
-        .map_err(|documents| format!("expected one Dataplane, found {} documents", documents.len()))?;
+        .map_err(|documents| format!("expected one {kind}, found {} documents", documents.len()))?;
     let draft = format::parse(document.value).map_err(|error| error.to_string())?.draft;
-    if draft.kind() != Kind::Dataplane {
-        return Err(format!("expected a Dataplane, found {}", draft.key));
+    if draft.kind() != kind {
+        return Err(format!("expected a {kind}, found {}", draft.key));
     }
     match draft.validate().into_result() {
         Ok(()) => Ok(draft),
-        Err(violations) => Err(format!("the Dataplane is not valid: {violations}")),
+        Err(violations) => Err(format!("the {kind} is not valid: {violations}")),
     }
 }
 
@@ -198,6 +214,10 @@ fn counted(context: &Context, dataplane: &Draft) -> Option<Counting> {
 }
 
 fn address_of(dataplane: &Draft) -> String {
-    let networking = dataplane.spec.get::<Dataplane>().and_then(|dp| dp.networking.as_ref());
-    networking.map(|networking| networking.address.clone()).unwrap_or_default()
+    let address = match &dataplane.spec {
+        Spec::ZoneIngress(ingress) => ingress.networking.as_ref().map(|networking| &networking.address),
+        Spec::ZoneEgress(egress) => egress.networking.as_ref().map(|networking| &networking.address),
+        spec => spec.get::<Dataplane>().and_then(|dp| dp.networking.as_ref()).map(|it| &it.address),
+    };
+    address.cloned().unwrap_or_default()
 }

@@ -7,14 +7,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use identity::{DataplaneToken, Purpose};
+use identity::{DataplaneToken, Purpose, ZoneToken};
 use jiff::Timestamp;
-use resources::{Draft, Key, Labels, Resource, Spec, kinds::dataplane::Dataplane, labels};
+use resources::{Draft, Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, labels};
 use store::Snapshot;
 use tonic::Status;
 
 use super::Context;
 
+/// Stands for the mesh of a proxy that has not named one.
+const ANY_MESH: &str = "*";
 /// The type of proxy that tokens of Dataplanes are for; a token without a type is for any.
 const DATAPLANE: &str = "dataplane";
 
@@ -25,30 +27,48 @@ pub struct Credentials(Option<Arc<Verified>>);
 
 #[derive(Debug)]
 struct Verified {
-    claims: DataplaneToken,
+    claims: Claims,
     expires: Option<Timestamp>,
 }
 
+#[derive(Debug)]
+enum Claims {
+    Dataplane(DataplaneToken),
+    /// Of a zone proxy, with the zone that it is to be in.
+    Zone(ZoneToken, Arc<str>),
+}
+
 impl Credentials {
-    /// Verifies signature, times and revocation of a token for proxies of a mesh.
+    /// Verifies signature, times and revocation of a token for proxies of a mesh; without a mesh, for zone proxies.
     pub fn verify(
         context: &Context,
         snapshot: &Snapshot,
         mesh: &str,
         token: Option<&str>,
     ) -> Result<Credentials, Status> {
-        if !context.tokens_required {
+        let required = if mesh.is_empty() { context.zone_tokens_required } else { context.tokens_required };
+        if !required {
             return Ok(Credentials(None));
         }
+        let what = if mesh.is_empty() { "zone" } else { "dataplane" };
         let token = token.ok_or_else(|| {
-            Status::unauthenticated(
-                "no dataplane token: generate one with 'kumactl generate dataplane-token'",
-            )
+            Status::unauthenticated(format!(
+                "no {what} token: generate one with 'kumactl generate {what}-token'"
+            ))
         })?;
-        let purpose = Purpose::Dataplane { mesh };
-        let verified = identity::token::validate_until(token, purpose, snapshot, Timestamp::now());
-        let (claims, expires) = verified
-            .map_err(|error| Status::unauthenticated(format!("the dataplane token is refused: {error}")))?;
+        let refused =
+            |error: identity::Error| Status::unauthenticated(format!("the {what} token is refused: {error}"));
+        let now = Timestamp::now();
+        let (claims, expires) = if mesh.is_empty() {
+            let verified = identity::token::validate_until(token, Purpose::Zone, snapshot, now);
+            let (claims, expires) = verified.map_err(refused)?;
+            (Claims::Zone(claims, context.zone.clone()), expires)
+        } else {
+            let purpose = Purpose::Dataplane { mesh };
+            let verified = identity::token::validate_until(token, purpose, snapshot, now);
+            let (claims, expires) = verified.map_err(refused)?;
+            (Claims::Dataplane(claims), expires)
+        };
         Ok(Credentials(Some(Arc::new(Verified { claims, expires }))))
     }
 
@@ -57,8 +77,10 @@ impl Credentials {
     pub fn verify_early(context: &Context, snapshot: &Snapshot, token: Option<&str>) -> Result<bool, Status> {
         match token.and_then(identity::token::claimed_mesh) {
             Some(mesh) => Credentials::verify(context, snapshot, &mesh, token).map(|_| true),
-            None if token.is_some() && context.tokens_required => Ok(false),
-            None => Credentials::verify(context, snapshot, "", token).map(|_| true),
+            None if !context.tokens_required => Ok(true),
+            // It may be the token of a zone proxy, or one that names no mesh.
+            None if token.is_some() || !context.zone_tokens_required => Ok(false),
+            None => Credentials::verify(context, snapshot, ANY_MESH, token).map(|_| true),
         }
     }
 
@@ -72,19 +94,25 @@ impl Credentials {
         match self.expires().filter(|end| *end <= Timestamp::now()) {
             None => Ok(()),
             Some(end) => Err(Status::unauthenticated(format!(
-                "the dataplane token expired at {end}: give the proxy a newer one"
+                "the token of the proxy expired at {end}: give it a newer one"
             ))),
         }
     }
 
     /// Whether the token says which workload the proxy is. Where no token is required, every proxy is believed.
     pub fn says_workload(&self) -> bool {
-        self.0.as_ref().is_none_or(|verified| !verified.claims.workload.is_empty())
+        self.0.as_ref().is_none_or(|verified| match &verified.claims {
+            Claims::Dataplane(claims) => !claims.workload.is_empty(),
+            Claims::Zone(..) => true,
+        })
     }
 
     /// Whether the proxy may have this name, whatever else its Dataplane says.
     pub fn allow_name(&self, proxy: &Key) -> Result<(), Status> {
-        self.judge(|claims| check_name(claims, proxy))
+        self.judge(
+            |claims| check_name(claims, proxy),
+            |claims, zone| check_zone_proxy(claims, proxy.kind, zone),
+        )
     }
 
     pub fn allow_draft(&self, draft: &Draft) -> Result<(), Status> {
@@ -108,17 +136,36 @@ impl Credentials {
     }
 
     fn allow(&self, proxy: &Key, spec: &Spec, labels: &Labels) -> Result<(), Status> {
-        self.judge(|claims| {
+        let of_dataplane = |claims: &DataplaneToken| {
             check_name(claims, proxy)?;
             let dataplane = spec.get::<Dataplane>().ok_or("the Dataplane has no spec")?;
             check_dataplane(claims, dataplane, labels)
-        })
+        };
+        let of_zone_proxy = |claims: &ZoneToken, zone: &str| {
+            check_zone_proxy(claims, proxy.kind, zone)?;
+            let said = match spec {
+                Spec::ZoneIngress(ingress) => &ingress.zone,
+                Spec::ZoneEgress(egress) => &egress.zone,
+                _ => return Err(format!("{proxy} is not a zone proxy")),
+            };
+            // Where it does not say, it is in this one.
+            if said.is_empty() { Ok(()) } else { same("zone", zone, said) }
+        };
+        self.judge(of_dataplane, of_zone_proxy)
     }
 
-    fn judge(&self, check: impl FnOnce(&DataplaneToken) -> Result<(), String>) -> Result<(), Status> {
+    fn judge(
+        &self,
+        of_dataplane: impl FnOnce(&DataplaneToken) -> Result<(), String>,
+        of_zone_proxy: impl FnOnce(&ZoneToken, &str) -> Result<(), String>,
+    ) -> Result<(), Status> {
         let Some(verified) = &self.0 else { return Ok(()) };
-        check(&verified.claims).map_err(|reason| {
-            Status::permission_denied(format!("the dataplane token is for another proxy: {reason}"))
+        let (what, judged) = match &verified.claims {
+            Claims::Dataplane(claims) => ("dataplane", of_dataplane(claims)),
+            Claims::Zone(claims, zone) => ("zone", of_zone_proxy(claims, zone)),
+        };
+        judged.map_err(|reason| {
+            Status::permission_denied(format!("the {what} token is for another proxy: {reason}"))
         })
     }
 }
@@ -129,6 +176,25 @@ fn same(what: &str, wanted: &str, is: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("it is for {what} {wanted:?}, the proxy has {is:?}"))
+}
+
+/// What a zone token must allow. The zone of this control plane is where its zone proxies are.
+fn check_zone_proxy(claims: &ZoneToken, kind: Kind, zone: &str) -> Result<(), String> {
+    same("zone", &claims.zone, zone)?;
+    let needed = match kind {
+        Kind::ZoneIngress => "ingress",
+        Kind::ZoneEgress => "egress",
+        // The type of the proxy is not known yet: it is asked again.
+        _ => return Ok(()),
+    };
+    if claims.scope.iter().any(|scope| scope == needed) {
+        return Ok(());
+    }
+    Err(format!(
+        "its scope is {:?}, and the proxy needs {needed:?}: generate one with 'kumactl generate zone-token --zone \
+         {zone} --scope {needed}'",
+        claims.scope
+    ))
 }
 
 fn check_name(claims: &DataplaneToken, proxy: &Key) -> Result<(), String> {

@@ -33,6 +33,10 @@ pub async fn answer(
     State(context): State<Arc<Context>>,
     Json(request): Json<Request>,
 ) -> Result<StatusCode, (StatusCode, String)> {
+    // Zone proxies have no inbounds that others could be told of.
+    if request.mesh.is_empty() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let unavailable = |error: Error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string());
     let proxy = Proxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
         .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
@@ -71,8 +75,7 @@ pub async fn answer(
 /// Whether the proxy runs twice, as when one with other settings is started before the first is stopped.
 /// Of two with one name it is the older that leaves, and the younger is to be called.
 fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
-    let key = proxy.key();
-    context.push.connections(&key.mesh, &key.name) > 1
+    context.push.connections(&proxy.key()) > 1
 }
 
 /// The Dataplane with all its inbounds not ready; `None` when there is none to change.

@@ -20,33 +20,39 @@ pub struct Proxy {
     pub traits: ProxyTraits,
     /// Everything it told about itself.
     pub metadata: Value,
-    /// The Dataplane it brought along; `None` when an operator stored it before.
+    /// The Dataplane, ZoneIngress or ZoneEgress it brought along; `None` when an operator stored it before.
     pub own_dataplane: Option<Draft>,
 }
 
 impl Proxy {
     pub fn key(&self) -> Key {
-        Key::new(Kind::Dataplane, &self.traits.mesh, &self.traits.name)
+        self.traits.key()
     }
 
     /// Reads the first request of a stream.
     pub fn identify(node_id: &str, metadata: Value) -> Result<Proxy, Status> {
         let Key { mesh, name, .. } = key_of(node_id)?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        if let Some(other) = text("dataplane.proxyType").filter(|kind| !matches!(*kind, "" | "dataplane")) {
-            return Err(Status::unimplemented(format!("proxies of type {other:?} are not supported yet")));
+        let traits = traits(&mesh, &name, &metadata);
+        let expected = traits.kind.resource();
+        if mesh.is_empty() != (traits.kind != ProxyKind::Sidecar) {
+            return Err(Status::invalid_argument(format!(
+                "node id {node_id:?} is not one of a {expected}: those of zone proxies have no mesh, and those of \
+                 dataplanes have one"
+            )));
         }
         let own_dataplane = match text("dataplane.resource").filter(|resource| !resource.is_empty()) {
-            Some(resource) => Some(bootstrap::read_dataplane(resource).map_err(Status::invalid_argument)?),
+            Some(resource) => {
+                Some(bootstrap::read_definition(resource, expected).map_err(Status::invalid_argument)?)
+            }
             None => None,
         };
         if let Some(draft) = &own_dataplane
             && (draft.key.mesh != mesh || draft.key.name != name)
         {
-            let text = format!("the proxy calls itself {node_id:?}, but its Dataplane is {}", draft.key);
+            let text = format!("the proxy calls itself {node_id:?}, but its {expected} is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        let traits = traits(&mesh, &name, &metadata);
         Ok(Proxy { traits, metadata, own_dataplane })
     }
 
@@ -59,6 +65,7 @@ impl Proxy {
         token: Option<&str>,
     ) -> Result<Credentials, Status> {
         let credentials = Credentials::verify(context, snapshot, &self.traits.mesh, token)?;
+        credentials.allow_name(&self.key())?;
         self.check(&credentials, snapshot)?;
         Ok(credentials)
     }

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use resources::{
-    Draft, Key, Labels, Resource, Spec,
+    Draft, Key, Kind, Labels, Resource, Spec,
     kinds::{
         dataplane::{Dataplane, Inbound, InboundState},
         dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus},
@@ -21,8 +21,9 @@ use tonic::Status;
 
 use super::{
     ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy,
+    zone_proxy,
 };
-use crate::insights::Connection;
+use crate::insights::{self, Connection};
 
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -86,24 +87,28 @@ impl Registration {
 
     async fn store_dataplane(&self) -> Result<(), Status> {
         let Some(draft) = &self.proxy.own_dataplane else { return Ok(()) };
+        if let Some(draft) = zone_proxy::in_zone(draft, &self.context.zone) {
+            return self.put(|stored| zone_proxy::keeping(draft.clone(), stored)).await;
+        }
         let announced = self.announced().clone();
         self.put(|stored| match &announced {
-            Some(listening) => ready(self.probed(draft, stored), listening),
-            None => not_yet_ready(draft.clone(), stored),
+            Some(listening) => ready(self.probed(draft, stored.and_then(Spec::get)), listening),
+            None => not_yet_ready(draft.clone(), stored.and_then(Spec::get)),
         })
         .await
     }
 
     /// Stores the Dataplane that `draft` makes of the stored one, also when somebody else writes it at the same time.
     /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
-    async fn put(&self, draft: impl Fn(Option<&Dataplane>) -> Draft) -> Result<(), Status> {
-        let registrar = &self.context.registrar;
+    async fn put(&self, draft: impl Fn(Option<&Spec>) -> Draft) -> Result<(), Status> {
+        let (registrar, kind) = (&self.context.registrar, self.proxy.key().kind);
+        let refused = |refusal: Refusal| refused(kind, refusal);
         let mut snapshot = registrar.store().snapshot().map_err(unavailable)?;
         let mut attempts = 1;
         loop {
             let stored = snapshot.get(&self.proxy.key());
             stored.map_or(Ok(()), |stored| self.credentials.allow_replacing(stored))?;
-            let draft = draft(stored.and_then(|stored| stored.spec.get()));
+            let draft = draft(stored.map(|stored| &stored.spec));
             let admitted = registrar.admit(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),
@@ -248,7 +253,7 @@ impl Registration {
     /// The Dataplane with no inbound ready; `None` when there is no reason or no right to change it.
     fn without_service(&self, snapshot: &Snapshot) -> Option<Resource> {
         let (key, push) = (self.proxy.key(), &self.context.push);
-        if push.connections(&key.mesh, &key.name) > 0 {
+        if push.connections(&key) > 0 {
             return None;
         }
         if self.context.departures.are_most(push.connected(), Instant::now()) {
@@ -269,7 +274,7 @@ impl Registration {
     async fn leave(&self) {
         let key = self.proxy.key();
         loop {
-            if self.context.push.connections(&key.mesh, &key.name) > 0 {
+            if self.context.push.connections(&key) > 0 {
                 return;
             }
             self.context.issuer.forget(&key);
@@ -321,6 +326,7 @@ impl Registration {
 
     fn empty_record(&self, dataplane: &Key) -> Resource {
         let now = Timestamp::now();
+        let key_kind = self.connection.insight().kind;
         Resource {
             key: self.connection.insight().clone(),
             labels: Labels::new(),
@@ -328,23 +334,22 @@ impl Registration {
             modified: now,
             version: 0,
             owner: Some(dataplane.clone()),
-            spec: Spec::from(DataplaneInsight::default()),
+            spec: insights::kinds::spec(key_kind, DataplaneInsight::default()),
             status: None,
         }
     }
 
     /// Whether the last connection on record is another one: here, or to another control plane on this store.
     fn came_back(&self, insight: &Resource) -> bool {
-        let insight = insight.spec.get::<DataplaneInsight>();
-        let last = insight.and_then(|insight| insight.subscriptions.last());
+        let last = insights::kinds::subscriptions(&insight.spec).last();
         last.is_some_and(|last| last.id != self.connection.id())
     }
 }
 
-fn refused(refusal: Refusal) -> Status {
+fn refused(kind: Kind, refusal: Refusal) -> Status {
     match refusal {
         Refusal::Store(error) => unavailable(error),
-        refusal => Status::invalid_argument(format!("the Dataplane is refused: {refusal}")),
+        refusal => Status::invalid_argument(format!("the {kind} is refused: {refusal}")),
     }
 }
 

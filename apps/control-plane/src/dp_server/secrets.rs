@@ -20,7 +20,7 @@ use resources::{
     Key, Kind, Resource,
     kinds::{dataplane_insight::CertificateStatus, mesh::Mesh, mesh_identity::MeshIdentity},
     labels,
-    naming::system,
+    naming::{SpiffeId, spiffe, system},
 };
 use store::{Snapshot, registrar::Mode};
 use tokio::sync::Semaphore;
@@ -114,6 +114,11 @@ impl Issued {
         target.insert(Type::Secret, self.authorities.clone());
     }
 
+    /// Whether these are the secrets of that name.
+    pub fn is_named(&self, names: &SecretNames) -> bool {
+        *self.identity.name == *names.identity
+    }
+
     /// By the wall clock, as the certificate expires.
     pub fn renew_at(&self) -> Timestamp {
         self.renew_at
@@ -186,6 +191,38 @@ impl Secrets {
             authorities: of_mesh.authorities(&names.authorities, encoder),
             certificate: offer.facts,
             backends: if identity.is_some() { [by].into() } else { of_mesh.backends.clone() },
+            renew_at: offer.ask_again,
+        })
+    }
+
+    /// The certificate by which an egress acts in a mesh: one of the mesh's own authority.
+    pub async fn issue_to_egress(
+        &self,
+        context: &Context,
+        proxy: &Key,
+        mesh: &Arc<str>,
+        names: &SecretNames,
+    ) -> anyhow::Result<Issued> {
+        let now = Timestamp::now();
+        let of_mesh = self.of_mesh(context, mesh, now).await?;
+        let snapshot = context.registrar.store().snapshot()?;
+        let by = of_mesh.backend.clone().ok_or_else(|| anyhow::anyhow!("mTLS is off in mesh {mesh:?}"))?;
+        let uris = [
+            SpiffeId::of_zone_egress(mesh).to_string(),
+            spiffe::tag_uri(labels::SERVICE, spiffe::ZONE_EGRESS),
+        ];
+        let wanted =
+            Wanted { proxy, place: &names.identity, mesh, backend: &by, names: &uris, fresh_key: None };
+        let authority = || of_mesh.authority(self.sources(&snapshot), mesh, &by, now);
+        let (encoder, jitter) = (context.push.encoder(), rotation::jitter(proxy));
+        let offer = self.issuer.certificate_for(wanted, authority, now, jitter, |signed| {
+            encoder.secret(&names.identity, &signed.chain, signed.private_key())
+        })?;
+        Ok(Issued {
+            identity: offer.certificate,
+            authorities: of_mesh.authorities(&names.authorities, encoder),
+            certificate: offer.facts,
+            backends: of_mesh.backends.clone(),
             renew_at: offer.ask_again,
         })
     }
@@ -290,9 +327,9 @@ impl OfMesh {
         if let Some(known) = encoded.iter().find(|known| *known.name == *name) {
             return known.clone();
         }
-        let fresh = match name {
-            system::TRUST_BUNDLE => encoder.trust_bundle(name, &self.trusted),
-            _ => encoder.authorities(name, &self.roots),
+        let fresh = match system::is_trust_bundle(name) {
+            true => encoder.trust_bundle(name, &self.trusted),
+            false => encoder.authorities(name, &self.roots),
         };
         encoded.push(fresh.clone());
         fresh

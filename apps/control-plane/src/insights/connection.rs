@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use resources::{
-    Key, Kind,
+    Key,
     kinds::dataplane_insight::{
         CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription, ProxyVersion,
     },
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::compatibility;
+use super::{compatibility, kinds};
 
 /// How many connections of a proxy are remembered.
 const SUBSCRIPTIONS: usize = 2;
@@ -88,7 +88,7 @@ impl Connection {
         let facts = Facts { subscription, metadata, certificate, recorded: false, changes: 1 };
         Arc::new(Connection {
             id,
-            insight: Key::new(Kind::DataplaneInsight, &dataplane.mesh, &dataplane.name),
+            insight: Key { kind: kinds::of_proxy(dataplane.kind), ..dataplane.clone() },
             dataplane,
             facts: Mutex::new(facts),
             settled: watch::Sender::default(),
@@ -250,6 +250,7 @@ fn with_certificate(
 
 #[cfg(test)]
 mod tests {
+    use resources::Kind;
     use serde_json::json;
 
     use super::*;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use resources::{
-    Kind, Resource, Spec,
-    kinds::dataplane_insight::{DataplaneInsight, DiscoverySubscription},
-};
+use resources::{Kind, Resource, kinds::dataplane_insight::DiscoverySubscription};
 use store::{Error, Store, Write};
+
+use super::kinds;
 
 const BATCH: usize = 1000;
 
@@ -16,10 +15,12 @@ const BATCH: usize = 1000;
 pub async fn close_connections(store: &Arc<dyn Store>, instance_id: &str) -> Result<(), Error> {
     let now = Timestamp::now();
     let snapshot = store.snapshot()?;
-    let closed: Vec<Write> = snapshot
-        .of_kind(Kind::DataplaneInsight)
+    let observed = [Kind::DataplaneInsight, Kind::ZoneIngressInsight, Kind::ZoneEgressInsight];
+    let closed: Vec<Write> = observed
+        .into_iter()
+        .flat_map(|kind| snapshot.of_kind(kind))
         .filter_map(|stored| {
-            let mut insight = stored.spec.get::<DataplaneInsight>()?.clone();
+            let mut insight = kinds::read(&stored.spec)?;
             let open = insight.subscriptions.iter_mut().filter(|subscription| {
                 subscription.is_online() && subscription.control_plane_instance_id != instance_id
             });
@@ -27,7 +28,8 @@ pub async fn close_connections(store: &Arc<dyn Store>, instance_id: &str) -> Res
             if open.map(close).count() == 0 {
                 return None;
             }
-            let resource = Resource { spec: Spec::from(insight), modified: now, ..Resource::clone(stored) };
+            let spec = kinds::spec(stored.kind(), insight);
+            let resource = Resource { spec, modified: now, ..Resource::clone(stored) };
             Some(Write::Update { resource, expected: stored.version })
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Writes DataplaneInsights: the one place that does.
+//! Writes DataplaneInsights and those of zone proxies: the one place that does.
 //!
 //! Connections that have something to tell wait here until the next write, which takes all of them in
 //! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use resources::{Key, Spec, kinds::dataplane_insight::DataplaneInsight};
+use resources::{Key, kinds::dataplane_insight::DataplaneInsight};
 use runtime::Shutdown;
 use store::{Error, Snapshot, Store, Write};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
     connection::{Connection, Taken},
-    write,
+    kinds, write,
 };
 
 /// How many records are written in one batch.
@@ -221,7 +221,7 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
     for connection in connections {
         let (_, insight) = records.entry(connection.insight()).or_insert_with(|| {
             let stored = snapshot.get(connection.insight());
-            (connection.dataplane(), stored.and_then(|stored| stored.spec.get().cloned()))
+            (connection.dataplane(), stored.and_then(|stored| kinds::read(&stored.spec)))
         });
         // Described all the same, so that nobody waits for it; what is left alone is not on record.
         let mut aside = None;
@@ -229,9 +229,9 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
         let taken = connection.describe(if left_alone { &mut aside } else { insight });
         batch.taken.push((connection.clone(), if left_alone { taken.not_recorded() } else { taken }));
     }
-    let written = records
-        .into_iter()
-        .filter_map(|(key, (dataplane, insight))| write(snapshot, key, dataplane, Spec::from(insight?)));
+    let written = records.into_iter().filter_map(|(key, (dataplane, insight))| {
+        write(snapshot, key, dataplane, kinds::spec(key.kind, insight?))
+    });
     batch.writes.extend(written);
     batch
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use envoy::Documents;
-use plan::{Backend, Class, Outgoing, Problem, Reads};
+use plan::{Backend, Class, Locality, Outgoing, Problem, Reads};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
@@ -73,8 +73,8 @@ struct State {
 /// How the endpoints of a destination reach the proxy.
 #[derive(Debug)]
 enum Served {
-    /// As the endpoints of this cluster.
-    Discovered(Arc<str>),
+    /// As the endpoints of this cluster, preferred like this.
+    Discovered(Arc<str>, Option<Arc<Locality>>),
     /// As a part of the cluster, because they lie outside the mesh.
     InCluster,
 }
@@ -86,7 +86,7 @@ impl Served {
             return Some(Served::InCluster);
         }
         let endpoints = layer.get(Type::Endpoint, &backend.cluster)?;
-        Some(Served::Discovered(endpoints.name.clone()))
+        Some(Served::Discovered(endpoints.name.clone(), backend.locality.clone()))
     }
 }
 
@@ -216,9 +216,9 @@ impl State {
     /// The fast lane: the same plan with other endpoints.
     fn renew_endpoints(&mut self, ids: &BTreeSet<DestinationId>, mesh: &MeshSnapshot, push: &Push) {
         for id in ids {
-            let Some(Served::Discovered(cluster)) = self.backends.get(id) else { continue };
+            let Some(Served::Discovered(cluster, locality)) = self.backends.get(id) else { continue };
             if let Some(endpoints) = mesh.endpoints.get(id) {
-                let encoded = push.encoder.endpoints(cluster, endpoints);
+                let encoded = push.encoder.endpoints(cluster, endpoints, locality.as_deref());
                 Arc::make_mut(&mut self.layer).insert(Type::Endpoint, encoded);
             }
         }

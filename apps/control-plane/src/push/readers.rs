@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use plan::{Dependency, Reads, effective::KINDS, reads};
+use plan::{Concern, Dependency, ProxyKind, Reads, effective::KINDS, reads};
 use policy::{Policy, Selector};
-use resources::{Kind, Labels, Resource, kinds::target_ref::TargetRefKind};
+use resources::{Key, Kind, Labels, Resource, kinds::target_ref::TargetRefKind};
 use topology::{DestinationId, MeshSnapshot, MeshUpdate};
 
-use super::{Watcher, Work, classes::ClassCell};
+use super::{Watcher, Work, classes::ClassCell, zone_cells::ZoneCell};
 
 type Cells = HashMap<u64, Arc<ClassCell>>;
 
@@ -18,6 +18,8 @@ type Cells = HashMap<u64, Arc<ClassCell>>;
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     meshes: HashMap<Arc<str>, OfMesh>,
+    /// Zone proxies, which are of no mesh.
+    zone_proxies: HashMap<Key, Vec<Arc<Watcher>>>,
     count: usize,
 }
 
@@ -40,6 +42,8 @@ pub(super) struct Concerned {
     cells: Cells,
     /// They call destinations of which only the endpoints are different.
     endpoints: Vec<(Arc<ClassCell>, DestinationId)>,
+    /// Zone proxies with the mesh that concerns them, all meshes where there is none.
+    zones: Vec<(Arc<ZoneCell>, Option<(Arc<str>, Concern)>)>,
 }
 
 impl Concerned {
@@ -47,11 +51,31 @@ impl Concerned {
         self.watchers.insert(watcher.id, watcher.clone());
     }
 
+    /// The same with the zone proxies that the changes concern.
+    pub(super) fn and_zones(
+        mut self,
+        cells: &[Arc<ZoneCell>],
+        zone: &str,
+        updates: &[MeshUpdate],
+    ) -> Concerned {
+        for (cell, update) in cells.iter().flat_map(|cell| updates.iter().map(move |update| (cell, update))) {
+            let concern = match update.snapshot {
+                Some(_) => cell.class().concern(zone, &update.affected),
+                None => Concern::Everything,
+            };
+            self.zones.push((cell.clone(), Some((update.mesh.clone(), concern))));
+        }
+        self
+    }
+
     /// Tells all of them; returns how many proxies that woke.
     pub(super) fn wake(&self) -> u64 {
         let mut woken: HashSet<u64> = HashSet::new();
         self.cells.values().for_each(|cell| cell.touch(None, &mut woken));
         self.endpoints.iter().for_each(|(cell, id)| cell.touch(Some(id), &mut woken));
+        for (cell, changed) in &self.zones {
+            cell.touch(changed.as_ref().map(|(mesh, concern)| (mesh, concern)), &mut woken);
+        }
         for (id, watcher) in &self.watchers {
             watcher.add(Work::Everything);
             woken.insert(*id);
@@ -78,12 +102,19 @@ impl Concerned {
 
 impl Readers {
     pub(super) fn add_watcher(&mut self, watcher: &Arc<Watcher>) {
+        self.count += 1;
+        if watcher.traits.kind != ProxyKind::Sidecar {
+            self.zone_proxies.entry(watcher.traits.key()).or_default().push(watcher.clone());
+            return;
+        }
         let mesh = self.meshes.entry(watcher.traits.mesh.clone()).or_default();
         mesh.watchers.entry(watcher.traits.name.clone()).or_default().push(watcher.clone());
-        self.count += 1;
     }
 
     pub(super) fn remove_watcher(&mut self, watcher: &Watcher) {
+        if watcher.traits.kind != ProxyKind::Sidecar {
+            return self.remove_zone_proxy(watcher);
+        }
         let Some(mesh) = self.meshes.get_mut(&watcher.traits.mesh) else { return };
         let Some(own) = mesh.watchers.get_mut(&watcher.traits.name) else { return };
         let before = own.len();
@@ -95,9 +126,32 @@ impl Readers {
         self.forget_if_empty(&watcher.traits.mesh);
     }
 
+    fn remove_zone_proxy(&mut self, watcher: &Watcher) {
+        let key = watcher.traits.key();
+        let Some(own) = self.zone_proxies.get_mut(&key) else { return };
+        let before = own.len();
+        own.retain(|other| other.id != watcher.id);
+        self.count -= before - own.len();
+        if own.is_empty() {
+            self.zone_proxies.remove(&key);
+        }
+    }
+
     /// The connections of a proxy, newest last.
-    pub(super) fn connections(&self, mesh: &str, name: &str) -> &[Arc<Watcher>] {
-        self.meshes.get(mesh).and_then(|mesh| mesh.watchers.get(name)).map_or(&[], Vec::as_slice)
+    pub(super) fn connections(&self, proxy: &Key) -> &[Arc<Watcher>] {
+        let of_mesh = || self.meshes.get(&proxy.mesh)?.watchers.get(&proxy.name);
+        let found = match proxy.kind {
+            Kind::Dataplane => of_mesh(),
+            _ => self.zone_proxies.get(proxy),
+        };
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Wakes the zone proxies that these resources describe; returns how many.
+    pub(super) fn wake_zone_proxies<'k>(&self, changed: impl Iterator<Item = &'k Key>) -> u64 {
+        let described = changed.filter(|key| matches!(key.kind, Kind::ZoneIngress | Kind::ZoneEgress));
+        let watchers = described.filter_map(|key| self.zone_proxies.get(key)).flatten();
+        watchers.map(|watcher| watcher.add(Work::Everything)).count() as u64
     }
 
     pub(super) fn count(&self) -> usize {
@@ -124,8 +178,10 @@ impl Readers {
     }
 
     /// Everything: what changed is not known.
-    pub(super) fn everyone(&self) -> Concerned {
+    pub(super) fn everyone(&self, cells: &[Arc<ZoneCell>]) -> Concerned {
         let mut concerned = Concerned::default();
+        concerned.zones.extend(cells.iter().map(|cell| (cell.clone(), None)));
+        self.zone_proxies.values().flatten().for_each(|watcher| concerned.add(watcher));
         self.meshes.values().for_each(|mesh| mesh.everyone(&mut concerned));
         concerned
     }
@@ -264,7 +320,7 @@ mod tests {
     use std::net::IpAddr;
 
     use plan::{AdminTarget, Applying, Calls, Class, ProxyTraits};
-    use resources::{Key, Spec, kinds::dataplane::Dataplane};
+    use resources::{Spec, kinds::dataplane::Dataplane};
     use topology::Affected;
 
     use super::*;

@@ -7,16 +7,20 @@ use std::{
 
 use envoy::Documents;
 use jiff::Timestamp;
-use plan::{AdminTls, AgentConfiguration, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames};
-use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
+use plan::{
+    Admin, AdminTls, AgentConfiguration, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames,
+    ZoneProxy,
+};
+use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
 use topology::MeshSnapshot;
 use xds::{Layer, Target};
 
 use super::{
     Push,
-    classes::{Member, Outcome},
+    classes::{Member, Outcome as Outbounds},
     lock,
+    zone_cells::{Outcome, ZoneCell},
 };
 use crate::inspect;
 
@@ -48,10 +52,22 @@ pub struct Place {
 impl Place {
     /// `None` where the address is not an IP address.
     pub fn of(spec: &Spec) -> Option<Place> {
-        let networking = spec.get::<Dataplane>()?.networking.as_ref()?;
-        let port = networking.admin.as_ref().and_then(|admin| u16::try_from(admin.port).ok());
-        let address = networking.address.parse().ok()?;
-        Some(Place { address, admin_port: port.filter(|port| *port != 0) })
+        let (address, admin) = match spec {
+            Spec::ZoneIngress(ingress) => {
+                let networking = ingress.networking.as_ref()?;
+                (&networking.address, networking.admin.as_ref().map(|admin| admin.port))
+            }
+            Spec::ZoneEgress(egress) => {
+                let networking = egress.networking.as_ref()?;
+                (&networking.address, networking.admin.as_ref().map(|admin| admin.port))
+            }
+            _ => {
+                let networking = spec.get::<Dataplane>()?.networking.as_ref()?;
+                (&networking.address, networking.admin.as_ref().map(|admin| admin.port))
+            }
+        };
+        let admin_port = admin.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        Some(Place { address: address.parse().ok()?, admin_port })
     }
 }
 
@@ -115,12 +131,17 @@ impl Watcher {
 pub struct Connected {
     pub(super) push: Arc<Push>,
     pub watcher: Arc<Watcher>,
+    /// What a zone proxy shares with others that are alike.
+    pub(super) zone: Option<Arc<ZoneCell>>,
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
         if let Some(member) = lock(&self.watcher.class).take() {
             self.push.classes.leave(&member, &self.push);
+        }
+        if let Some(zone) = &self.zone {
+            self.push.zone_cells.leave(zone, &self.watcher);
         }
         self.push.readers().remove_watcher(&self.watcher);
         self.push.problems.remove(&self.watcher);
@@ -131,10 +152,12 @@ impl Drop for Connected {
 #[derive(Debug, Clone)]
 pub struct Current {
     pub target: Target,
-    /// The Dataplane it was made from.
+    /// The Dataplane, ZoneIngress or ZoneEgress it was made from.
     pub dataplane: Arc<Resource>,
     /// Names of the secrets it needs; `None` while mTLS is off.
     pub secrets: Option<SecretNames>,
+    /// Names of the secrets that an egress needs, by mesh.
+    pub zone_secrets: Arc<[(Arc<str>, SecretNames)]>,
     own_problems: Arc<[Problem]>,
     outbound_problems: Arc<[Problem]>,
     /// Where its application answers.
@@ -164,6 +187,7 @@ impl Connected {
         // Closed only when the process ends, and then nothing needs to be computed.
         let _turn = self.push.turns.acquire().await.ok()?;
         let computed = match current {
+            _ if self.zone.is_some() => self.compute_zone(work, current),
             Some(current) if work < Work::Everything => Some(self.with_outbounds(current)),
             _ => self.compute_all(),
         };
@@ -173,12 +197,42 @@ impl Connected {
         computed
     }
 
+    /// The configuration of a zone proxy. `None` while its resource does not exist.
+    fn compute_zone(&self, work: Work, current: Option<&Current>) -> Option<Current> {
+        let Outcome { layer, lanes, secrets, problems } = self.zone.as_ref()?.settle(&self.push);
+        if let Some(current) = current.filter(|_| work <= Work::Endpoints) {
+            let mut next = current.clone();
+            next.target.shared = layer;
+            return Some(next);
+        }
+        let (traits, state) = (&self.watcher.traits, self.push.state.load());
+        let stored = state.global(&traits.key())?;
+        let mut plan = ZoneProxy::plan(stored, &self.push.zone, traits)
+            .inspect_err(|error| tracing::debug!(proxy = &*traits.name, %error, "no configuration"))
+            .ok()?;
+        self.push.give_admin_tls(&self.watcher, plan.admin.as_mut());
+        Some(Current {
+            target: Target { own: self.push.encoder.lower_zone(&plan, &lanes), shared: layer },
+            dataplane: stored.clone(),
+            secrets: None,
+            zone_secrets: secrets,
+            own_problems: plan.problems.into(),
+            outbound_problems: problems,
+            answers_at: Arc::default(),
+            agent: None,
+            documents: None,
+        })
+    }
+
     fn compute_all(&self) -> Option<Current> {
         let mesh = self.push.mesh(&self.watcher.traits.mesh)?;
         let traits = &self.watcher.traits;
         let planned = planned(&mesh, traits, |dataplane| self.calls(dataplane));
         let (own, class, dataplane) = match planned {
-            Ok((own, class, dataplane)) => (self.push.with_admin_tls(&self.watcher, own), class, dataplane),
+            Ok((mut own, class, dataplane)) => {
+                self.push.give_admin_tls(&self.watcher, own.admin.as_mut());
+                (own, class, dataplane)
+            }
             Err(error) => {
                 tracing::debug!(proxy = &*traits.name, %error, "no configuration");
                 return None;
@@ -192,6 +246,7 @@ impl Connected {
             dataplane,
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
             secrets: own.security.map(|security| security.secrets),
+            zone_secrets: Arc::default(),
             own_problems: own.problems.into_iter().chain(unpatched).collect(),
             outbound_problems: Arc::default(),
             agent: own.agent.filter(|agent| agent.with_hostnames).map(Arc::new),
@@ -203,7 +258,7 @@ impl Connected {
     /// The same with the outbounds of the proxy's class as they are now.
     fn with_outbounds(&self, current: &Current) -> Current {
         let mut next = current.clone();
-        let Some(Outcome { layer, problems, documents }) = self.settle(&current.answers_at) else {
+        let Some(Outbounds { layer, problems, documents }) = self.settle(&current.answers_at) else {
             return next;
         };
         next.target.shared = layer;
@@ -217,7 +272,7 @@ impl Connected {
 
     /// Brings the class up to date. An address where the application answers is not one it calls: a proxy to which
     /// the class would offer something there joins one that does not.
-    fn settle(&self, answers_at: &[(IpAddr, u16)]) -> Option<Outcome> {
+    fn settle(&self, answers_at: &[(IpAddr, u16)]) -> Option<Outbounds> {
         loop {
             let member = lock(&self.watcher.class).clone()?;
             let (outcome, clash) = member.settle(&self.push, answers_at)?;
@@ -266,16 +321,14 @@ pub(crate) fn planned(
 
 impl Push {
     /// Gives the admin interface of a proxy its certificate.
-    pub(crate) fn with_admin_tls(&self, watcher: &Watcher, mut own: Own) -> Own {
-        if let Some(admin) = &mut own.admin {
-            let address = admin.address.to_string();
-            admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
-                let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-                tracing::warn!(proxy, error, "its admin interface cannot be offered");
-                None
-            });
-        }
-        own
+    pub(crate) fn give_admin_tls(&self, watcher: &Watcher, admin: Option<&mut Admin>) {
+        let Some(admin) = admin else { return };
+        let address = admin.address.to_string();
+        admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
+            let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
+            tracing::warn!(proxy, error, "its admin interface cannot be offered");
+            None
+        });
     }
 
     /// The same each time. It is kept only where it takes an expensive signature.
@@ -284,10 +337,8 @@ impl Push {
         if let Some((_, tls)) = kept.as_ref().filter(|(for_address, _)| for_address == address) {
             return Ok(Some(tls.clone()));
         }
-        let traits = &watcher.traits;
         let authority = self.admin_authority.load(&*self.store.snapshot()?, Timestamp::now())?;
-        let key = Key::new(Kind::Dataplane, &traits.mesh, &traits.name);
-        let tls = Arc::new(inspect::admin_tls(&authority, &key, address)?);
+        let tls = Arc::new(inspect::admin_tls(&authority, &watcher.traits.key(), address)?);
         if !authority.signs_servers_cheaply() {
             *kept = Some((address.to_owned(), tls.clone()));
         }

@@ -175,8 +175,8 @@ impl Side<'_> {
     /// As [`crate::push::Connected::compute`], on this side of the change.
     fn target(&mut self, push: &Push, encoder: &envoy::Encoder, watcher: &Watcher) -> Option<Has> {
         let mesh = self.state.mesh(&watcher.traits.mesh)?.clone();
-        let (own, mut class, _) = planned(&mesh, &watcher.traits, Calls::of).ok()?;
-        let own = push.with_admin_tls(watcher, own);
+        let (mut own, mut class, _) = planned(&mesh, &watcher.traits, Calls::of).ok()?;
+        push.give_admin_tls(watcher, own.admin.as_mut());
         let answers_at: Vec<(IpAddr, u16)> =
             own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
         loop {

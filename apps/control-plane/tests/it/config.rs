@@ -107,7 +107,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("store.postgres.tls.mode", _) => text("verifyFull"),
         ("store.postgres.password", _) => ("open sesame".to_owned(), json!("*****")),
         ("apiServer.authn.type", _) => text("adminClientCerts"),
-        ("dpServer.authn.dpProxy.type", _) => text("none"),
+        ("dpServer.authn.dpProxy.type" | "dpServer.authn.zoneProxy.type", _) => text("none"),
         (
             "xdsServer.dataplaneDeregistrationDelay"
             | "xdsServer.dataplaneStatusFlushInterval"

@@ -33,3 +33,5 @@ mod telemetry;
 mod virtual_hosts;
 mod what_if;
 mod world;
+mod zone_proxies;
+mod zone_rebuild;

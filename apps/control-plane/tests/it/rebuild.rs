@@ -258,7 +258,7 @@ pub async fn store(world: &World, batch: &[Write]) {
 }
 
 /// What a control plane tells a proxy that has started just now.
-async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
+pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
     let fresh = World::on(world.store.clone());
     fresh.push.caught_up().await;
     let mut proxy = Proxy::connect(&fresh, traits.clone());
@@ -266,7 +266,7 @@ async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
     proxy
 }
 
-fn same(incremental: &Proxy, scratch: &Proxy) {
+pub fn same(incremental: &Proxy, scratch: &Proxy) {
     // Whoever has lost its Dataplane keeps what it has; there is nothing to compare it with.
     let Some(expect) = scratch.told() else { return };
     let told = incremental.told().unwrap_or_default();

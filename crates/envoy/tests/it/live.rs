@@ -46,9 +46,21 @@ impl Live {
 
     /// Keeps these statistics only.
     pub fn counting(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>) -> Live {
+        let encoder = Encoder::default();
+        let mut target = encoder.lower(plan);
+        let (certificate, key) = certificate();
+        if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
+            target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
+            target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
+        }
+        Live::with(&target, names, counted)
+    }
+
+    /// With these resources, secrets included.
+    pub fn with(target: &Target, names: ClusterNames, counted: Option<Counting>) -> Live {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.json");
-        fs::write(&file, bootstrap(plan, names, counted, folder.path()).to_string()).unwrap();
+        fs::write(&file, bootstrap(target, names, counted, folder.path()).to_string()).unwrap();
         let mut command = Command::new(envoy_binary());
         command
             .args(["--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "20"])
@@ -95,14 +107,8 @@ impl Live {
     }
 }
 
-fn bootstrap(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>, folder: &Path) -> Value {
-    let encoder = Encoder::default();
-    let mut target = encoder.lower(plan);
-    let (certificate, key) = certificate();
-    if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
-        target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
-        target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
-    }
+fn bootstrap(target: &Target, names: ClusterNames, counted: Option<Counting>, folder: &Path) -> Value {
+    let (certificate, _) = certificate();
     let at = |name: &str| folder.join(name).display().to_string();
     let mut bootstrap = Bootstrap {
         node_id: "default.web".to_owned(),
@@ -134,9 +140,9 @@ fn bootstrap(plan: &ProxyPlan, names: ClusterNames, counted: Option<Counting>, f
     let dynamic = bootstrap["dynamicResources"].as_object_mut().unwrap();
     dynamic.retain(|field, _| field == "adsConfig");
     let resources = &mut bootstrap["staticResources"];
-    resources["listeners"] = shown(&target, Type::Listener).into();
-    resources["clusters"].as_array_mut().unwrap().extend(shown(&target, Type::Cluster));
-    beside(&mut bootstrap, &files(&target, folder));
+    resources["listeners"] = shown(target, Type::Listener).into();
+    resources["clusters"].as_array_mut().unwrap().extend(shown(target, Type::Cluster));
+    beside(&mut bootstrap, &files(target, folder));
     bootstrap
 }
 

@@ -40,3 +40,4 @@ mod telemetry_live;
 mod tls;
 mod traffic;
 mod view;
+mod zone_proxies;

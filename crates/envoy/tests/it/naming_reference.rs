@@ -4,6 +4,7 @@
 //! names of statistics are looked up in what they count; what is at the same address belongs together.
 
 mod policies;
+mod zone_proxies;
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path, sync::Arc};
 
@@ -156,7 +157,10 @@ impl Shown {
         let authority = certificate.clone();
         plan.admin.as_mut().unwrap().tls =
             Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
-        let live = Live::start(&plan, names);
+        Shown::by(&Live::start(&plan, names))
+    }
+
+    fn by(live: &Live) -> Shown {
         let dump: Value = serde_json::from_str(&live.get("/config_dump?include_eds")).unwrap();
         let all = |list: &str| -> Vec<Value> {
             let configs = dump["configs"].as_array().unwrap().iter();
@@ -449,6 +453,7 @@ fn page() -> String {
     );
     page.push_str("\n### What a proxy needs for itself\n\n");
     table(&mut page, &older.others(), &unified.others());
+    zone_proxies::tables(&mut page);
     page
 }
 

@@ -3,6 +3,7 @@
 
 mod following;
 mod hostnames;
+mod members;
 mod policies;
 mod proxies;
 mod support;

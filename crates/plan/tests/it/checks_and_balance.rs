@@ -50,16 +50,12 @@ fn a_destination_that_a_policy_cannot_check_is_named() {
 }
 
 #[test]
-fn preferences_between_zones_are_said_to_have_no_effect() {
+fn an_algorithm_and_what_it_hashes_are_planned_beside_preferences_between_zones() {
     let conf = "{ localityAwareness: { localZone: {} }, loadBalancer: { type: Maglev }, \
         hashPolicies: [{ type: Header, header: { name: x } }] }";
     let plan = planned(&policy("MeshLoadBalancingStrategy", conf));
-    assert_eq!(
-        texts(&plan.problems),
-        ["kri_mlbs_default___p_: localityAwareness has no effect yet: there is one zone only"]
-    );
-    assert_eq!(plan.problems[0].code, Code::NoEffect);
-    // All else has.
+    assert_eq!(plan.problems, []);
+    assert!(plan.backends.iter().all(|backend| backend.locality.is_some()));
     for backend in &plan.backends {
         assert_eq!(backend.balancer.as_ref().unwrap().type_, LoadBalancerType::Maglev);
     }

@@ -9,6 +9,7 @@ mod external;
 mod identities;
 mod inbounds;
 mod known;
+mod locality;
 mod metrics;
 mod names;
 mod outbounds;

@@ -1,8 +1,12 @@
 //! Proxies that serve a zone instead of a workload.
 
-use plan::{Error, Plan, ProxyKind, ProxyTraits};
+use std::sync::Arc;
 
-use crate::support::{PLAIN, mesh, unified};
+use plan::{Concern, Lane, Passage, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneServer};
+use resources::{Key, Kind};
+use topology::{Affected, DestinationId, MeshSnapshot};
+
+use crate::support::{BACKEND, PLAIN, SECURED, mesh, traits, unified};
 
 const PROXIES: &str = r#"
 type: ZoneIngress
@@ -14,21 +18,219 @@ name: gate
 networking: { address: 127.0.0.8, port: 10002 }
 "#;
 
+/// What comes from other zones: one name in two of them, and where these are entered.
+const ABROAD: &str = r#"
+type: MeshService
+mesh: default
+name: backend-west
+labels: { kuma.io/zone: west, kuma.io/origin: global, kuma.io/display-name: backend, team: shop }
+spec:
+  ports: [{ name: http, port: 80, targetPort: 8080, appProtocol: http, snis: [{ value: west.example }, { value: a601e0c00295a9fbe.backend.80.default.ms }] }]
+  identities: [{ type: ServiceTag, value: backend }]
+---
+type: MeshService
+mesh: default
+name: backend-south
+labels: { kuma.io/zone: south, kuma.io/origin: global, kuma.io/display-name: backend, team: shop }
+spec:
+  ports: [{ name: http, port: 80, targetPort: 8080, appProtocol: http, snis: [{ value: south.example }, { value: a601e0c00295a9fbe.backend.80.default.ms }] }]
+  identities: [{ type: ServiceTag, value: backend }]
+---
+type: ZoneIngress
+name: west
+zone: west
+networking: { address: 10.0.0.1, port: 10001, advertisedAddress: 192.168.0.1, advertisedPort: 20001 }
+---
+type: ZoneIngress
+name: south
+zone: south
+networking: { address: 10.0.0.1, port: 10001, advertisedAddress: 192.168.0.2, advertisedPort: 20002 }
+---
+type: MeshMultiZoneService
+mesh: default
+name: everywhere
+labels: { kuma.io/origin: global }
+spec:
+  selector: { meshService: { matchLabels: { team: shop } } }
+  ports: [{ name: http, port: 80, appProtocol: http }]
+"#;
+
+const OUTSIDE: &str = r#"
+type: MeshExternalService
+mesh: default
+name: payments
+spec:
+  match: { type: HostnameGenerator, port: 443, protocol: http }
+  endpoints: [{ address: payments.example, port: 8443 }]
+  tls: { enabled: true, verification: { mode: Secured } }
+"#;
+
+fn class(kind: ProxyKind, unified_naming: bool) -> ZoneClass {
+    ZoneClass { kind, unified_naming, ipv6: true, system_ca_path: Some("/etc/ca.pem".into()) }
+}
+
+fn passage(kind: ProxyKind, unified_naming: bool, documents: &[&str]) -> (Arc<MeshSnapshot>, Passage) {
+    let mesh = mesh(documents);
+    let passage = class(kind, unified_naming).passage(&mesh);
+    (mesh, passage)
+}
+
+/// The cluster of each lane, and where it leads.
+fn leads(passage: &Passage) -> Vec<(&str, Vec<String>)> {
+    let places = |cluster: &str| {
+        let backend = passage.backends.iter().find(|backend| backend.cluster == cluster).unwrap();
+        backend.endpoints.0.iter().map(|e| format!("{}:{}", e.address, e.port)).collect()
+    };
+    passage.lanes.iter().map(|lane| (lane.cluster.as_str(), places(&lane.cluster))).collect()
+}
+
 #[test]
-fn a_zone_proxy_offers_its_own_interface_where_it_runs() {
+fn a_zone_proxy_listens_where_its_resource_says_and_offers_its_own_interface_there() {
     let mesh = mesh(&[PLAIN, PROXIES]);
-    let planned = |kind| plan::plan(&mesh, &ProxyTraits { kind, ..unified("gate") });
-    let Ok(Plan::Ingress(ingress)) = planned(ProxyKind::Ingress) else { panic!("it is an ingress") };
-    let Ok(Plan::Egress(egress)) = planned(ProxyKind::Egress) else { panic!("it is an egress") };
-    for (proxy, address) in [(ingress, "127.0.0.7"), (egress, "127.0.0.8")] {
-        let admin = proxy.admin.unwrap();
+    let planned = |kind: ProxyKind, traits: ProxyTraits| {
+        let stored = mesh.globals.get(&Key::global(kind.resource(), "gate")).unwrap();
+        ZoneProxy::plan(stored, "east", &ProxyTraits { kind, ..traits }).unwrap()
+    };
+    let check = |kind, traits: ProxyTraits, address: &str, name: &str, stats: Option<&str>| {
+        let proxy = planned(kind, traits);
+        let (admin, listener) = (proxy.admin.unwrap(), proxy.listener.unwrap());
         assert_eq!((admin.address.to_string().as_str(), admin.port), (address, 9901));
+        assert_eq!(
+            (listener.address.to_string().as_str(), listener.names.listener.as_str()),
+            (address, name)
+        );
+        assert_eq!(listener.names.listener_stats.as_deref(), stats);
+        assert_eq!(listener.greeting, r#"{"proxy":".gate","zone":"east"}"#);
         assert_eq!(proxy.problems, []);
-    }
-    assert!(matches!(planned(ProxyKind::Sidecar), Err(Error::NoDataplane { .. })));
-    let missing = plan::plan(&mesh, &ProxyTraits { kind: ProxyKind::Ingress, ..unified("other") });
+    };
+    check(ProxyKind::Ingress, unified("gate"), "127.0.0.7", "self_10001", Some("self_10001"));
+    check(ProxyKind::Egress, unified("gate"), "127.0.0.8", "self_10002", Some("self_10002"));
+    check(ProxyKind::Ingress, traits("gate"), "127.0.0.7", "inbound:127.0.0.7:10001", None);
+    check(ProxyKind::Egress, traits("gate"), "127.0.0.8", "inbound:127.0.0.8:10002", None);
+}
+
+#[test]
+fn an_ingress_leads_to_the_services_of_its_zone_and_to_what_of_several_zones_is_in_it() {
+    let (_, unified) = passage(ProxyKind::Ingress, true, &[SECURED, BACKEND, ABROAD]);
+    let own = |port: u16| vec![format!("127.0.0.3:{port}")];
     assert_eq!(
-        missing.unwrap_err().to_string(),
-        "cannot plan proxy \"other\": there is no ZoneIngress of that name"
+        leads(&unified),
+        [
+            ("kri_msvc_default_east__backend_9000", own(9000)),
+            ("kri_msvc_default_east__backend_http", own(8080)),
+            ("kri_mzsvc_default___everywhere_http", own(8080)),
+        ]
     );
+    let names: Vec<&[String]> = unified.lanes.iter().map(|lane| lane.server_names.as_slice()).collect();
+    assert_eq!(names[1], ["a601e0c00295a9fbe.backend.80.default.ms", "sni.msvc.default.east.backend.http"]);
+    assert!(names[2][0].ends_with(".everywhere.80.default.mzms"), "{names:?}");
+    assert!(unified.lanes.iter().all(|lane| lane.end.is_none()), "nothing is decrypted");
+    assert_eq!((unified.secrets, unified.problems), (None, vec![]));
+
+    let (_, legacy) = passage(ProxyKind::Ingress, false, &[SECURED, BACKEND, ABROAD]);
+    let clusters: Vec<&str> = legacy.lanes.iter().map(|lane| lane.cluster.as_str()).collect();
+    let expected =
+        ["default_backend__east_msvc_9000", "default_backend__east_msvc_80", "default_everywhere___mzsvc_80"];
+    assert_eq!(clusters, expected);
+}
+
+#[test]
+fn nothing_crosses_zones_without_certificates() {
+    for kind in [ProxyKind::Ingress, ProxyKind::Egress] {
+        assert_eq!(passage(kind, true, &[PLAIN, BACKEND, ABROAD, OUTSIDE]).1, Passage::default());
+    }
+}
+
+#[test]
+fn an_egress_leads_to_the_ingress_of_each_zone_and_tells_zones_apart() {
+    let (_, egress) = passage(ProxyKind::Egress, true, &[SECURED, BACKEND, ABROAD]);
+    let (west, south) = ("192.168.0.1:20001".to_owned(), "192.168.0.2:20002".to_owned());
+    assert_eq!(
+        leads(&egress),
+        [
+            ("kri_msvc_default_south__backend_http", vec![south.clone()]),
+            ("kri_msvc_default_west__backend_http", vec![west.clone()]),
+            ("kri_mzsvc_default___everywhere_http", vec![south, west]),
+        ]
+    );
+    let merged = plan::merged(egress.lanes.iter());
+    let names: Vec<&[String]> = merged.iter().map(|lane| lane.server_names.as_slice()).collect();
+    // What both zones accept can lead to one of them only.
+    let shared = "a601e0c00295a9fbe.backend.80.default.ms";
+    assert_eq!(names[0], ["south.example", shared, "sni.msvc.default.south.backend.http"]);
+    assert_eq!(names[1], ["west.example", "sni.msvc.default.west.backend.http"]);
+}
+
+#[test]
+fn what_clients_dial_wins_over_what_is_merely_accepted() {
+    let lane = |cluster: &str, names: &[&str]| Lane {
+        server_names: names.iter().map(|&name| name.to_owned()).collect(),
+        cluster: cluster.to_owned(),
+        stats: cluster.to_owned(),
+        end: None,
+    };
+    let lanes =
+        [lane("a", &["a.example", "b.example"]), lane("b", &["b.example"]), lane("c", &["b.example"])];
+    let merged = plan::merged(lanes.iter());
+    let found: Vec<_> =
+        merged.iter().map(|lane| (lane.cluster.as_str(), lane.server_names.clone())).collect();
+    assert_eq!(found, [("a", vec!["a.example".to_owned()]), ("b", vec!["b.example".to_owned()])]);
+}
+
+#[test]
+fn an_egress_ends_the_mesh_where_it_leads_out_of_it() {
+    let through = SECURED.replace("mtls:", "routing: { zoneEgress: true }\nmtls:");
+    let check = |mesh: &str, unified: bool, name: &str, secret: &str| {
+        let (_, egress) = passage(ProxyKind::Egress, unified, &[mesh, OUTSIDE, PROXIES]);
+        let [lane] = &egress.lanes[..] else { panic!("{egress:?}") };
+        assert_eq!(leads(&egress), [(name, vec!["payments.example:8443".to_owned()])]);
+        let end = lane.end.as_ref().unwrap();
+        assert_eq!((end.name.as_str(), end.security.secrets.identity.as_str()), (name, secret));
+        assert_eq!(egress.secrets.as_ref(), Some(&end.security.secrets));
+        assert_eq!(end.permissions, None);
+        let ZoneServer::External(external) = &egress.backends[0].served else { panic!("{egress:?}") };
+        assert!(external.tls.is_some());
+    };
+    // Before clients are told to use it, it can be used.
+    for mesh in [SECURED, &through] {
+        check(mesh, true, "kri_extsvc_default___payments_443", "system_mtls_identity_default");
+        check(mesh, false, "default_payments___extsvc_443", "identity_cert:secret:default");
+    }
+    let forbidden =
+        SECURED.replace("mtls:", "routing: { defaultForbidMeshExternalServiceAccess: true }\nmtls:");
+    let (_, egress) = passage(ProxyKind::Egress, true, &[&forbidden, OUTSIDE, PROXIES]);
+    assert!(egress.lanes[0].end.as_ref().unwrap().permissions.as_ref().unwrap().rules.is_empty());
+}
+
+#[test]
+fn clients_call_what_is_outside_through_the_egress_where_the_mesh_says_so() {
+    let through = SECURED.replace("mtls:", "routing: { zoneEgress: true }\nmtls:");
+    let web = crate::support::web(
+        "outbound: [{ port: 1443, backendRef: { kind: MeshExternalService, name: payments } }]",
+    );
+    let backend = |mesh: &str| {
+        crate::support::plan(&[mesh, OUTSIDE, PROXIES, &web], &unified("web")).backends.remove(0)
+    };
+    let called = backend(&through);
+    assert_eq!(called.external, None);
+    assert_eq!(called.endpoints.0[0].address, "127.0.0.8");
+    let topology::ClientTls::Mesh { spiffe_ids, .. } = &called.tls else { panic!("{called:?}") };
+    assert_eq!(spiffe_ids, &["spiffe://default/zone-egress"]);
+}
+
+#[test]
+fn a_change_concerns_those_zone_proxies_that_lead_to_what_changed() {
+    let (ingress, egress) = (class(ProxyKind::Ingress, true), class(ProxyKind::Egress, true));
+    let id = |kri: &str| DestinationId::Port(kri.parse().unwrap());
+    let (own, other) = (id("kri_msvc_default_east__a_80"), id("kri_msvc_default_west__a_80"));
+    let of = |id: &DestinationId| Affected { destinations: [id.clone()].into(), ..Affected::default() };
+    let endpoints = |id: &DestinationId| Affected { endpoints: [id.clone()].into(), ..Affected::default() };
+    assert_eq!(ingress.concern("east", &of(&own)), Concern::Everything);
+    assert_eq!(ingress.concern("east", &of(&other)), Concern::Nothing);
+    assert_eq!(ingress.concern("east", &endpoints(&own)), Concern::Endpoints([own.clone()].into()));
+    assert_eq!(egress.concern("east", &of(&other)), Concern::Everything);
+    let moved = Affected { zones: [Arc::from("west")].into(), ..Affected::default() };
+    assert_eq!(egress.concern("east", &moved), Concern::Everything);
+    assert_eq!(ingress.concern("east", &moved), Concern::Nothing);
+    assert_eq!(ProxyKind::Sidecar.resource(), Kind::Dataplane);
 }

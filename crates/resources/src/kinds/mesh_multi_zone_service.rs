@@ -75,6 +75,19 @@ impl Schema for MeshMultiZoneService {
         }
         mesh_service::check_names(&self.ports, &spec.field("ports"), found);
     }
+
+    /// The services that are selected say themselves where their instances listen.
+    fn warnings(&self) -> Vec<String> {
+        let given = self.ports.iter().enumerate().filter(|(_, port)| port.target_port.is_some());
+        let warning = |(i, port): (usize, &Port)| {
+            format!(
+                "spec.ports[{i}].targetPort is kept and has no effect: port {0} leads to port {0} of each MeshService \
+                 that is selected",
+                port.port
+            )
+        };
+        given.map(warning).collect()
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +113,18 @@ mod tests {
         });
         valid(Kind::MeshMultiZoneService, resource(spec.clone()));
         round_trips(Kind::MeshMultiZoneService, spec);
+    }
+
+    #[test]
+    fn a_target_port_means_nothing_and_the_user_is_warned() {
+        let spec = json!({
+            "selector": {"meshService": {"matchLabels": {"app": "x"}}},
+            "ports": [{"port": 80}, {"port": 81, "targetPort": 8080}]
+        });
+        let spec = crate::Spec::from_json(Kind::MeshMultiZoneService, spec, &mut Vec::new()).unwrap();
+        let expected = "spec.ports[1].targetPort is kept and has no effect: port 81 leads to port 81 of each \
+                        MeshService that is selected";
+        assert_eq!(spec.warnings(), [expected]);
     }
 
     #[test]

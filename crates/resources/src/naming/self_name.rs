@@ -47,10 +47,14 @@ pub(super) const PASSTHROUGHS: [(IpVersion, Direction); 4] = [
     (IpVersion::V6, Direction::Outbound),
 ];
 
+/// What Kuma 2.14 puts before the section: of a sidecar, of an ingress and an egress, and of listeners of Dataplanes
+/// that are either.
+const SHIPPED: [&str; 5] = ["inbound_dp_", "inbound_zi_", "inbound_ze_", "zoneingress_dp_", "zoneegress_dp_"];
+
 /// The name of an object inside one proxy: listener, cluster, route configuration and their statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SelfName {
-    /// An inbound of the Dataplane.
+    /// An inbound of the Dataplane, or the port of a zone proxy.
     Inbound(SectionName),
     /// Traffic the transparent proxy lets through to addresses the mesh does not know.
     Passthrough(IpVersion, Direction),
@@ -84,7 +88,7 @@ impl FromStr for SelfName {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         let descriptor = name.strip_prefix("self_").ok_or_else(|| Error::SelfName(name.to_owned()))?;
-        let section = descriptor.strip_prefix("inbound_dp_").unwrap_or(descriptor);
+        let section = SHIPPED.iter().find_map(|prefix| descriptor.strip_prefix(prefix)).unwrap_or(descriptor);
         if !section.contains('_') {
             return section.parse().map(SelfName::Inbound);
         }

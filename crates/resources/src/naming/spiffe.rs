@@ -15,6 +15,8 @@ use std::{
 use crate::{Resource, kinds::dataplane::Dataplane, labels};
 
 const SCHEME: &str = "spiffe://";
+/// The service that an egress is in every mesh.
+pub const ZONE_EGRESS: &str = "zone-egress";
 
 /// A whole identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +31,11 @@ impl SpiffeId {
     /// The identity that a mesh gives to a service.
     pub fn of_service(mesh: &str, service: &str) -> SpiffeId {
         SpiffeId(format!("{SCHEME}{mesh}/{service}").into())
+    }
+
+    /// The identity under which an egress acts in a mesh, for everything outside of it.
+    pub fn of_zone_egress(mesh: &str) -> SpiffeId {
+        SpiffeId::of_service(mesh, ZONE_EGRESS)
     }
 
     /// The identity of a trust domain with this path, which is empty or begins with a slash.

@@ -35,6 +35,16 @@ pub fn identity(mesh: &str) -> String {
     format!("system_mtls_identity_{mesh}")
 }
 
+/// What the proxies of a mesh believe, for a proxy that acts in several.
+pub fn trust_bundle(mesh: &str) -> String {
+    format!("{TRUST_BUNDLE}_{mesh}")
+}
+
+/// Whether a secret is what the proxies of a mesh believe, by trust domain.
+pub fn is_trust_bundle(secret: &str) -> bool {
+    secret.starts_with(TRUST_BUNDLE)
+}
+
 /// The route that serves one part of the proxy's dynamic configuration, such as `dns`.
 pub fn dynamic_config(part: &str) -> String {
     format!("{DYNAMIC_CONFIG}_{part}")

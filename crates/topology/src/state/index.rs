@@ -126,7 +126,11 @@ impl Index {
     }
 }
 
-fn remove_from<K: Ord + Clone, V: Ord + Clone>(lists: &mut OrdMap<K, OrdSet<V>>, key: &K, value: &V) {
+pub(super) fn remove_from<K: Ord + Clone, V: Ord + Clone>(
+    lists: &mut OrdMap<K, OrdSet<V>>,
+    key: &K,
+    value: &V,
+) {
     if let Some(list) = lists.get_mut(key) {
         list.remove(value);
         if list.is_empty() {

@@ -7,15 +7,17 @@ use policy::Policy;
 use resources::{
     Key, Kind, Labels, Resource,
     kinds::{mesh_multi_zone_service::MeshMultiZoneService, mesh_service::MeshService, tags::Tags},
+    labels,
 };
 
 use super::{
     Affected, Change, Made, MeshUpdate, PolicyChange,
     alike::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
-    index::{Index, Subject},
+    index::{self, Index, Subject},
+    zones::Abroad,
 };
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts,
+    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts, Zones,
     build::{self, Built, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
@@ -30,7 +32,7 @@ use crate::{
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
 #[derive(Debug, Clone, Default)]
 pub struct MeshState {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     zone: Arc<str>,
     mesh: Option<Arc<Resource>>,
     mtls: Option<Mtls>,
@@ -46,10 +48,12 @@ pub struct MeshState {
     telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// How many Dataplanes, routes and hostnames want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
+    /// Those sets by their service.
+    wanted_services: OrdMap<Arc<str>, OrdSet<Arc<Tags>>>,
     index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
     zones: Index,
-    built: OrdMap<Subject, Offer>,
+    pub(super) built: OrdMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
     claims: OrdMap<DestinationId, OrdSet<Subject>>,
     pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
@@ -60,7 +64,8 @@ pub struct MeshState {
     pub(super) host_claims: Claims,
     pub(super) virtual_hosts: VirtualHosts,
     pub(super) service_hosts: ServiceHosts,
-    globals: OrdMap<Key, Arc<Resource>>,
+    pub(super) globals: OrdMap<Key, Arc<Resource>>,
+    pub(super) abroad: Abroad,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
 
@@ -68,14 +73,15 @@ pub struct MeshState {
 #[derive(Debug, Default)]
 pub struct Round {
     pub(super) affected: Affected,
-    dirty: BTreeSet<Subject>,
+    pub(super) dirty: BTreeSet<Subject>,
     /// Hostnames that may be different.
     pub(super) touched: Touched,
 }
 
 impl MeshState {
-    pub fn empty(name: Arc<str>, zone: Arc<str>, globals: OrdMap<Key, Arc<Resource>>) -> MeshState {
-        MeshState { name, zone, globals, ..MeshState::default() }
+    pub fn empty(name: Arc<str>, zones: &Zones, globals: OrdMap<Key, Arc<Resource>>) -> MeshState {
+        let (zone, abroad) = (zones.own().clone(), Abroad::seen_by(zones.clone()));
+        MeshState { name, zone, globals, abroad, ..MeshState::default() }
     }
 
     pub fn snapshot(&self) -> Option<&Arc<MeshSnapshot>> {
@@ -95,17 +101,6 @@ impl MeshState {
             && self.host_claims.is_empty()
     }
 
-    /// Takes in the resources that belong to no mesh, some of which changed.
-    pub fn take_globals(
-        &mut self,
-        globals: &OrdMap<Key, Arc<Resource>>,
-        changed: &BTreeSet<Key>,
-    ) -> Option<MeshUpdate> {
-        self.globals = globals.clone();
-        let affected = Affected { globals: changed.clone(), ..Affected::default() };
-        self.publish(Round { affected, ..Round::default() })
-    }
-
     /// Folds changes in, with at most so many hostnames, and counts what it had to compute.
     pub fn apply(&mut self, changes: &[&Change], host_limit: usize, made: &mut Made) -> Option<MeshUpdate> {
         let mut round = Round::default();
@@ -114,6 +109,11 @@ impl MeshState {
             self.take(key, value.as_ref(), &mut round, made);
         }
         self.settle_hosts(host_limit, &mut round);
+        self.settle(round, made)
+    }
+
+    /// Computes what is dirty, and publishes what came of it.
+    pub(super) fn settle(&mut self, mut round: Round, made: &mut Made) -> Option<MeshUpdate> {
         // Services come before those that consist of services, so nothing is computed twice.
         while let Some(subject) = round.dirty.pop_first() {
             if self.rebuild(&subject, &mut round.affected, made) {
@@ -147,6 +147,7 @@ impl MeshState {
         }
         round.affected.everyone = true;
         self.mesh = value.cloned();
+        self.take_routing(value.map(|mesh| &**mesh), round);
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
         if mtls != self.mtls {
             self.mtls = mtls;
@@ -176,6 +177,7 @@ impl MeshState {
         self.selections.replace_dataplane(old, new);
         self.host_claims.replace_dataplane(old, new, &mut round.touched);
         if !serves_alike(old, new) {
+            self.count_instances(old, new, round);
             round.dirty.extend(self.index.replace(old, new));
         }
         self.want_instead(&tags_called_by(old), &tags_called_by(new), round);
@@ -196,10 +198,13 @@ impl MeshState {
         }
     }
 
-    fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+    pub(super) fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
         let users = self.wanted_tags.entry(tags.clone()).or_default();
         *users += 1;
         if *users == 1 {
+            if let Some(service) = tags.get(labels::SERVICE) {
+                self.wanted_services.entry(service.as_str().into()).or_default().insert(tags.clone());
+            }
             let subject = Subject::Tags(tags.clone());
             let dataplanes = &self.dataplanes;
             self.index.select(&subject, Selector::Tags(tags.clone()), |name| dataplanes.get(name));
@@ -207,11 +212,19 @@ impl MeshState {
         }
     }
 
-    fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+    /// The wanted sets of tags of a service.
+    pub(super) fn wanted_of(&self, service: &str) -> impl Iterator<Item = &Arc<Tags>> {
+        self.wanted_services.get(service).into_iter().flatten()
+    }
+
+    pub(super) fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
         let Some(users) = self.wanted_tags.get_mut(tags) else { return };
         *users -= 1;
         if *users == 0 {
             self.wanted_tags.remove(tags);
+            if let Some(service) = tags.get(labels::SERVICE) {
+                index::remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
+            }
             let subject = Subject::Tags(tags.clone());
             self.index.forget(&subject);
             round.dirty.insert(subject);
@@ -235,6 +248,7 @@ impl MeshState {
         let subject = Subject::Service(key.name.clone());
         round.dirty.insert(subject.clone());
         let old = self.store_service(key, value);
+        self.abroad.replace_service(old.as_ref(), value);
         if old.as_ref().map(|old| &old.labels) != value.map(|new| &new.labels) {
             round.dirty.extend(self.zones.replace(old.as_deref(), value.map(|new| &**new)));
         }
@@ -347,13 +361,13 @@ impl MeshState {
             if let Some(claims) = self.claims.get_mut(id) {
                 claims.remove(subject);
             }
-            self.settle(id, affected);
+            self.settle_claim(id, affected);
         }
         for id in &ids {
             if !before.contains(id) {
                 self.claims.entry(id.clone()).or_default().insert(subject.clone());
             }
-            self.settle(id, affected);
+            self.settle_claim(id, affected);
         }
         differs
     }
@@ -365,6 +379,8 @@ impl MeshState {
             zone: &self.zone,
             mtls: self.mtls.as_ref(),
             identities: self.identities.any_ready(),
+            zones: &self.abroad.zones,
+            routing: self.abroad.routing,
         };
         let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
         let members: Vec<&Arc<Resource>> = members.collect();
@@ -419,7 +435,7 @@ impl MeshState {
     }
 
     /// Lets the first who claims a destination have it, and notes what is different then.
-    fn settle(&mut self, id: &DestinationId, affected: &mut Affected) {
+    fn settle_claim(&mut self, id: &DestinationId, affected: &mut Affected) {
         let owner = self.claims.get(id).and_then(OrdSet::get_min);
         let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)).cloned()
         else {
@@ -479,6 +495,8 @@ impl MeshState {
             selections: self.selections.clone(),
             telemetry: self.telemetry.clone(),
             globals: self.globals.clone(),
+            zones: self.abroad.zones.clone(),
+            instances: self.abroad.instances.clone(),
         }
     }
 }

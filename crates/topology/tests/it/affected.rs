@@ -34,6 +34,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
             endpoints,
             virtual_hosts,
             globals,
+            zones,
         } = update.affected;
         words.extend(everyone.then(|| "everyone".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
@@ -50,6 +51,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
         }));
         words.extend(virtual_hosts.keys().map(|host| format!("virtual host {host}")));
         words.extend(globals.iter().map(|key| format!("global {}", key.name)));
+        words.extend(zones.iter().map(|zone| format!("zone {zone}")));
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
     }
     (words, state.destinations_built() - before)

@@ -12,15 +12,18 @@ use resources::{
     kinds::{
         config::Config,
         dataplane::InboundState,
+        mesh::Mesh,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{MeshService, Port},
         tags::{self, Tags},
         virtual_outbound::{self, Rendering, VirtualOutbound},
+        zone_egress::ZoneEgress,
+        zone_ingress::ZoneIngress,
     },
 };
 use serde_json::{Value, json};
 use topology::{
-    Affected, Change, DestinationId, MeshSnapshot, PolicyChange, State,
+    Affected, Change, ClientTls, DestinationId, MeshSnapshot, PolicyChange, State,
     matching::{self, Selector},
     virtual_hosts::vips,
 };
@@ -33,7 +36,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..19, 0u8..4, content);
+    let write = (0u8..22, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -49,7 +52,13 @@ fn changes(batch: &[Write]) -> Vec<Change> {
 
 fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
     match kind {
-        0 => mesh(["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]),
+        0 => {
+            let built = mesh(["", "STRICT", "PERMISSIVE", "STRICT"][usize::from(content[0])]);
+            let mut spec = built.spec.to_json();
+            spec["routing"] =
+                json!({ "zoneEgress": content[1] % 2 == 1, "localityAwareLoadBalancing": content[2] == 3 });
+            resource(Kind::Mesh, "default", &[], spec)
+        }
         1..=5 => dataplane(name, content),
         6 => insight(&format!("dp-{name}"), if content[0] < 2 { "ca-1" } else { "" }),
         7..=9 => service(name, content),
@@ -62,6 +71,13 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
         }
         15..=17 => virtual_outbound(name, content),
         18 => addresses(name, content),
+        19 | 20 => ingress(name, content),
+        21 => {
+            let networking = json!({ "address": format!("10.9.0.{}", content[0]), "port": 10002 });
+            let zone = ["east", "", "west", "east"][usize::from(content[1])];
+            let spec = json!({ "zone": zone, "networking": networking });
+            resource(Kind::ZoneEgress, &format!("x-{name}"), &[], spec)
+        }
         _ => {
             let (first, second) = (tags(content[0]), tags(content[1]));
             let backend = |tags: &Value| json!({ "kind": "MeshServiceSubset", "name": "b", "tags": tags });
@@ -239,6 +255,20 @@ fn multi_zone(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
     built
 }
 
+/// An ingress of this or of another zone that lists some services.
+fn ingress(name: u8, [zone, address, first, second]: [u8; 4]) -> Resource {
+    let mut networking = json!({ "address": "10.8.0.1", "port": 10001 });
+    if address != 3 {
+        networking["advertisedAddress"] = json!(format!("192.168.{name}.{address}"));
+        networking["advertisedPort"] = json!(10001);
+    }
+    let zone = ["west", "west", "south", "east"][usize::from(zone)];
+    let listed = |seed: u8, mesh: &str| json!({ "mesh": mesh, "instances": seed, "tags": tags(seed) });
+    let services = json!([listed(first, "default"), listed(second, "other"), listed(second, "default")]);
+    let spec = json!({ "zone": zone, "networking": networking, "availableServices": services });
+    resource(Kind::ZoneIngress, &format!("i-{name}"), &[], spec)
+}
+
 fn differing<K: Ord + Clone, V>(
     before: &imbl::OrdMap<K, V>,
     after: &imbl::OrdMap<K, V>,
@@ -312,19 +342,56 @@ fn indexes_are_complete(snapshot: &MeshSnapshot) {
     }
 }
 
+type Places = BTreeSet<(String, u32)>;
+
+/// Where the services of another zone are called that some ingress of it leads to.
+fn abroad(
+    snapshot: &MeshSnapshot,
+    last: &BTreeMap<Key, Option<Arc<Resource>>>,
+    leads: impl Fn(&ZoneIngress) -> bool,
+) -> Places {
+    let specs = || last.values().flatten();
+    let ingresses = specs().filter_map(|r| r.spec.get::<ZoneIngress>());
+    let usable = |i: &&ZoneIngress| i.has_public_address() && i.zone != "east" && leads(i);
+    let entrances: Places = ingresses
+        .filter(usable)
+        .map(|i| i.networking.as_ref().unwrap())
+        .map(|networking| (networking.advertised_address.clone(), networking.advertised_port))
+        .collect();
+    if snapshot.mtls.is_none() || entrances.is_empty() {
+        return Places::new();
+    }
+    if !snapshot.mesh.spec.get::<Mesh>().unwrap().zone_egress() {
+        return entrances;
+    }
+    let egresses = specs().filter_map(|r| r.spec.get::<ZoneEgress>()).filter(|e| e.zone != "west");
+    let networking = egresses.map(|egress| egress.networking.as_ref().unwrap());
+    networking.map(|networking| (networking.address.clone(), networking.port)).collect()
+}
+
 /// Who serves what, found without any index: everybody is asked about everything.
 fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Option<Arc<Resource>>>) {
     for (id, destination) in &snapshot.destinations {
-        let expect: BTreeSet<(String, u32)> = match (id, &destination.service) {
+        let crosses = destination.tls != ClientTls::Off;
+        let of_zone = |zone: &str| abroad(snapshot, services, |ingress| ingress.zone == zone);
+        let of_service = |service: &Resource, number: u32| match service.label("kuma.io/zone") {
+            Some(zone) if !matching::is_local(service) && crosses => {
+                let known = !serving_port(service, number).is_empty();
+                if known { of_zone(zone) } else { Places::new() }
+            }
+            _ => serving(snapshot, service, number),
+        };
+        let expect: Places = match (id, &destination.service) {
             (DestinationId::Tags(wanted), _) => snapshot
                 .dataplanes
                 .values()
                 .flat_map(|d| matching::inbounds(d).iter().map(move |i| (d, i)))
                 .filter(|(_, i)| matching::is_ready(i) && tags::matches(wanted, &i.tags))
                 .map(|(d, i)| (address(d), i.port))
+                .chain(if crosses { tagged_abroad(snapshot, services, wanted) } else { Places::new() })
                 .collect(),
             (_, Some(key)) if key.kind == Kind::MeshService => {
-                serving(snapshot, services[key].as_ref().unwrap(), destination.port)
+                of_service(services[key].as_ref().unwrap(), destination.port)
             }
             (_, Some(key)) if key.kind == Kind::MeshMultiZoneService => {
                 let spec = services[key].as_ref().unwrap().spec.get::<MeshMultiZoneService>().unwrap();
@@ -334,7 +401,7 @@ fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Opti
                         && wanted.iter().all(|(label, value)| s.labels.get(label) == Some(value))
                 };
                 let mesh_services = services.values().flatten().filter(|s| s.kind() == Kind::MeshService);
-                mesh_services.filter(selected).flat_map(|s| serving(snapshot, s, destination.port)).collect()
+                mesh_services.filter(selected).flat_map(|s| of_service(s, destination.port)).collect()
             }
             _ => continue,
         };
@@ -343,14 +410,32 @@ fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Opti
     }
 }
 
-/// Where a port of a MeshService is served; of two ports with one name the second does not exist.
-fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> BTreeSet<(String, u32)> {
+fn tagged_abroad(
+    snapshot: &MeshSnapshot,
+    last: &BTreeMap<Key, Option<Arc<Resource>>>,
+    wanted: &Tags,
+) -> Places {
+    abroad(snapshot, last, |ingress| {
+        let mut listed = ingress.available_services.iter().filter(|listed| listed.mesh == "default");
+        wanted.contains_key("kuma.io/service") && listed.any(|listed| tags::matches(wanted, &listed.tags))
+    })
+}
+
+/// Of two ports of a MeshService with one name the second does not exist.
+fn serving_port(service: &Resource, number: u32) -> Vec<Port> {
     let spec = service.spec.get::<MeshService>().unwrap();
     let port = spec.ports.iter().enumerate().find(|(i, port)| {
         let same_name = |other: &Port| other.section_name() == port.section_name();
         port.port == number && !spec.ports[..*i].iter().any(same_name)
     });
-    let Some((_, port)) = port else { return BTreeSet::new() };
+    port.into_iter().map(|(_, port)| port.clone()).collect()
+}
+
+/// Where a port of a MeshService is served.
+fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> Places {
+    let spec = service.spec.get::<MeshService>().unwrap();
+    let ports = serving_port(service, number);
+    let Some(port) = ports.first() else { return Places::new() };
     let target = port.target_port.as_ref().unwrap();
     let selector = Selector::of_service(service, spec);
     let of_dataplane = |d: &Arc<Resource>| {
@@ -404,7 +489,7 @@ proptest! {
 #[test]
 fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =
-        (0..19).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
+        (0..22).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
     let mut forwards = changes(&batch);
     let mut state = State::default();
     state.apply(&forwards);

@@ -15,3 +15,4 @@ mod observation;
 mod vips;
 mod virtual_hosts;
 mod workloads;
+mod zones;

@@ -70,6 +70,26 @@ fn its_ports_lead_to_ports_of_the_same_number_whatever_they_are_called() {
 }
 
 #[test]
+fn services_that_have_other_ports_or_protocols_are_named() {
+    let ports = json!([{ "port": 80, "appProtocol": "tcp" }, { "port": 81 }]);
+    let snapshot = snapshot(zone("").into_iter().chain([all(ports)]));
+    let said = |id: &str| destination(&snapshot, id).disagreements.to_vec();
+    assert_eq!(
+        said(ID),
+        [
+            "port 80 of kri_msvc_default___a_ speaks http, not tcp",
+            "port 80 of kri_msvc_default___b_ speaks http, not tcp"
+        ]
+    );
+    assert_eq!(
+        said("kri_mzsvc_default___all_81"),
+        ["kri_msvc_default___a_ has no port 81", "kri_msvc_default___b_ has no port 81"]
+    );
+    let fine = crate::fixtures::snapshot(zone("").into_iter().chain([at_80()]));
+    assert!(destination(&fine, ID).disagreements.is_empty());
+}
+
+#[test]
 fn its_kri_says_where_it_comes_from_and_its_status_how_it_is_reached() {
     let labels =
         [("kuma.io/zone", "east"), ("k8s.kuma.io/namespace", "shop"), ("kuma.io/display-name", "all")];

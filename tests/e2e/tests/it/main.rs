@@ -8,6 +8,7 @@ mod demo;
 mod departures;
 mod documents;
 mod examples;
+mod federation;
 mod health;
 mod hogs;
 mod hostile;

@@ -1,157 +1,274 @@
-//! A global control plane and a zone as processes of their own: what arrives, and what survives `kill -9`.
+//! Traffic between zones through real zone proxies, in both schemes of names. The zones are not connected here: what
+//! one knows of the other is written as synchronisation writes it.
 
-use std::path::Path;
+use std::net::Ipv4Addr;
 
 use e2e::{
-    ControlPlane, Kumactl, Setup, eventually, own_port,
+    Setup, eventually,
     proxy::{Options, Proxy, own_address},
+    service::{Service, call},
 };
-use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
-use tempfile::{TempDir, tempdir};
 
+use crate::world::{UNIFIED, World, answered_by, client_with, everybody, mesh};
+
+const PORT: u16 = 10001;
+
+/// Two zones with one mesh and one authority. `east` calls, and `west` serves `backend`.
 struct Zones {
-    global: ControlPlane,
-    east: ControlPlane,
-    _dirs: [TempDir; 2],
+    east: World,
+    west: World,
+    unified: bool,
+    /// What runs in them.
+    _running: Vec<(Option<Service>, Proxy)>,
 }
 
-fn federated(global: &Path, port: u16) -> Setup {
-    Setup::default()
-        .with("KUMA_MULTIZONE_ZONE_NAME", "east")
-        .with("KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS", format!("grpcs://localhost:{port}"))
-        .with("KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE", global.join("kuma-cp.crt").display().to_string())
-        .with("KUMA_GENERAL_RESILIENT_COMPONENT_BASE_BACKOFF", "100ms")
-        .with("KUMA_GENERAL_RESILIENT_COMPONENT_MAX_BACKOFF", "500ms")
+fn zone(name: &str) -> Setup {
+    Setup::default().with("KUMA_MULTIZONE_ZONE_NAME", name)
+}
+
+/// The mesh of both zones; traffic leaves through an egress where that is said.
+fn of_zones(egress: bool) -> Value {
+    let mut mesh = mesh("STRICT");
+    mesh["routing"] = json!({"zoneEgress": egress});
+    mesh
 }
 
 impl Zones {
-    fn start() -> Zones {
-        let dirs = [tempdir().unwrap(), tempdir().unwrap()];
-        let port = own_port().unwrap();
-        let setup = Setup::default()
-            .with("KUMA_MODE", "global")
-            .with("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", port.to_string());
-        let global = ControlPlane::start(dirs[0].path(), setup).unwrap();
-        let east = ControlPlane::start(dirs[1].path(), federated(dirs[0].path(), port)).unwrap();
-        let zones = Zones { global, east, _dirs: dirs };
-        zones.arrives(&zones.east, "/meshes/default/secrets/dataplane-token-signing-key-default-1");
+    fn start(unified: bool, egress: bool) -> Zones {
+        let (west, east) = (World::join(zone("west")), World::join(zone("east")));
+        let mut zones = Zones { east, west, unified, _running: Vec::new() };
+        zones.west.put("/meshes/default", &of_zones(egress));
+        zones.west.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+        zones.serve(true, "backend-west");
+        zones.east.put("/meshes/default", &of_zones(egress));
+        zones.east.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+        for secret in get(&zones.west, "/meshes/default/secrets")["items"].as_array().unwrap() {
+            let (name, data) = (secret["name"].as_str().unwrap(), &secret["data"]);
+            if name.contains("ca-builtin") {
+                let copy = json!({"type": "Secret", "mesh": "default", "name": name, "data": data});
+                zones.east.put(&format!("/meshes/default/secrets/{name}"), &copy);
+            }
+        }
+        let ingress = zones.ingress();
+        zones.east.put("/zoneingresses/gate-west", &ingress);
+        zones.synchronise();
         zones
     }
 
-    fn arrives(&self, control_plane: &ControlPlane, path: &str) {
-        let client = control_plane.client();
-        eventually(path, || client.get(path).is_ok_and(|answer| answer.status == 200))
-            .unwrap_or_else(|error| panic!("{error}\n{}\n{}", self.global.log(), self.east.log()));
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        if self.unified { vec![UNIFIED] } else { Vec::new() }
     }
 
-    fn put(&self, control_plane: &ControlPlane, path: &str, body: &Value) {
-        let answer = control_plane.client().put(path, body).unwrap();
-        assert!(matches!(answer.status, 200 | 201), "{path}: {}", answer.body);
+    /// An instance of `backend` in one of the zones.
+    fn serve(&mut self, west: bool, name: &str) {
+        let world = if west { &self.west } else { &self.east };
+        let (app, proxy, _) = world.service(name, "backend", "http");
+        self._running.push((Some(app), proxy));
+    }
+
+    /// The ingress of `west`, as other zones know it.
+    fn ingress(&mut self) -> Value {
+        let address = own_address();
+        let definition = json!({
+            "type": "ZoneIngress", "name": "gate",
+            "networking": {
+                "address": address, "port": PORT, "advertisedAddress": address, "advertisedPort": PORT
+            }
+        });
+        let proxy = zone_proxy(&self.west, "west", "ingress", &definition, &self.variables());
+        self._running.push((None, proxy));
+        let mut known = definition;
+        known["zone"] = json!("west");
+        known["name"] = json!("gate-west");
+        known
+    }
+
+    fn egress(&mut self) -> usize {
+        let definition = json!({
+            "type": "ZoneEgress", "name": "exit", "networking": {"address": own_address(), "port": PORT + 1}
+        });
+        let proxy = zone_proxy(&self.east, "east", "egress", &definition, &self.variables());
+        self._running.push((None, proxy));
+        self._running.len() - 1
+    }
+
+    /// Copies `backend` of `west` to `east` as it comes there.
+    fn synchronise(&self) {
+        let path = "/meshes/default/meshservices/backend";
+        let mut service = Value::Null;
+        eventually("the service of the other zone", || {
+            let Ok(answer) = self.west.control_plane.client().get(path) else { return false };
+            service = answer.json();
+            service["spec"]["identities"].as_array().is_some_and(|identities| !identities.is_empty())
+        })
+        .unwrap();
+        service["name"] = json!("backend-of-west");
+        service["labels"]["kuma.io/origin"] = json!("global");
+        service["labels"]["kuma.io/display-name"] = json!("backend");
+        service["labels"]["kuma.io/zone"] = json!("west");
+        for computed in ["status", "kri", "snis", "creationTime", "modificationTime"] {
+            service.as_object_mut().unwrap().remove(computed);
+        }
+        self.east.put("/meshes/default/meshservices/backend-of-west", &service);
+    }
+
+    fn client(&self, targets: &[Value]) -> (Proxy, Ipv4Addr) {
+        client_with(&self.east, "client", targets, &self.variables())
+    }
+
+    /// The name of a destination's cluster in the scheme of these proxies.
+    fn cluster<'n>(&self, unified: &'n str, legacy: &'n str) -> &'n str {
+        if self.unified { unified } else { legacy }
     }
 }
 
-fn names(control_plane: &ControlPlane, path: &str) -> Vec<String> {
-    let list = control_plane.client().get(path).unwrap().json();
-    let items = list["items"].as_array().cloned().unwrap_or_default();
-    items.iter().map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect()
+fn get(world: &World, path: &str) -> Value {
+    world.control_plane.client().get(path).unwrap().json()
 }
 
-fn dataplane(name: &str) -> Value {
-    json!({ "type": "Dataplane", "mesh": "default", "name": name, "networking": { "address": own_address(),
-        "inbound": [{ "port": 8080, "tags": { "kuma.io/service": name, "kuma.io/protocol": "http" } }] } })
-}
-
-fn on_global(name: &str) -> String {
-    hashed_name("default", name, Some("east"), None)
-}
-
-#[test]
-fn a_mesh_comes_to_the_zone_and_its_proxies_are_seen_and_asked_through_global() {
-    let zones = Zones::start();
-    let mesh = json!({ "type": "Mesh", "name": "default", "meshServices": { "mode": "Exclusive" },
-        "mtls": { "enabledBackend": "ca", "backends": [{ "name": "ca", "type": "builtin" }] } });
-    zones.put(&zones.global, "/meshes/default", &mesh);
-    // The authority is made once, for all zones.
-    zones.arrives(&zones.east, "/meshes/default/secrets/default.ca-builtin-cert-ca");
-    let web = Proxy::start(&zones.east, &dataplane("web"), &Options::default()).unwrap();
-
-    let there = format!("/meshes/default/dataplanes/{}", on_global("web"));
-    zones.arrives(&zones.global, &there);
-    let service = format!("/meshes/default/meshservices/{}", on_global("web"));
-    zones.arrives(&zones.global, &service);
-    let global = zones.global.client();
-    let stored = global.get(&service).unwrap().json();
-    assert_eq!(stored["labels"]["kuma.io/zone"], "east");
-    assert_eq!(stored["labels"]["kuma.io/display-name"], "web");
-    eventually("global sees that the proxy is connected", || {
-        let overview = global.get(&format!("{there}/_overview")).unwrap().json();
-        let latest =
-            overview["dataplaneInsight"]["subscriptions"].as_array().and_then(|all| all.last().cloned());
-        latest.is_some_and(|latest| latest["connectTime"].is_string() && latest["disconnectTime"].is_null())
-    })
-    .unwrap();
-    for (view, expected) in [("xds", "configs"), ("stats", "server.live: 1"), ("clusters", "::")] {
-        let answer = global.get(&format!("{there}/{view}")).unwrap();
-        assert_eq!(answer.status, 200, "{view}: {}", answer.body);
-        assert!(answer.body.contains(expected), "{view}: {}", answer.body);
-    }
-    let kumactl = Kumactl::of(&zones.global).unwrap();
-    let shown = kumactl.run(&["inspect", "zones"]).unwrap();
-    let table = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(table.contains("east") && table.contains("Online"), "{table}");
-    drop(web);
-}
-
-#[test]
-fn kills_of_either_control_plane_delete_nothing_and_both_come_back() {
-    let mut zones = Zones::start();
-    zones.put(&zones.east, "/meshes/default/dataplanes/web", &dataplane("web"));
-    zones.arrives(&zones.global, &format!("/meshes/default/dataplanes/{}", on_global("web")));
-    let seen = |zones: &Zones| {
-        let lists = [
-            "/meshes",
-            "/meshtimeouts",
-            "/meshretries",
-            "/meshcircuitbreakers",
-            "/dataplanes",
-            "/meshservices",
-        ];
-        lists.map(|list| (names(&zones.global, list), names(&zones.east, list)))
+fn zone_proxy(
+    world: &World,
+    zone: &str,
+    kind: &str,
+    definition: &Value,
+    variables: &[(&str, &str)],
+) -> Proxy {
+    let request = json!({"zone": zone, "scope": [kind], "validFor": "1h"});
+    let token = world.control_plane.client().post("/tokens/zone", &request).unwrap();
+    assert_eq!(token.status, 200, "{}", token.body);
+    let options = Options {
+        environment: variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        token: Some(token.body),
+        arguments: vec![format!("--proxy-type={kind}")],
+        ..Options::default()
     };
-    zones.arrives(&zones.global, &format!("/meshes/default/meshservices/{}", on_global("web")));
-    let before = seen(&zones);
+    Proxy::start(&world.control_plane, definition, &options)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
+}
 
-    zones.global.kill().unwrap();
-    zones.east.kill().unwrap();
-    zones.east.start_again().unwrap();
-    let alone: Vec<_> = before.iter().map(|(_, east)| east.clone()).collect();
-    let lists =
-        ["/meshes", "/meshtimeouts", "/meshretries", "/meshcircuitbreakers", "/dataplanes", "/meshservices"];
-    assert_eq!(lists.map(|list| names(&zones.east, list)).to_vec(), alone, "without global");
+fn of_west() -> Value {
+    let labels = json!({"kuma.io/display-name": "backend", "kuma.io/zone": "west"});
+    json!({"backendRef": {"kind": "MeshService", "labels": labels, "port": 8080}})
+}
 
-    zones.global.start_again().unwrap();
-    let path = "/meshes/default/meshtimeouts/after";
-    let policy = json!({ "type": "MeshTimeout", "mesh": "default", "name": "after",
-        "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "7s" } }] } });
-    zones.put(&zones.global, path, &policy);
-    let there = hashed_name("default", "after", None, None);
-    zones.arrives(&zones.east, &format!("/meshes/default/meshtimeouts/{there}"));
-    assert_eq!(zones.global.client().delete(path).unwrap().status, 200);
-    let east = zones.east.client();
-    eventually("the policy is gone again", || {
-        east.get(&format!("/meshes/default/meshtimeouts/{there}")).is_ok_and(|answer| answer.status == 404)
+fn everywhere() -> Value {
+    json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "everywhere", "spec": {
+        "selector": {"meshService": {"matchLabels": {"kuma.io/display-name": "backend"}}},
+        "ports": [{"name": "main", "port": 8080, "appProtocol": "http"}]}})
+}
+
+fn by_name(kind: &str, name: &str, port: u16) -> Value {
+    json!({"backendRef": {"kind": kind, "name": name, "port": port}})
+}
+
+/// Policies by which `everywhere` is called in all zones alike.
+fn all_zones_alike() -> Value {
+    let to = json!([{"targetRef": {"kind": "MeshMultiZoneService", "name": "everywhere"},
+        "default": {"localityAwareness": {"disabled": true}}}]);
+    json!({"type": "MeshLoadBalancingStrategy", "mesh": "default", "name": "alike",
+        "spec": {"targetRef": {"kind": "Mesh"}, "to": to}})
+}
+
+/// Waits until all of these, and nobody else, answer.
+fn answered_by_all(address: Ipv4Addr, port: u16, expected: &[&str]) {
+    let mut last = Vec::new();
+    eventually("all of them to answer", || {
+        let names = (0..30).map(|_| match call(address, port) {
+            Ok(answer) if answer.status == 200 => {
+                answer.json()["name"].as_str().unwrap_or_default().to_owned()
+            }
+            other => format!("{other:?}"),
+        });
+        last = names.collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        last == expected
+    })
+    .unwrap_or_else(|error| panic!("{error}: {last:?}"));
+}
+
+fn through_an_ingress(unified: bool) {
+    let mut zones = Zones::start(unified, false);
+    for world in [&zones.east, &zones.west] {
+        world.put("/meshes/default/meshmultizoneservices/everywhere", &everywhere());
+    }
+    let (web, address) = zones.client(&[of_west(), by_name("MeshMultiZoneService", "everywhere", 8080)]);
+    assert_eq!(answered_by(address, 10001), "backend-west");
+    let cluster = zones.cluster("kri_msvc_default_west__backend_main", "default_backend__west_msvc_8080");
+    assert!(web.stat(&format!("cluster.{cluster}.upstream_cx_total")).unwrap() > 0);
+    let (_, gate) = &zones._running[1];
+    assert!(gate.stat(&format!("cluster.{cluster}.upstream_cx_total")).unwrap() > 0);
+    assert!(gate.stat(&format!("tcp.{cluster}.downstream_cx_total")).unwrap() > 0);
+
+    // Where it is served in another zone only, it is called there; once it is here, here.
+    assert_eq!(answered_by(address, 10002), "backend-west");
+    let everywhere = zones.cluster("kri_mzsvc_default___everywhere_main", "default_everywhere___mzsvc_8080");
+    assert!(gate.stat(&format!("cluster.{everywhere}.upstream_cx_total")).unwrap() > 0);
+    zones.serve(false, "backend-east");
+    answered_by_all(address, 10002, &["backend-east"]);
+    zones.east.put("/meshes/default/meshloadbalancingstrategies/alike", &all_zones_alike());
+    answered_by_all(address, 10002, &["backend-east", "backend-west"]);
+    assert_eq!(answered_by(address, 10001), "backend-west");
+}
+
+#[test]
+fn another_zone_is_called_through_its_ingress_with_older_names() {
+    through_an_ingress(false);
+}
+
+#[test]
+fn another_zone_is_called_through_its_ingress_with_unified_names() {
+    through_an_ingress(true);
+}
+
+fn through_an_egress(unified: bool) {
+    let mut zones = Zones::start(unified, true);
+    let exit = zones.egress();
+    zones.east.put("/meshes/default/meshmultizoneservices/everywhere", &everywhere());
+    zones.west.put("/meshes/default/meshmultizoneservices/everywhere", &everywhere());
+    let outside = Service::start("outside", "http", (own_address(), 9000).into()).unwrap();
+    let external = json!({"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": {
+        "match": {"type": "HostnameGenerator", "port": 9000, "protocol": "http"},
+        "endpoints": [{"address": outside.address.ip().to_string(), "port": 9000}]}});
+    zones.east.put("/meshes/default/meshexternalservices/outside", &external);
+    let (_web, address) = zones.client(&[
+        of_west(),
+        by_name("MeshMultiZoneService", "everywhere", 8080),
+        by_name("MeshExternalService", "outside", 9000),
+    ]);
+    assert_eq!(answered_by(address, 10001), "backend-west");
+    assert_eq!(answered_by(address, 10002), "backend-west");
+    assert_eq!(answered_by(address, 10003), "outside");
+    for cluster in [
+        zones.cluster("kri_msvc_default_west__backend_main", "default_backend__west_msvc_8080"),
+        zones.cluster("kri_mzsvc_default___everywhere_main", "default_everywhere___mzsvc_8080"),
+        zones.cluster("kri_extsvc_default_east__outside_9000", "default_outside__east_extsvc_9000"),
+    ] {
+        let (_, exit) = &zones._running[exit];
+        let stat = format!("cluster.{cluster}.upstream_cx_total");
+        assert!(exit.stat(&stat).unwrap() > 0, "{stat}: {}", exit.admin("/stats?usedonly").unwrap());
+    }
+
+    zones.serve(false, "backend-east");
+    answered_by_all(address, 10002, &["backend-east"]);
+    zones.east.put("/meshes/default/meshloadbalancingstrategies/alike", &all_zones_alike());
+    answered_by_all(address, 10002, &["backend-east", "backend-west"]);
+
+    let mut forbidding = of_zones(true);
+    forbidding["routing"]["defaultForbidMeshExternalServiceAccess"] = json!(true);
+    zones.east.put("/meshes/default", &forbidding);
+    eventually("what is outside to be forbidden", || {
+        call(address, 10003).is_ok_and(|answer| answer.status == 403)
     })
     .unwrap();
-    assert_eq!(seen(&zones), before);
+    assert_eq!(answered_by(address, 10001), "backend-west");
+}
 
-    zones.east.kill().unwrap();
-    zones.east.start_again().unwrap();
-    let kumactl = Kumactl::of(&zones.global).unwrap();
-    eventually("the zone is online again", || {
-        let shown = kumactl.run(&["inspect", "zones"]).unwrap();
-        String::from_utf8_lossy(&shown.stdout).contains("Online")
-    })
-    .unwrap();
-    assert_eq!(seen(&zones), before);
+#[test]
+fn what_leaves_a_zone_goes_through_its_egress_with_older_names() {
+    through_an_egress(false);
+}
+
+#[test]
+fn what_leaves_a_zone_goes_through_its_egress_with_unified_names() {
+    through_an_egress(true);
 }

@@ -66,7 +66,6 @@ pub const ROWS: &[Row] = &[
         "KUMA_DP_SERVER_AUTHN_DP_PROXY_DP_TOKEN_VALIDATOR_USE_SECRETS",
         "true",
     ),
-    ("dpServer.authn.zoneProxy.type", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_TYPE", ""),
     (
         "dpServer.authn.zoneProxy.zoneToken.validator.publicKeys",
         "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_ZONE_TOKEN_VALIDATOR_PUBLIC_KEYS",

@@ -66,10 +66,13 @@ pub(super) async fn enter<P: Protocol>(
         let mut proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
         proxy.traits.kafka_filter = kafka_filter;
         // The message was read twice, and the token was verified for what it said first.
-        Some(proxy).filter(|proxy| proxy.key() == key).ok_or_else(|| {
+        let (mesh, name) = (&key.mesh, &key.name);
+        let same = |proxy: &Proxy| proxy.traits.mesh == *mesh && proxy.traits.name == *name;
+        Some(proxy).filter(same).ok_or_else(|| {
             Status::invalid_argument(format!("the node is both {key} and another one; send one node"))
         })?
     };
+    credentials.allow_name(&proxy.key())?;
     let _place = context.admission.registering(caller).await?;
     proxy.check(&credentials, &*snapshot(context)?)?;
     let named = context.admission.named(caller, proxy.key())?;

@@ -70,7 +70,7 @@ impl<P: Protocol> Session<'_, P> {
     pub(super) fn on_missing(&mut self) -> Result<(), Status> {
         let (snapshot, proxy) = (snapshot(&self.context)?, self.registration.proxy());
         let (key, mesh) = (proxy.key(), &proxy.traits.mesh);
-        if snapshot.get(&Key::global(Kind::Mesh, mesh)).is_none() {
+        if !mesh.is_empty() && snapshot.get(&Key::global(Kind::Mesh, mesh)).is_none() {
             return Err(Status::not_found(format!(
                 "mesh {mesh:?} was deleted, and the proxy's {key} with it"
             )));

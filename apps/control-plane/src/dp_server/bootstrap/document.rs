@@ -3,7 +3,7 @@
 use envoy::bootstrap::{
     Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Labels, Token, Variant,
 };
-use plan::Counting;
+use plan::{Counting, ProxyKind};
 use resources::{
     Draft,
     kinds::dataplane::{Dataplane, GatewayType},
@@ -13,7 +13,7 @@ use resources::{
 use serde_json::{Map, Value, json};
 
 use super::{COUNTED, Params, Request};
-use crate::dp_server::features;
+use crate::{dp_server::features, push::Place};
 
 const ADMIN_SOCKET: &str = "kuma-envoy-admin";
 const NULL_DEVICE: &str = "/dev/null";
@@ -21,20 +21,23 @@ const NULL_DEVICE: &str = "/dev/null";
 pub fn bootstrap(
     params: &Params,
     request: &Request,
-    dataplane: &Draft,
+    (dataplane, kind): (&Draft, ProxyKind),
     control_plane: ControlPlane,
     counted: Option<&Counting>,
 ) -> Bootstrap {
     let unified = features::unified_naming(request.features.iter().map(String::as_str));
     let has = |wanted: &str| request.features.iter().any(|feature| feature == wanted);
     let admin = AdminInterface::of(params, request, dataplane);
-    let mut metadata = metadata(params, request, admin.as_ref());
+    let mut metadata = metadata(params, request, kind, admin.as_ref());
     if let Some(counted) = counted {
         metadata.insert(COUNTED.to_owned(), counted.to_string().into());
     }
     Bootstrap {
         node_id: format!("{}.{}", request.mesh, request.name),
-        node_cluster: service_of(dataplane),
+        node_cluster: match kind {
+            ProxyKind::Sidecar => service_of(dataplane),
+            ProxyKind::Ingress | ProxyKind::Egress => word(kind).to_owned(),
+        },
         metadata,
         control_plane,
         variant: if has(features::DELTA) { Variant::Delta } else { Variant::StateOfTheWorld },
@@ -42,7 +45,7 @@ pub fn bootstrap(
         admin: admin.map(|admin| admin.configured(params, request)),
         access_log_socket: socket::access_log(&request.workdir, &request.name, &request.mesh),
         names: if unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
-        health_discovery: params.health_discovery,
+        health_discovery: params.health_discovery && kind == ProxyKind::Sidecar,
         counted: counted.cloned(),
         // An agent that does not say so shows what Envoy says.
         labels: if has(features::STATS_LABELS) { Labels::InAgent } else { Labels::InEnvoy },
@@ -84,10 +87,8 @@ struct AdminInterface<'a> {
 impl<'a> AdminInterface<'a> {
     /// `None` when its port is 0, of the Dataplane and of the settings.
     fn of(params: &'a Params, request: &Request, dataplane: &Draft) -> Option<AdminInterface<'a>> {
-        let networking = dataplane.spec.get::<Dataplane>().and_then(|dp| dp.networking.as_ref());
-        let own = networking.and_then(|networking| networking.admin.as_ref()).map(|admin| admin.port);
-        let own = own.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
-        let port = own.unwrap_or(params.admin_port);
+        let own = Place::of(&dataplane.spec).and_then(|place| place.admin_port);
+        let port = own.or_else(|| admin_port(dataplane)).unwrap_or(params.admin_port);
         let socket = params.admin_socket && !request.workdir.is_empty();
         (port != 0).then(|| AdminInterface {
             address: &params.admin_address,
@@ -109,14 +110,34 @@ impl<'a> AdminInterface<'a> {
     }
 }
 
+/// Of a Dataplane whose address is a name.
+fn admin_port(dataplane: &Draft) -> Option<u16> {
+    let networking = dataplane.spec.get::<Dataplane>()?.networking.as_ref()?;
+    u16::try_from(networking.admin.as_ref()?.port).ok().filter(|port| *port != 0)
+}
+
+/// How a type of proxy is called in metadata.
+fn word(kind: ProxyKind) -> &'static str {
+    match kind {
+        ProxyKind::Sidecar => "dataplane",
+        ProxyKind::Ingress => "ingress",
+        ProxyKind::Egress => "egress",
+    }
+}
+
 fn socket_path(request: &Request) -> String {
     socket::path(&request.workdir, ADMIN_SOCKET)
 }
 
-fn metadata(params: &Params, request: &Request, admin: Option<&AdminInterface<'_>>) -> Map<String, Value> {
+fn metadata(
+    params: &Params,
+    request: &Request,
+    kind: ProxyKind,
+    admin: Option<&AdminInterface<'_>>,
+) -> Map<String, Value> {
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
-    put("dataplane.proxyType", "dataplane".into());
+    put("dataplane.proxyType", word(kind).into());
     if !request.dataplane_resource.is_empty() {
         put("dataplane.resource", request.dataplane_resource.as_str().into());
     }

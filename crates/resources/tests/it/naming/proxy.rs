@@ -53,6 +53,9 @@ fn names_as_kuma_ships_them_are_read_as_the_same_names() {
     check("self_inbound_dp_80", &inbound("80"));
     check("self_inbound_dp_443", &inbound("443"));
     check("self_inbound_dp_main-port", &inbound("main-port"));
+    for of_zone_proxy in ["inbound_zi", "inbound_ze", "zoneingress_dp", "zoneegress_dp"] {
+        assert_eq!(format!("self_{of_zone_proxy}_10001").parse(), Ok(inbound("10001")));
+    }
     for (ip, direction) in PASSTHROUGHS {
         let shipped = format!("self_transparentproxy_passthrough_{}_{}", direction.as_str(), ip.as_str());
         check(&shipped, &SelfName::Passthrough(ip, direction));

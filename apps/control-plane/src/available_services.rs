@@ -1,0 +1,99 @@
+//! Writes into the ZoneIngresses of this zone what other zones can ask for by tags. MeshServices are not among it:
+//! other zones know them as resources.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use resources::{
+    Key, Kind, Resource, Spec,
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        zone_ingress::{AvailableService, ZoneIngress},
+    },
+};
+use runtime::Shutdown;
+use store::{Error, Store, Write};
+use topology::MeshSnapshot;
+
+use crate::push::{Mailbox, News, Push};
+
+/// How long changes are collected before they are written: all proxies of other zones hear of each write.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Begins to follow the meshes. Before the push loop starts, so that nothing is missed.
+pub fn start(store: &Arc<dyn Store>, push: &Arc<Push>, shutdown: &Shutdown) {
+    let (store, push, ending) = (store.clone(), push.clone(), shutdown.clone());
+    let mailbox = push.open_mailbox();
+    shutdown.spawn(async move {
+        let mut behind = false;
+        loop {
+            tokio::select! {
+                () = mailbox.arrived(), if !behind => {}
+                () = std::future::ready(()), if behind => {}
+                () = ending.begun() => return,
+            }
+            behind |= matters(&mailbox);
+            if behind {
+                match write(&store, &push).await {
+                    Ok(()) => behind = false,
+                    Err(error) => {
+                        tracing::warn!(%error, "what other zones find here cannot be written yet");
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = ending.begun() => return,
+            }
+        }
+    });
+}
+
+/// Whether something changed that other zones may find here: proxies, meshes, or an ingress.
+fn matters(mailbox: &Mailbox) -> bool {
+    let mail = mailbox.take();
+    let matters = |news: &News| {
+        let affected = &news.affected;
+        let ingress = affected.globals.iter().any(|key| key.kind == Kind::ZoneIngress);
+        ingress || affected.everyone || !affected.proxies.is_empty() || news.snapshot.is_none()
+    };
+    mail.anew || mail.meshes.values().any(matters)
+}
+
+/// What of a mesh is found by tags; nothing where all know services as resources, or nothing can cross zones.
+fn services(mesh: &MeshSnapshot) -> Vec<AvailableService> {
+    let mode = mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+    let secured = mesh.mtls.is_some() || mesh.identities.any_ready();
+    if !secured || mode == Some(MeshServicesMode::Exclusive) {
+        return Vec::new();
+    }
+    let one = |(tags, instances): (&Arc<_>, &u32)| AvailableService {
+        tags: BTreeMap::clone(tags),
+        instances: *instances,
+        mesh: mesh.name.to_string(),
+        external_service: false,
+    };
+    mesh.instances.iter().map(one).collect()
+}
+
+async fn write(store: &Arc<dyn Store>, push: &Push) -> Result<(), Error> {
+    let ingresses = push.own_ingresses();
+    if ingresses.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<AvailableService> = push.all_meshes().iter().flat_map(|mesh| services(mesh)).collect();
+    let snapshot = store.snapshot()?;
+    let mut writes = Vec::new();
+    for name in ingresses {
+        let Some(stored) = snapshot.get(&Key::global(Kind::ZoneIngress, &name)) else { continue };
+        let Some(spec) = stored.spec.get::<ZoneIngress>() else { continue };
+        if spec.available_services == all {
+            continue;
+        }
+        let spec = ZoneIngress { available_services: all.clone(), ..spec.clone() };
+        let resource =
+            Resource { spec: Spec::from(spec), modified: Timestamp::now(), ..Resource::clone(stored) };
+        writes.push(Write::Update { expected: stored.version, resource });
+    }
+    if writes.is_empty() { Ok(()) } else { store.write(writes).await.map(drop) }
+}

@@ -1,0 +1,259 @@
+//! Zone proxies: what they are told, when they are woken, and who may be one.
+
+use std::time::Duration;
+
+use control_plane::{available_services, push::Work};
+use plan::{ProxyKind, ProxyTraits};
+use resources::{Key, Kind, Resource, Spec, format::universal};
+use serde_json::{Value, json};
+use tonic::Code;
+use xds::{Type, message::Node};
+
+use crate::{
+    proxies::Server,
+    streams::{Next, Stream},
+    world::{Proxy, World, dataplane, eventually, mesh, resource, service, traits},
+};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn ingress(zone: &str, address: &str) -> Resource {
+    let networking = json!({
+        "address": "127.0.0.7", "port": 10001, "advertisedAddress": address, "advertisedPort": 10001
+    });
+    let name = if matches!(zone, "" | "default") { "gate".to_owned() } else { format!("gate-{zone}") };
+    resource(Key::global(Kind::ZoneIngress, &name), &[], json!({ "zone": zone, "networking": networking }))
+}
+
+/// A mesh with mutual TLS in which nothing is chosen by tags.
+fn exclusive(name: &str) -> Resource {
+    let mut spec = mesh(name, "STRICT").spec.to_json();
+    spec["meshServices"]["mode"] = json!("Exclusive");
+    resource(Key::global(Kind::Mesh, name), &[], spec)
+}
+
+fn egress() -> Resource {
+    let networking = json!({ "address": "127.0.0.8", "port": 10002 });
+    let spec = json!({ "zone": "default", "networking": networking });
+    resource(Key::global(Kind::ZoneEgress, "exit"), &[], spec)
+}
+
+/// A MeshService as it comes from another zone.
+fn abroad(name: &str, zone: &str) -> Resource {
+    let labels = [("kuma.io/origin", "global"), ("kuma.io/zone", zone), ("kuma.io/display-name", name)];
+    let mut remote = service("default", &format!("{name}-{zone}"), &labels);
+    let mut spec = remote.spec.to_json();
+    spec["ports"][0]["snis"] = json!([{ "value": format!("{name}.{zone}.example") }]);
+    remote.spec = Spec::from_json(Kind::MeshService, spec, &mut Vec::new()).unwrap();
+    remote
+}
+
+fn of_zone(kind: ProxyKind, name: &str) -> ProxyTraits {
+    ProxyTraits { kind, unified_naming: true, ..traits("", name) }
+}
+
+/// A zone proxy with its configuration.
+async fn connect(world: &World, kind: ProxyKind, name: &str) -> Proxy {
+    world.push.caught_up().await;
+    let mut proxy = Proxy::connect(world, of_zone(kind, name));
+    assert_eq!(proxy.turn().await, Work::Everything);
+    proxy
+}
+
+fn names(proxy: &Proxy, kind: Type) -> Vec<String> {
+    proxy.current.as_ref().unwrap().target.of(kind).keys().map(ToString::to_string).collect()
+}
+
+/// Whatever a proxy holds of a type, as text: addresses and server names are in it as they are.
+fn bytes(proxy: &Proxy, kind: Type) -> String {
+    let told = proxy.told().unwrap().into_iter().filter(|(of, ..)| *of == kind);
+    told.map(|(_, _, body)| String::from_utf8_lossy(&body).into_owned()).collect()
+}
+
+async fn world() -> World {
+    let world = World::new();
+    world
+        .put([
+            exclusive("default"),
+            ingress("default", "192.168.0.9"),
+            egress(),
+            service("default", "a", &[]),
+            dataplane("default", "dp-a", "10.0.0.1", "a", &[]),
+        ])
+        .await;
+    world
+}
+
+#[tokio::test]
+async fn an_ingress_is_told_of_services_of_all_meshes_and_follows_each_at_its_cost() {
+    let world = world().await;
+    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    assert_eq!(names(&gate, Type::Listener), ["self_10001"]);
+    assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80"]);
+    assert!(bytes(&gate, Type::Endpoint).contains("10.0.0.1"));
+
+    let before = world.encoded();
+    world.put([dataplane("default", "dp-a2", "10.0.0.2", "a", &[])]).await;
+    assert_eq!(gate.turn().await, Work::Endpoints);
+    assert_eq!(world.encoded_since(&before), [(Type::Endpoint, 1)], "other endpoints are one resource");
+    assert!(bytes(&gate, Type::Endpoint).contains("10.0.0.2"));
+
+    world.put([exclusive("other"), service("other", "b", &[])]).await;
+    assert_eq!(gate.turn().await, Work::Outbounds);
+    assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80", "kri_msvc_other___b_80"]);
+    assert!(bytes(&gate, Type::Listener).contains(".b.80.other.ms"));
+
+    // What is of other zones is not entered here.
+    world.put([abroad("c", "west"), ingress("west", "192.168.0.1")]).await;
+    assert_eq!(gate.turn().await, Work::Nothing);
+    world.delete(Kind::Mesh, "", "other").await;
+    assert_eq!(gate.turn().await, Work::Outbounds);
+    assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80"]);
+}
+
+#[tokio::test]
+async fn a_zone_proxy_listens_where_its_resource_says_now() {
+    let world = world().await;
+    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    let mut moved = ingress("default", "192.168.0.9").spec.to_json();
+    moved["networking"]["port"] = json!(10005);
+    world.put([resource(Key::global(Kind::ZoneIngress, "gate"), &[], moved)]).await;
+    assert_eq!(gate.turn().await, Work::Everything);
+    assert_eq!(names(&gate, Type::Listener), ["self_10005"]);
+}
+
+#[tokio::test]
+async fn an_egress_follows_the_ingresses_of_other_zones_and_zones_that_are_withdrawn() {
+    let world = world().await;
+    world.put([abroad("c", "west"), ingress("west", "192.168.0.1")]).await;
+    let mut exit = connect(&world, ProxyKind::Egress, "exit").await;
+    assert_eq!(names(&exit, Type::Cluster), ["kri_msvc_default_west__c_80"]);
+    assert!(bytes(&exit, Type::Endpoint).contains("192.168.0.1"));
+    assert!(bytes(&exit, Type::Listener).contains("c.west.example"));
+
+    world.put([ingress("west", "192.168.0.2")]).await;
+    assert_eq!(exit.turn().await, Work::Outbounds);
+    assert!(bytes(&exit, Type::Endpoint).contains("192.168.0.2"));
+
+    world.push.withdraw([std::sync::Arc::from("west")].into());
+    let mut work = Work::Nothing;
+    for _ in 0..400 {
+        work = exit.turn().await;
+        if work != Work::Nothing {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(work, Work::Outbounds);
+    assert!(!bytes(&exit, Type::Endpoint).contains("192.168.0"), "nobody is led there");
+}
+
+/// The node of an agent that brings its ZoneIngress or ZoneEgress along.
+fn node(definition: &Resource, proxy_type: &str) -> Node {
+    let text = |text: String| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text)) };
+    let draft = resources::Draft::new(definition.key.clone(), definition.spec.clone());
+    let feature = text("feature-unified-resource-naming".to_owned());
+    let features = prost_types::value::Kind::ListValue(prost_types::ListValue { values: vec![feature] });
+    let fields = [
+        ("dataplane.resource".to_owned(), text(universal::render_draft(&draft).to_string())),
+        ("dataplane.proxyType".to_owned(), text(proxy_type.to_owned())),
+        ("features".to_owned(), prost_types::Value { kind: Some(features) }),
+    ];
+    let metadata = Some(prost_types::Struct { fields: fields.into() });
+    Node { id: format!(".{}", definition.name()), metadata, ..Node::default() }
+}
+
+async fn stream(server: &Server, definition: &Resource, proxy_type: &str, token: &str) -> Stream {
+    let token = Some(token).filter(|token| !token.is_empty());
+    let mut stream = Stream::of(server, node(definition, proxy_type), token).await;
+    stream.ask(Type::Listener, &[]).await;
+    stream
+}
+
+async fn refused(server: &Server, definition: &Resource, proxy_type: &str, token: &str, part: &str) {
+    let next = stream(server, definition, proxy_type, token).await.next().await;
+    let Next::End(code, text) = next else { panic!("it was sent {next:?}") };
+    let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
+    assert!(codes.iter().any(|known| (*known as i32).to_string() == code), "{code} {text}");
+    assert!(text.contains(part), "{part:?} is not in {text:?}");
+}
+
+fn stored(server: &Server, kind: Kind, name: &str) -> Option<Value> {
+    let snapshot = server.world.store.snapshot().unwrap();
+    snapshot.get(&Key::global(kind, name)).map(|stored| stored.spec.to_json())
+}
+
+#[tokio::test]
+async fn a_zone_proxy_proves_itself_by_a_zone_token_with_its_scope_and_zone() {
+    let server = Server::new(true, LONG).await;
+    let own = ingress("", "192.168.0.9");
+    let both = server.zone_token("default", &["ingress", "egress"]).await;
+    let exit = server.zone_token("default", &["egress"]).await;
+    let other_zone = server.zone_token("west", &["ingress"]).await;
+    let of_dataplane = server.token("default").await;
+    refused(&server, &own, "ingress", &exit, "--scope ingress").await;
+    refused(&server, &own, "ingress", &other_zone, "it is for zone \"west\"").await;
+    refused(&server, &own, "ingress", &of_dataplane, "the zone token is refused").await;
+    refused(&server, &ingress("west", "192.168.0.9"), "ingress", &both, "\"west\"").await;
+    refused(&server, &own, "egress", &both, "expected a ZoneEgress").await;
+    refused(&server, &own, "dataplane", &both, "have no mesh").await;
+    assert_eq!(stored(&server, Kind::ZoneIngress, "gate"), None);
+
+    let mut gate = stream(&server, &own, "ingress", &both).await;
+    assert_eq!(gate.response().await, (Type::Listener, vec!["self_10001".to_owned()]));
+    let mut out = stream(&server, &egress(), "egress", &exit).await;
+    assert_eq!(out.response().await, (Type::Listener, vec!["self_10002".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_zone_proxy_is_stored_in_this_zone_with_an_insight_and_goes_when_it_has_gone() {
+    let server = Server::new(false, Duration::ZERO).await;
+    let listed = json!([{ "tags": { "kuma.io/service": "a" }, "instances": 1, "mesh": "default" }]);
+    let mut known = ingress("", "192.168.0.9");
+    let mut spec = known.spec.to_json();
+    spec["availableServices"] = listed.clone();
+    known.spec = Spec::from_json(Kind::ZoneIngress, spec, &mut Vec::new()).unwrap();
+    server.world.put([known]).await;
+
+    let mut gate = stream(&server, &ingress("", "192.168.0.8"), "ingress", "").await;
+    assert_eq!(gate.response().await.0, Type::Listener);
+    let now = stored(&server, Kind::ZoneIngress, "gate").unwrap();
+    assert_eq!(
+        (&now["zone"], &now["networking"]["advertisedAddress"]),
+        (&json!("default"), &json!("192.168.0.8"))
+    );
+    assert_eq!(now["availableServices"], listed, "what the control plane wrote stays");
+    let insight = stored(&server, Kind::ZoneIngressInsight, "gate").unwrap();
+    assert_eq!(insight["metadata"]["features"], json!(["feature-unified-resource-naming"]));
+    assert!(insight["subscriptions"][0]["disconnectTime"].is_null());
+
+    drop(gate);
+    eventually("the ingress is forgotten", || stored(&server, Kind::ZoneIngress, "gate").is_none()).await;
+    assert_eq!(stored(&server, Kind::ZoneIngressInsight, "gate"), None);
+}
+
+#[tokio::test]
+async fn what_other_zones_find_by_tags_is_listed_and_entered() {
+    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
+    available_services::start(&world.store, &world.push, &world.shutdown);
+    world.push.start(&world.shutdown);
+    let listed = || {
+        let snapshot = world.store.snapshot().unwrap();
+        let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate"));
+        gate.map(|gate| gate.spec.to_json()["availableServices"].clone()).unwrap_or_default()
+    };
+    let tags = json!({ "kuma.io/protocol": "http", "kuma.io/service": "a" });
+    let of = |instances: u32| json!([{ "tags": tags, "instances": instances, "mesh": "default" }]);
+    let one = dataplane("default", "dp-a", "10.0.0.1", "a", &[]);
+    world.put([mesh("default", "STRICT"), one]).await;
+    world.put([ingress("default", "192.168.0.9")]).await;
+    eventually("the first instance is listed", || listed() == of(1)).await;
+    world.put_unheard([dataplane("default", "dp-a2", "10.0.0.2", "a", &[])]).await;
+    eventually("both are listed", || listed() == of(2)).await;
+
+    let gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    assert_eq!(names(&gate, Type::Cluster), ["default:a"]);
+    assert!(bytes(&gate, Type::Listener).contains("a{mesh=default}"));
+    world.put_unheard([exclusive("default")]).await;
+    eventually("nothing is listed where services are resources", || listed().is_null()).await;
+}

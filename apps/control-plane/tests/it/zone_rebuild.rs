@@ -1,0 +1,210 @@
+//! As [`crate::rebuild`], for what crosses zones: clients, ingresses and egresses.
+
+use control_plane::push::Work;
+use plan::{ProxyKind, ProxyTraits};
+use proptest::prelude::*;
+use resources::{Key, Kind, Resource};
+use serde_json::{Value, json};
+use store::Write as Stored;
+
+use crate::{
+    rebuild::{from_scratch, same},
+    world::{Proxy, World, mesh, resource, traits},
+};
+
+/// Which resource, and what is in it (`None` deletes it).
+type Write = (u8, u8, Option<[u8; 3]>);
+/// Some writes in one batch, and which proxies get their turn afterwards.
+type Step = (Vec<Write>, u8);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let content = prop::option::weighted(0.85, prop::array::uniform3(0u8..4));
+    let write = (0u8..16, 0u8..3, content);
+    prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..16)
+}
+
+fn key(kind: Kind, name: &str) -> Key {
+    Key::new(kind, "default", name)
+}
+
+const ZONES: [&str; 4] = ["west", "south", "west", "default"];
+
+fn built(kind: u8, name: u8, content: [u8; 3]) -> Resource {
+    match kind {
+        0 | 1 => {
+            let built = mesh("default", ["STRICT", "", "PERMISSIVE", "STRICT"][usize::from(content[0])]);
+            let mut spec = built.spec.to_json();
+            let egress = content[1] > 1 && content[0] != 1;
+            spec["routing"] = json!({ "zoneEgress": egress, "localityAwareLoadBalancing": content[2] == 3 });
+            if content[2] == 2 {
+                spec["meshServices"]["mode"] = json!("Exclusive");
+            }
+            resource(built.key, &[], spec)
+        }
+        2..=4 => random_dataplane(name, content),
+        5 => random_service(&format!("s-{name}"), &[("app", "x")], content),
+        6..=8 => {
+            let zone = ZONES[usize::from(content[2])];
+            let (display, team) = (format!("s-{}", content[1]), if content[0] > 1 { "x" } else { "y" });
+            let labels = [
+                ("kuma.io/origin", "global"),
+                ("kuma.io/zone", zone),
+                ("kuma.io/display-name", &display),
+                ("app", team),
+            ];
+            random_service(&format!("remote-{name}"), &labels, content)
+        }
+        9 | 10 => random_ingress(name, content),
+        11 => {
+            let networking = json!({ "address": format!("127.0.9.{}", content[0]), "port": 10002 });
+            let zone = if content[1] == 3 { "west" } else { "default" };
+            let spec = json!({ "zone": zone, "networking": networking });
+            resource(Key::global(Kind::ZoneEgress, &format!("exit-{name}")), &[], spec)
+        }
+        12 | 13 => {
+            let ports = json!([{ "port": 80 }, { "port": 81, "name": "b" }]);
+            let app = ["x", "y"][usize::from(content[0] % 2)];
+            let selector = json!({ "meshService": { "matchLabels": { "app": app } } });
+            let spec = json!({ "selector": selector, "ports": ports });
+            resource(key(Kind::MeshMultiZoneService, &format!("m-{name}")), &[], spec)
+        }
+        14 => {
+            let endpoint = json!({ "address": format!("10.1.0.{}", content[0]), "port": 443 });
+            let spec = json!({ "match": { "port": 443, "protocol": "http" }, "endpoints": [endpoint] });
+            resource(key(Kind::MeshExternalService, &format!("e-{name}")), &[], spec)
+        }
+        _ => random_strategy(name, content),
+    }
+}
+
+fn random_dataplane(name: u8, [serves, calls, state]: [u8; 3]) -> Resource {
+    let reference = |kind: &str, name: &str, port: u16| json!({ "kind": kind, "name": name, "port": port });
+    let outbounds = match calls {
+        0 => json!([{ "port": 1001, "backendRef": reference("MeshService", "remote-0", 80) },
+                    { "port": 1002, "tags": { "kuma.io/service": "a" } }]),
+        1 => json!([{ "port": 1001, "backendRef": reference("MeshMultiZoneService", "m-0", 80) },
+                    { "port": 1002, "backendRef": reference("MeshExternalService", "e-0", 443) }]),
+        2 => json!([{ "port": 1001, "backendRef": reference("MeshService", "remote-1", 80) },
+                    { "port": 1002, "tags": { "kuma.io/service": "a", "version": "1" } }]),
+        _ => json!([{ "port": 1001, "backendRef": reference("MeshMultiZoneService", "m-1", 81) }]),
+    };
+    let service = ["a", "b", "a", "b"][usize::from(serves)];
+    let mut tags = json!({ "kuma.io/service": service, "rack": "r" });
+    if serves > 1 {
+        tags["version"] = json!("1");
+    }
+    let state = ["Ready", "NotReady", "Ready", "Ready"][usize::from(state)];
+    let networking = json!({
+        "address": format!("127.0.3.{name}"),
+        "inbound": [{ "port": 80, "tags": tags, "state": state }],
+        "outbound": outbounds
+    });
+    resource(key(Kind::Dataplane, &format!("dp-{name}")), &[], json!({ "networking": networking }))
+}
+
+fn random_service(name: &str, labels: &[(&str, &str)], [selects, ports, _]: [u8; 3]) -> Resource {
+    let (snis, service) =
+        (json!([{ "value": format!("{name}.example") }]), ["a", "b"][usize::from(selects % 2)]);
+    let mut spec = json!({
+        "selector": { "dataplaneTags": { "kuma.io/service": service } },
+        "ports": [{ "port": 80, "targetPort": 80, "snis": snis }]
+    });
+    if ports > 2 {
+        spec["ports"] = json!([{ "port": 81, "targetPort": 80, "appProtocol": "http" }]);
+    }
+    resource(key(Kind::MeshService, name), labels, spec)
+}
+
+fn random_ingress(name: u8, [zone, address, listed]: [u8; 3]) -> Resource {
+    let zone = ZONES[usize::from(zone)];
+    let mut networking = json!({ "address": format!("127.0.8.{address}"), "port": 10001 });
+    if address != 3 {
+        networking["advertisedAddress"] = json!(format!("192.168.{name}.{address}"));
+        networking["advertisedPort"] = json!(10001);
+    }
+    let tags = if listed > 1 {
+        json!({ "kuma.io/service": "a", "version": "1" })
+    } else {
+        json!({ "kuma.io/service": "a" })
+    };
+    let services = json!([{ "mesh": "default", "instances": listed + 1, "tags": tags }]);
+    let spec = json!({ "zone": zone, "networking": networking, "availableServices": services });
+    resource(Key::global(Kind::ZoneIngress, &format!("gate-{name}")), &[], spec)
+}
+
+fn random_strategy(name: u8, [kind, first, _]: [u8; 3]) -> Resource {
+    let locality: Value = match kind {
+        0 => json!({ "disabled": true }),
+        1 => json!({ "localZone": { "affinityTags": [{ "key": "rack" }] } }),
+        2 => {
+            json!({ "crossZone": { "failover": [{ "to": { "type": "Only", "zones": [ZONES[usize::from(first)]] } }] } })
+        }
+        _ => json!({ "crossZone": { "failover": [{ "to": { "type": "Any" } }] } }),
+    };
+    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "localityAwareness": locality } }]);
+    let spec = json!({ "targetRef": { "kind": "Mesh" }, "to": to });
+    resource(key(Kind::MeshLoadBalancingStrategy, &format!("l-{name}")), &[], spec)
+}
+
+async fn store(world: &World, batch: &[Write]) {
+    let snapshot = world.store.snapshot().unwrap();
+    let mut writes: Vec<Stored> = Vec::new();
+    for &(kind, name, content) in batch {
+        let resource = built(kind, name, content.unwrap_or_default());
+        let key = resource.key.clone();
+        writes.retain(|write| *write.key() != key);
+        match (content, snapshot.get(&key)) {
+            (Some(_), Some(old)) => writes.push(Stored::Update { resource, expected: old.version }),
+            (Some(_), None) => writes.push(Stored::Create(resource)),
+            (None, Some(_)) => writes.push(Stored::Delete { key, expected: None }),
+            (None, None) => {}
+        }
+    }
+    if !writes.is_empty() {
+        world.store.write(writes).await.unwrap();
+        world.push.caught_up().await;
+    }
+}
+
+fn connected(world: &World) -> Vec<Proxy> {
+    let of_zone = |kind, name: &str, unified_naming| ProxyTraits { kind, unified_naming, ..traits("", name) };
+    let all = [
+        traits("default", "dp-0"),
+        ProxyTraits { unified_naming: true, ..traits("default", "dp-1") },
+        of_zone(ProxyKind::Ingress, "gate-0", true),
+        of_zone(ProxyKind::Ingress, "gate-1", false),
+        of_zone(ProxyKind::Egress, "exit-0", true),
+        of_zone(ProxyKind::Egress, "exit-1", false),
+    ];
+    all.into_iter().map(|traits| Proxy::connect(world, traits)).collect()
+}
+
+async fn follow(steps: &[Step]) {
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    let mut proxies = connected(&world);
+    for (batch, turns) in steps {
+        store(&world, batch).await;
+        for (name, proxy) in proxies.iter_mut().enumerate() {
+            if turns & (1 << name) != 0 {
+                proxy.turn().await;
+                same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+            }
+        }
+    }
+    for proxy in &mut proxies {
+        proxy.turn().await;
+        same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+        assert_eq!(proxy.turn().await, Work::Nothing);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_changes_across_zones_ends_where_a_rebuild_from_scratch_does(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(follow(&steps));
+    }
+}

@@ -1,0 +1,164 @@
+//! Zone proxies in Envoy's words: one listener that leads connections on by server name.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::{
+    config::{
+        cluster::v3::cluster::{DiscoveryType, EdsClusterConfig},
+        core::v3::{DataSource, TrafficDirection, data_source::Specifier},
+        listener::v3 as listener,
+    },
+    extensions::filters::network::direct_response::v3 as direct_response,
+};
+use plan::{Lane, LaneEnd, ZoneBackend, ZoneListener, is_http};
+use prost::Message;
+use topology::Protocol;
+use xds::Type;
+
+use crate::{
+    chain::{Chain, HttpSlot, NetworkSlot},
+    cluster::plain,
+    filter::{self, HttpFilter, Side},
+    listener::{at, tls_inspector},
+    part::{Part, origin},
+    permission,
+    proto::from_ads,
+    route, tls,
+};
+
+/// The listener of a zone proxy with everything it leads to.
+#[derive(Hash)]
+pub(crate) struct LaneListener<'a> {
+    pub listener: &'a ZoneListener,
+    pub lanes: &'a [Lane],
+}
+
+/// The cluster of proxies that get what was sent as it was sent.
+#[derive(Hash)]
+pub(crate) struct PassedCluster<'a> {
+    pub name: &'a str,
+    pub stats: Option<&'a str>,
+    pub connect: Duration,
+}
+
+impl<'a> PassedCluster<'a> {
+    pub(crate) fn of(backend: &'a ZoneBackend) -> PassedCluster<'a> {
+        let (name, stats) = (backend.cluster.as_str(), backend.cluster_stats.as_deref());
+        PassedCluster { name, stats, connect: backend.timeouts.connect }
+    }
+}
+
+impl Part for LaneListener<'_> {
+    const TYPE: Type = Type::Listener;
+    const ORIGIN: &'static str = origin::ZONE;
+    const SHAPE: &'static str = "zone listener";
+
+    fn name(&self) -> &str {
+        &self.listener.names.listener
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let ZoneListener { names, address, port, reuse_port, greeting } = self.listener;
+        let filter_chains = match self.lanes.is_empty() {
+            true => vec![greeted(greeting)],
+            false => self.lanes.iter().map(chain).collect(),
+        };
+        listener::Listener {
+            name: names.listener.clone(),
+            stat_prefix: names.listener_stats.clone().unwrap_or_default(),
+            filter_chains,
+            listener_filters: vec![tls_inspector()],
+            traffic_direction: TrafficDirection::Inbound.into(),
+            ..at((*address, *port), true, Some(*reuse_port))
+        }
+        .encode_to_vec()
+    }
+}
+
+impl Part for PassedCluster<'_> {
+    const TYPE: Type = Type::Cluster;
+    const ORIGIN: &'static str = origin::ZONE;
+    const SHAPE: &'static str = "passed cluster";
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut made = plain(self.name, self.stats, self.connect, DiscoveryType::Eds);
+        made.eds_cluster_config =
+            Some(EdsClusterConfig { eds_config: Some(from_ads()), service_name: String::new() });
+        made.encode_to_vec()
+    }
+}
+
+/// Says who is there, to whoever looks for the reason why nothing is led on.
+fn greeted(greeting: &str) -> listener::FilterChain {
+    let said =
+        DataSource { specifier: Some(Specifier::InlineString(greeting.to_owned())), ..Default::default() };
+    let config = direct_response::Config { response: Some(said) };
+    let filters = vec![filter::filter("envoy.filters.network.direct_response", &config)];
+    listener::FilterChain { filters, ..Default::default() }
+}
+
+fn chain(lane: &Lane) -> listener::FilterChain {
+    let asked = listener::FilterChainMatch {
+        transport_protocol: "tls".to_owned(),
+        // Envoy compares what was asked for in lower case.
+        server_names: lane.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        ..Default::default()
+    };
+    let through = || filter::tcp(&lane.stats, filter::to_cluster(&lane.cluster), None, None, Vec::new(), &[]);
+    match &lane.end {
+        None => listener::FilterChain {
+            filter_chain_match: Some(asked),
+            filters: vec![through()],
+            ..Default::default()
+        },
+        Some(end) => listener::FilterChain {
+            name: end.name.clone(),
+            filter_chain_match: Some(asked),
+            filters: match is_http(end.protocol) {
+                true => requests(lane, end),
+                false => {
+                    let permissions = end.permissions.as_ref().map(|permissions| {
+                        let config = permission::network(&end.mesh, permissions, &rbac_stats(lane));
+                        filter::filter("envoy.filters.network.rbac", &config)
+                    });
+                    Chain::empty()
+                        .with(NetworkSlot::Permission, permissions)
+                        .with(NetworkSlot::Handler, [through()])
+                        .in_order()
+                }
+            },
+            transport_socket: Some(tls::of_mesh_server(&end.security)),
+            ..Default::default()
+        },
+    }
+}
+
+fn requests(lane: &Lane, end: &LaneEnd) -> Vec<listener::Filter> {
+    let permissions = end.permissions.as_ref().map(|permissions| {
+        let config = permission::http(&end.mesh, permissions, &rbac_stats(lane));
+        filter::http_filter("envoy.filters.http.rbac", &config)
+    });
+    let routes = vec![route::to_outside(&lane.cluster)];
+    let handled = HttpFilter {
+        stats: lane.stats.clone(),
+        routes: filter::given(route::configuration(&end.name, &end.name, routes)),
+        filters: Chain::empty().with(HttpSlot::Permission, permissions),
+        grpc: end.protocol == Protocol::Grpc,
+        ipv6: end.ipv6,
+        request_headers: Duration::ZERO,
+        // Who called is not for those outside of the mesh.
+        direction: Side::Passthrough,
+        logs: Vec::new(),
+        tracing: None,
+    };
+    vec![handled.build()]
+}
+
+/// Ends with a dot, as a prefix of statistics does.
+fn rbac_stats(lane: &Lane) -> String {
+    format!("{}.", lane.stats)
+}

@@ -1,0 +1,175 @@
+//! Zone proxies lead TLS on by server name, on a real Envoy and without reading it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use envoy::{Encoder, bootstrap::ClusterNames};
+use plan::{ProxyKind, ProxyTraits, ZoneClass, ZoneProxy};
+use resources::{Key, Kind, naming::sni};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
+use xds::{Target, Type};
+
+use crate::{
+    enforcement::free_port,
+    live::Live,
+    real_envoy::certificate,
+    support::{PLAIN, SECURED, mesh, traits, unified},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Answers every connection with its name, as soon as something was said to it.
+fn server(name: &'static str) -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in socket.incoming().flatten() {
+            let mut head = [0; 5];
+            // The first record of TLS: it came as it was sent.
+            if client.read_exact(&mut head).is_err() || head[..2] != [0x16, 3] {
+                continue;
+            }
+            // What is left unread would reset the connection.
+            let mut hello = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+            if client.read_exact(&mut hello).is_ok() {
+                let _ = client.write_all(format!("by {name}").as_bytes());
+            }
+        }
+    });
+    port
+}
+
+/// Who answers to the beginning of a TLS connection for a server name; empty without an answer.
+fn who(port: u16, server_name: &str) -> String {
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from(server_name.to_owned()).unwrap();
+    let mut hello = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    hello.write_tls(&mut socket).unwrap();
+    let mut answer = String::new();
+    // A connection that is reset has no answer.
+    let _ = socket.read_to_string(&mut answer);
+    answer
+}
+
+/// The Envoy of a zone proxy, and its port.
+fn start(kind: ProxyKind, documents: &[&str], traits: ProxyTraits) -> (Live, u16) {
+    let port = free_port();
+    (start_at(kind, documents, traits, ("127.0.0.1", port)), port)
+}
+
+/// The Envoy of a zone proxy that listens there.
+pub fn start_at(kind: ProxyKind, documents: &[&str], traits: ProxyTraits, place: (&str, u16)) -> Live {
+    let (address, port) = place;
+    let proxy = match kind {
+        ProxyKind::Ingress => format!(
+            "type: ZoneIngress\nname: gate\nnetworking: {{ address: {address}, port: {port}, \
+             advertisedAddress: {address}, advertisedPort: {port} }}"
+        ),
+        _ => format!("type: ZoneEgress\nname: gate\nnetworking: {{ address: {address}, port: {port} }}"),
+    };
+    let mesh = mesh(&[documents, &[proxy.as_str()]].concat());
+    let traits = ProxyTraits { kind, admin_port: 0, ..traits };
+    let stored = mesh.globals.get(&Key::global(kind.resource(), "gate")).unwrap();
+    let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
+    let passage = ZoneClass::of(&traits).passage(&mesh);
+    assert_eq!(passage.problems, []);
+    let (encoder, lanes) = (Encoder::default(), plan::merged(passage.lanes.iter()));
+    let mut target =
+        Target { own: encoder.lower_zone(&own, &lanes), shared: Arc::new(encoder.lower_passage(&passage)) };
+    if let Some(names) = &passage.secrets {
+        let (certificate, key) = certificate();
+        target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
+        target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
+    }
+    let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
+    Live::with(&target, names, None)
+}
+
+fn own_service(name: &str, port: u16) -> String {
+    format!(
+        "type: MeshService\nmesh: default\nname: {name}\nlabels: {{ kuma.io/zone: east }}\nspec:\n\
+         \x20 selector: {{ dataplaneTags: {{ kuma.io/service: {name} }} }}\n\
+         \x20 ports: [{{ name: main, port: 80, targetPort: {port}, snis: [{{ value: new.{name}.example }}, {{ value: old.{name}.example }}] }}]\n\
+         ---\ntype: Dataplane\nmesh: default\nname: {name}\nnetworking:\n  address: 127.0.0.1\n\
+         \x20 inbound: [{{ port: {port}, tags: {{ kuma.io/service: {name} }} }}]"
+    )
+}
+
+#[test]
+fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
+    let (one, two) = (own_service("one", server("one")), own_service("two", server("two")));
+    let check = |traits: ProxyTraits, listener: &str, cluster: &str| {
+        let (envoy, port) = start(ProxyKind::Ingress, &[SECURED, &one, &two], traits);
+        for name in ["one", "two"] {
+            let kri_form = format!("sni.msvc.default.east.{name}.main");
+            for server_name in [format!("new.{name}.example"), format!("old.{name}.example"), kri_form] {
+                assert_eq!(who(port, &server_name), format!("by {name}"), "{server_name}");
+            }
+        }
+        assert_eq!(who(port, "nobody.example"), "");
+        let stats = envoy.get("/stats?usedonly");
+        let listener = listener.replace("PORT", &port.to_string());
+        for counted in [
+            format!("listener.{listener}.no_filter_chain_match: 1"),
+            format!("cluster.{cluster}.upstream_cx_total: 3"),
+            format!("tcp.{cluster}.downstream_cx_total: 3"),
+        ] {
+            assert!(stats.lines().any(|line| line == counted), "{counted} is not in\n{stats}");
+        }
+    };
+    check(unified("gate"), "self_PORT", "kri_msvc_default_east__one_main");
+    check(traits("gate"), "127.0.0.1_PORT", "default_one__east_msvc_80");
+}
+
+#[test]
+fn an_ingress_that_leads_nowhere_says_who_it_is() {
+    let (_envoy, port) = start(ProxyKind::Ingress, &[PLAIN], unified("gate"));
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The listener looks for TLS before it answers.
+    socket.write_all(b"hello").unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    assert_eq!(said, r#"{"proxy":".gate","zone":"east"}"#);
+}
+
+#[test]
+fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
+    let abroad = |zone: &'static str| {
+        format!(
+            "type: MeshService\nmesh: default\nname: backend-{zone}\n\
+             labels: {{ kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend, app: backend }}\n\
+             spec:\n  ports: [{{ port: 80, targetPort: 80, snis: [{{ value: {zone}.example }}, {{ value: a601e0c00295a9fbe.backend.80.default.ms }}] }}]\n\
+             ---\ntype: ZoneIngress\nname: {zone}\nzone: {zone}\nnetworking: {{ address: 10.0.0.1, port: 1, \
+             advertisedAddress: 127.0.0.1, advertisedPort: {} }}",
+            server(zone)
+        )
+    };
+    let zones = ["west", "south", "north"].map(abroad);
+    let all = "type: MeshMultiZoneService\nmesh: default\nname: all\nspec:\n\
+               \x20 selector: { meshService: { matchLabels: { app: backend } } }\n  ports: [{ port: 80 }]";
+    let documents = [SECURED, &zones[0], &zones[1], &zones[2], all];
+    for traits in [unified("gate"), traits("gate")] {
+        let (_envoy, port) = start(ProxyKind::Egress, &documents, traits);
+        for zone in ["west", "south", "north"] {
+            assert_eq!(who(port, &format!("{zone}.example")), format!("by {zone}"));
+        }
+        // What all of them accept leads to one of them, and what is of all zones to any.
+        let shared = who(port, "a601e0c00295a9fbe.backend.80.default.ms");
+        assert_eq!(shared, "by north");
+        let of_all = sni::hashed("all", "default", Kind::MeshMultiZoneService, 80, &BTreeMap::new()).unwrap();
+        let any: BTreeSet<String> = (0..60).map(|_| who(port, &of_all)).collect();
+        assert_eq!(any.len(), 3, "{any:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! What of a mesh depends on other zones, brought in line when these are reached otherwise.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use resources::{
+    Key, Resource,
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        tags::Tags,
+    },
+    labels,
+};
+
+use super::{
+    Affected, Made, MeshUpdate,
+    index::Subject,
+    mesh::{MeshState, Round},
+};
+use crate::{Zones, build::Routing, matching, zones::Moved};
+
+/// What of a mesh is served in other zones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Abroad {
+    pub zones: Zones,
+    pub routing: Routing,
+    /// Whether anything is chosen by tags in the mesh.
+    pub tags: bool,
+    /// The MeshServices of other zones, by zone.
+    services: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
+    /// How many inbounds take traffic with each set of tags.
+    pub instances: OrdMap<Arc<Tags>, u32>,
+    /// How many of these sets each service has.
+    own: OrdMap<Arc<str>, u32>,
+}
+
+impl Abroad {
+    pub(super) fn seen_by(zones: Zones) -> Abroad {
+        Abroad { zones, ..Abroad::default() }
+    }
+
+    /// Takes in another version of a MeshService.
+    pub(super) fn replace_service(&mut self, old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) {
+        let zone = |service: Option<&Arc<Resource>>| {
+            let service = service.filter(|service| !matching::is_local(service))?;
+            Some((Arc::<str>::from(service.label(labels::ZONE)?), service.key.name.clone()))
+        };
+        let (before, after) = (zone(old), zone(new));
+        if before == after {
+            return;
+        }
+        if let Some((zone, name)) = before
+            && let Some(services) = self.services.get_mut(&zone)
+        {
+            services.remove(&name);
+            if services.is_empty() {
+                self.services.remove(&zone);
+            }
+        }
+        if let Some((zone, name)) = after {
+            self.services.entry(zone).or_default().insert(name);
+        }
+    }
+
+    /// Whether other zones find what is chosen by tags here.
+    fn is_found_by_tags(&self) -> bool {
+        self.tags && self.zones.is_entered()
+    }
+
+    fn services_of<'a>(
+        &'a self,
+        zones: impl Iterator<Item = &'a Arc<str>> + 'a,
+    ) -> impl Iterator<Item = Subject> + 'a {
+        zones.filter_map(|zone| self.services.get(zone)).flatten().cloned().map(Subject::Service)
+    }
+}
+
+impl MeshState {
+    /// Takes in the resources that belong to no mesh, some of which changed, and with them how zones are reached.
+    pub fn take_globals(
+        &mut self,
+        globals: &OrdMap<Key, Arc<Resource>>,
+        changed: &BTreeSet<Key>,
+        (zones, moved): (&Zones, &Moved),
+        made: &mut Made,
+    ) -> Option<MeshUpdate> {
+        self.globals = globals.clone();
+        let found_before = self.abroad.is_found_by_tags();
+        self.abroad.zones = zones.clone();
+        let affected =
+            Affected { globals: changed.clone(), zones: moved.zones.clone(), ..Affected::default() };
+        let mut round = Round { affected, ..Round::default() };
+        round.dirty.extend(self.abroad.services_of(moved.zones.iter()));
+        let tagged = moved.services.iter().filter(|(mesh, _)| *mesh == self.name);
+        for (_, service) in tagged {
+            round.dirty.extend(self.wanted_of(service).cloned().map(Subject::Tags));
+        }
+        if moved.egress && self.abroad.routing.egress {
+            self.reach_abroad_anew(&mut round);
+        }
+        self.offer_by_tags(found_before, &mut round);
+        self.settle(round, made)
+    }
+
+    /// Takes in what a mesh says about traffic between zones.
+    pub(super) fn take_routing(&mut self, mesh: Option<&Resource>, round: &mut Round) {
+        let routing = mesh.map(Routing::of).unwrap_or_default();
+        if routing != std::mem::replace(&mut self.abroad.routing, routing) {
+            self.reach_abroad_anew(round);
+        }
+        let found_before = self.abroad.is_found_by_tags();
+        let mode = mesh.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
+        self.abroad.tags = mode.is_some_and(|mode| mode != MeshServicesMode::Exclusive);
+        self.offer_by_tags(found_before, round);
+    }
+
+    /// Counts what inbounds take traffic with, and offers every service of theirs to other zones.
+    pub(super) fn count_instances(
+        &mut self,
+        old: Option<&Resource>,
+        new: Option<&Resource>,
+        round: &mut Round,
+    ) {
+        for tags in ready_tags(old) {
+            self.count_down(tags, round);
+        }
+        for tags in ready_tags(new) {
+            self.count_up(tags, round);
+        }
+    }
+
+    fn count_up(&mut self, tags: &Tags, round: &mut Round) {
+        let Some(service) = tags.get(labels::SERVICE) else { return };
+        let instances = self.abroad.instances.entry(Arc::new(tags.clone())).or_default();
+        *instances += 1;
+        if *instances > 1 {
+            return;
+        }
+        let sets = self.abroad.own.entry(service.as_str().into()).or_default();
+        *sets += 1;
+        if *sets == 1 && self.abroad.is_found_by_tags() {
+            self.want(&of_service(service), round);
+        }
+    }
+
+    fn count_down(&mut self, tags: &Tags, round: &mut Round) {
+        let Some(service) = tags.get(labels::SERVICE) else { return };
+        let Some(instances) = self.abroad.instances.get_mut(tags) else { return };
+        *instances -= 1;
+        if *instances > 0 {
+            return;
+        }
+        self.abroad.instances.remove(tags);
+        let name: Arc<str> = service.as_str().into();
+        let Some(sets) = self.abroad.own.get_mut(&name) else { return };
+        *sets -= 1;
+        if *sets == 0 {
+            self.abroad.own.remove(&name);
+            if self.abroad.is_found_by_tags() {
+                self.no_longer_want(&of_service(service), round);
+            }
+        }
+    }
+
+    /// Brings what is offered to other zones in line with whether they find it.
+    fn offer_by_tags(&mut self, before: bool, round: &mut Round) {
+        let now = self.abroad.is_found_by_tags();
+        if before == now {
+            return;
+        }
+        let services: Vec<Arc<str>> = self.abroad.own.keys().cloned().collect();
+        for service in services {
+            match now {
+                true => self.want(&of_service(&service), round),
+                false => self.no_longer_want(&of_service(&service), round),
+            }
+        }
+    }
+
+    /// Everything that leads out of the zone is computed again.
+    pub(super) fn reach_abroad_anew(&self, round: &mut Round) {
+        round.dirty.extend(self.abroad.services_of(self.abroad.services.keys()));
+        let outside = |subject: &&Subject| matches!(subject, Subject::External(_) | Subject::Tags(_));
+        round.dirty.extend(self.built.keys().filter(outside).cloned());
+    }
+}
+
+/// The tags of the inbounds of a Dataplane that take traffic.
+fn ready_tags(dataplane: Option<&Resource>) -> impl Iterator<Item = &Tags> {
+    let inbounds = dataplane.map(matching::inbounds).unwrap_or_default();
+    inbounds.iter().filter(|inbound| matching::is_ready(inbound)).map(|inbound| &inbound.tags)
+}
+
+/// What other zones ask for that want a service by its tag.
+fn of_service(service: &str) -> Arc<Tags> {
+    Arc::new(Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]))
+}

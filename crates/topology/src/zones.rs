@@ -1,0 +1,301 @@
+//! How other zones are reached from this one: through their ingresses, or through an egress of this zone.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use resources::{
+    Kind, Resource,
+    kinds::{
+        tags::{self, Tags},
+        zone_egress::ZoneEgress,
+        zone_ingress::{AvailableService, ZoneIngress},
+    },
+    labels,
+};
+
+use crate::{Endpoint, snapshot::looks_same};
+
+/// The priority of endpoints in other zones, where those of this zone come first.
+pub(crate) const REMOTE: u32 = 1;
+
+type Named = OrdMap<Arc<str>, Arc<Resource>>;
+/// What an ingress says about one service, by the zone and the name of the ingress.
+type Offers = OrdMap<(Arc<str>, Arc<str>), Arc<[AvailableService]>>;
+
+/// The zone proxies that matter to clients in this zone. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Zones {
+    own: Arc<str>,
+    /// The ZoneIngresses of other zones that have an address for us, by zone.
+    ingresses: OrdMap<Arc<str>, Named>,
+    /// The ZoneEgresses of this zone.
+    egresses: Named,
+    /// The names of the ZoneIngresses of this zone.
+    own_ingresses: OrdSet<Arc<str>>,
+    /// What ingresses of other zones list, by mesh and `kuma.io/service`.
+    available: OrdMap<(Arc<str>, Arc<str>), Offers>,
+    /// Zones whose endpoints nobody is to call.
+    withdrawn: OrdSet<Arc<str>>,
+}
+
+/// What is reached otherwise than before.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    pub zones: BTreeSet<Arc<str>>,
+    pub egress: bool,
+    /// By mesh and `kuma.io/service`.
+    pub services: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+impl Moved {
+    pub(crate) fn add(&mut self, more: Moved) {
+        self.zones.extend(more.zones);
+        self.egress |= more.egress;
+        self.services.extend(more.services);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.zones.is_empty() && !self.egress && self.services.is_empty()
+    }
+}
+
+impl Zones {
+    pub(crate) fn seen_from(own: Arc<str>) -> Zones {
+        Zones { own, ..Zones::default() }
+    }
+
+    /// The zone of this control plane.
+    pub fn own(&self) -> &Arc<str> {
+        &self.own
+    }
+
+    /// Where a zone is entered from outside: nowhere when it is withdrawn or has no public ingress.
+    pub fn entrances(&self, zone: &str) -> impl Iterator<Item = (&str, u32)> {
+        let there = self.ingresses.get(zone).filter(|_| !self.withdrawn.contains(zone));
+        there.into_iter().flat_map(OrdMap::values).filter_map(|ingress| {
+            let networking = ingress.spec.get::<ZoneIngress>()?.networking.as_ref()?;
+            Some((networking.advertised_address.as_str(), networking.advertised_port))
+        })
+    }
+
+    /// Whether other zones can reach this one.
+    pub fn is_entered(&self) -> bool {
+        !self.own_ingresses.is_empty()
+    }
+
+    /// The names of the ZoneIngresses of this zone.
+    pub fn own_ingresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.own_ingresses.iter()
+    }
+
+    /// Where traffic leaves this zone.
+    pub fn exits(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.egresses.values().filter_map(|egress| {
+            let networking = egress.spec.get::<ZoneEgress>()?.networking.as_ref()?;
+            Some((networking.address.as_str(), networking.port))
+        })
+    }
+
+    /// Who is called for what lies outside of the mesh.
+    pub(crate) fn exit_endpoints(&self) -> Vec<Endpoint> {
+        let mut called: Vec<Endpoint> =
+            self.exits().map(|(address, port)| remote_endpoint(address, port, &self.own)).collect();
+        called.iter_mut().for_each(|endpoint| endpoint.priority = 0);
+        called
+    }
+
+    /// Who is called for a service of another zone.
+    pub fn toward(&self, zone: &str, through_egress: bool) -> Vec<Endpoint> {
+        let endpoint = |(address, port): (&str, u32)| remote_endpoint(address, port, zone);
+        match through_egress {
+            // An egress cannot lead to where there is no ingress.
+            true if self.entrances(zone).next().is_none() => Vec::new(),
+            true => self.exits().map(endpoint).collect(),
+            false => self.entrances(zone).map(endpoint).collect(),
+        }
+    }
+
+    /// Who is called in other zones for what carries these tags, with a weight for each instance there, and the tags
+    /// of those instances.
+    pub fn tagged(&self, mesh: &str, wanted: &Tags, through_egress: bool) -> Vec<(Endpoint, Vec<&Tags>)> {
+        let Some(service) = wanted.get(labels::SERVICE) else { return Vec::new() };
+        let offers = self.available.get(&(mesh.into(), service.as_str().into()));
+        let mut found = Vec::new();
+        for ((zone, ingress), services) in offers.into_iter().flatten() {
+            if self.withdrawn.contains(zone) {
+                continue;
+            }
+            let matching = services.iter().filter(|service| tags::matches(wanted, &service.tags));
+            let matching: Vec<&AvailableService> = matching.collect();
+            let weight = matching.iter().map(|service| service.instances).sum::<u32>().max(1);
+            if matching.is_empty() {
+                continue;
+            }
+            let carried: Vec<&Tags> = matching.iter().map(|service| &service.tags).collect();
+            let entrance = || {
+                let ingress = self.ingresses.get(zone)?.get(ingress)?;
+                let networking = ingress.spec.get::<ZoneIngress>()?.networking.as_ref()?;
+                Some((networking.advertised_address.as_str(), networking.advertised_port))
+            };
+            let called: Vec<(&str, u32)> = match through_egress {
+                true => self.exits().collect(),
+                false => entrance().into_iter().collect(),
+            };
+            for (address, port) in called {
+                found.push((Endpoint { weight, ..remote_endpoint(address, port, zone) }, carried.clone()));
+            }
+        }
+        found
+    }
+
+    /// Takes in another version of a zone proxy.
+    pub(crate) fn replace(&mut self, old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Moved {
+        let mut moved = Moved::default();
+        let Some(kind) = old.or(new).map(|resource| resource.kind()) else { return moved };
+        if kind == Kind::ZoneEgress {
+            let own = |egress: &&Arc<Resource>| self.is_exit(egress);
+            let (before, after) = (old.filter(own), new.filter(own));
+            moved.egress = before.map(|egress| place_of(egress)) != after.map(|egress| place_of(egress));
+            if let Some(gone) = before {
+                self.egresses.remove(&gone.key.name);
+            }
+            if let Some(there) = after {
+                self.egresses.insert(there.key.name.clone(), there.clone());
+            }
+            return moved;
+        }
+        match old.or(new) {
+            Some(ingress) if new.is_some_and(|new| self.is_own_ingress(new)) => {
+                self.own_ingresses.insert(ingress.key.name.clone());
+            }
+            Some(ingress) => drop(self.own_ingresses.remove(&ingress.key.name)),
+            None => {}
+        }
+        let before = old.and_then(|ingress| Some((self.zone_of(ingress)?, ingress)));
+        let after = new.and_then(|ingress| Some((self.zone_of(ingress)?, ingress)));
+        let place = |there: &Option<(Arc<str>, &Arc<Resource>)>| {
+            there.as_ref().map(|(zone, ingress)| (zone.clone(), place_of(ingress)))
+        };
+        let elsewhere = place(&before) != place(&after);
+        if let Some((zone, ingress)) = &before {
+            self.forget(zone, ingress, elsewhere, &mut moved);
+        }
+        if let Some((zone, ingress)) = &after {
+            self.ingresses
+                .entry(zone.clone())
+                .or_default()
+                .insert(ingress.key.name.clone(), (*ingress).clone());
+            self.list(zone, ingress, &mut moved);
+            moved.zones.extend(elsewhere.then(|| zone.clone()));
+        }
+        // What is listed as before, at the same place, is not touched.
+        if let (Some((_, old)), Some((_, new)), false) = (&before, &after, elsewhere) {
+            let (old, new) = (groups(old), groups(new));
+            moved.services.retain(|service| old.get(service) != new.get(service));
+        }
+        moved
+    }
+
+    /// Sets the zones whose endpoints nobody is to call.
+    pub(crate) fn withdraw(&mut self, zones: OrdSet<Arc<str>>) -> Moved {
+        let changed: BTreeSet<Arc<str>> =
+            self.withdrawn.clone().symmetric_difference(zones.clone()).into_iter().collect();
+        self.withdrawn = zones;
+        let offered =
+            self.available.iter().filter(|(_, offers)| offers.keys().any(|(zone, _)| changed.contains(zone)));
+        let services = offered.map(|(service, _)| service.clone()).collect();
+        Moved { services, zones: changed, egress: false }
+    }
+
+    fn forget(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, elsewhere: bool, moved: &mut Moved) {
+        if let Some(of_zone) = self.ingresses.get_mut(zone) {
+            of_zone.remove(&ingress.key.name);
+            if of_zone.is_empty() {
+                self.ingresses.remove(zone);
+            }
+        }
+        for service in groups(ingress).into_keys() {
+            if let Some(offers) = self.available.get_mut(&service) {
+                offers.remove(&(zone.clone(), ingress.key.name.clone()));
+                if offers.is_empty() {
+                    self.available.remove(&service);
+                }
+            }
+            moved.services.insert(service);
+        }
+        moved.zones.extend(elsewhere.then(|| zone.clone()));
+    }
+
+    fn list(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, moved: &mut Moved) {
+        for (service, group) in groups(ingress) {
+            let offers = self.available.entry(service.clone()).or_default();
+            offers.insert((zone.clone(), ingress.key.name.clone()), group.into_iter().cloned().collect());
+            moved.services.insert(service);
+        }
+    }
+
+    /// The other zone that an ingress leads to, if it has an address for us.
+    fn zone_of(&self, ingress: &Resource) -> Option<Arc<str>> {
+        let spec = ingress.spec.get::<ZoneIngress>()?;
+        (spec.has_public_address() && spec.is_remote(&self.own)).then(|| spec.zone.as_str().into())
+    }
+
+    fn is_own_ingress(&self, ingress: &Resource) -> bool {
+        let zone = ingress.spec.get::<ZoneIngress>().map(|spec| spec.zone.as_str());
+        zone.is_some_and(|zone| zone.is_empty() || *zone == *self.own)
+    }
+
+    fn is_exit(&self, egress: &Resource) -> bool {
+        let zone = egress.spec.get::<ZoneEgress>().map(|spec| spec.zone.as_str());
+        zone.is_some_and(|zone| zone.is_empty() || *zone == *self.own)
+    }
+}
+
+impl PartialEq for Zones {
+    fn eq(&self, other: &Zones) -> bool {
+        let same = |a: &Named, b: &Named| {
+            a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
+        };
+        let of_zones = |(a, b): ((&Arc<str>, &Named), (&Arc<str>, &Named))| a.0 == b.0 && same(a.1, b.1);
+        self.withdrawn == other.withdrawn
+            && same(&self.egresses, &other.egresses)
+            && self.ingresses.len() == other.ingresses.len()
+            && self.ingresses.iter().zip(other.ingresses.iter()).all(of_zones)
+    }
+}
+
+/// Where a zone proxy is called.
+fn place_of(proxy: &Resource) -> Option<(String, u32)> {
+    if let Some(ingress) = proxy.spec.get::<ZoneIngress>() {
+        let networking = ingress.networking.as_ref()?;
+        return Some((networking.advertised_address.clone(), networking.advertised_port));
+    }
+    let networking = proxy.spec.get::<ZoneEgress>()?.networking.as_ref()?;
+    Some((networking.address.clone(), networking.port))
+}
+
+type Groups<'r> = std::collections::BTreeMap<(Arc<str>, Arc<str>), Vec<&'r AvailableService>>;
+
+/// What an ingress lists, by mesh and `kuma.io/service`. What lies outside of the mesh is not called through it.
+fn groups(ingress: &Resource) -> Groups<'_> {
+    let mut groups = Groups::new();
+    let listed = ingress.spec.get::<ZoneIngress>().into_iter().flat_map(|spec| &spec.available_services);
+    for service in listed.filter(|service| !service.external_service) {
+        if let Some(name) = service.tags.get(labels::SERVICE) {
+            let key = (service.mesh.as_str().into(), name.as_str().into());
+            groups.entry(key).or_default().push(service);
+        }
+    }
+    groups
+}
+
+fn remote_endpoint(address: &str, port: u32, zone: &str) -> Endpoint {
+    Endpoint {
+        address: address.to_owned(),
+        port,
+        tags: Tags::from([(labels::ZONE.to_owned(), zone.to_owned())]),
+        weight: 1,
+        priority: REMOTE,
+        instance: None,
+    }
+}
