@@ -63,7 +63,7 @@ pub struct Push {
     readers: Mutex<Readers>,
     classes: Classes,
     zone_cells: ZoneCells,
-    /// Zones whose endpoints nobody is to call.
+    /// Zones whose endpoints are not called.
     withdrawn: watch::Sender<BTreeSet<Arc<str>>>,
     next_id: AtomicU64,
     turns: Semaphore,

@@ -92,7 +92,7 @@ impl Part for PassedCluster<'_> {
     }
 }
 
-/// Says who is there, to whoever looks for the reason why nothing is led on.
+/// Says which proxy it is, for those who look for the reason why nothing is led on.
 fn greeted(greeting: &str) -> listener::FilterChain {
     let said =
         DataSource { specifier: Some(Specifier::InlineString(greeting.to_owned())), ..Default::default() };

@@ -78,7 +78,7 @@ pub(crate) fn plan(
     }
 }
 
-/// How whoever stands at the end of the mesh calls a destination outside.
+/// How the proxy at the end of the mesh calls a destination outside.
 pub(crate) fn behind_egress(
     destination: &Destination,
     endpoints: &Endpoints,

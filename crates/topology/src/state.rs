@@ -204,7 +204,7 @@ impl State {
         updates
     }
 
-    /// Sets the zones whose endpoints nobody is to call, because they have vanished. Returns the meshes that look
+    /// Sets the zones whose endpoints are not called, because they have vanished. Returns the meshes that look
     /// different now.
     pub fn withdraw(&mut self, zones: impl IntoIterator<Item = Arc<str>>) -> Vec<MeshUpdate> {
         let moved = self.zones.withdraw(zones.into_iter().collect());

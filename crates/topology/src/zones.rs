@@ -34,7 +34,7 @@ pub struct Zones {
     own_ingresses: OrdSet<Arc<str>>,
     /// What ingresses of other zones list, by mesh and `kuma.io/service`.
     available: OrdMap<(Arc<str>, Arc<str>), Offers>,
-    /// Zones whose endpoints nobody is to call.
+    /// Zones whose endpoints are not called.
     withdrawn: OrdSet<Arc<str>>,
 }
 
@@ -196,7 +196,7 @@ impl Zones {
         moved
     }
 
-    /// Sets the zones whose endpoints nobody is to call.
+    /// Sets the zones whose endpoints are not called.
     pub(crate) fn withdraw(&mut self, zones: OrdSet<Arc<str>>) -> Moved {
         let changed: BTreeSet<Arc<str>> =
             self.withdrawn.clone().symmetric_difference(zones.clone()).into_iter().collect();

@@ -7,7 +7,7 @@ use crate::{
     server::Server,
 };
 
-fn list(items: &[Value]) -> Value {
+pub fn list(items: &[Value]) -> Value {
     json!({"total": items.len(), "items": items, "next": null})
 }
 

@@ -12,6 +12,7 @@ mod generate;
 mod get;
 mod hostile;
 mod inspect;
+mod inspect_zone_proxies;
 mod install;
 mod migrate;
 mod names;

@@ -273,9 +273,11 @@ impl<P: Protocol> Session<'_, P> {
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
             tracing::warn!(proxy = %self.registration.proxy().key(), code = %problem.code, "{problem}");
         }
-        let first = self.current.replace(next).is_none();
-        // Certificates do not depend on what the proxy calls.
-        if first || work == Work::Everything { self.send_target().await } else { self.hand_over().await }
+        let zone_secrets = next.zone_secrets.clone();
+        let before = self.current.replace(next);
+        // Certificates do not depend on what the proxy calls, but for an egress, which acts in the meshes it leads out of.
+        let same = before.is_some_and(|before| before.zone_secrets == zone_secrets);
+        if same && work < Work::Everything { self.hand_over().await } else { self.send_target().await }
     }
 
     /// Sees to the proxy's secrets and hands everything to the state machine.

@@ -181,15 +181,6 @@ impl Server {
         token::issue(claims, &key, Timestamp::now(), valid_for).unwrap()
     }
 
-    pub async fn zone_token(&self, zone: &str, scope: &[&str]) -> String {
-        let key = signing_key::draft(Purpose::Zone, FIRST_KID, &KeyPair::generate().unwrap());
-        self.context.registrar.ensure(vec![key]).await.unwrap();
-        let key = signing_key::latest(&self.world.store.snapshot().unwrap(), Purpose::Zone).unwrap();
-        let scope = scope.iter().map(|&scope| scope.to_owned()).collect();
-        let claims = identity::ZoneToken { zone: zone.to_owned(), scope };
-        token::issue(&claims, &key, Timestamp::now(), Duration::from_secs(60)).unwrap()
-    }
-
     /// Whether the inbounds of `web` are ready; `None` when it is not stored.
     pub fn ready(&self) -> Option<bool> {
         self.is_ready("web")
@@ -257,7 +248,6 @@ async fn a_bootstrap_that_cannot_work_is_refused_with_the_reason() {
     refused(&server, "localhost", with("dataplaneToken", ""), 422, &[no_token]).await;
     refused(&server, "localhost", with("mesh", "none"), 422, &["\"none\" does not exist"]).await;
     refused(&server, "localhost", with("proxyType", "ingress"), 422, &["expected a ZoneIngress"]).await;
-    refused(&server, "localhost", with("proxyType", "gate"), 422, &["\"gate\"", "\"ingress\""]).await;
     refused(&server, "localhost", with("dataplaneResource", ""), 404, &[]).await;
     refused(&server, "localhost", with("name", "other"), 422, &["\"other\"", "web"]).await;
     let two = with("dataplaneResource", "a: 1\n---\nb: 2");

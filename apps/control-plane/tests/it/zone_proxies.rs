@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use control_plane::{available_services, push::Work};
+use identity::{
+    KeyPair, Purpose, ZoneToken,
+    signing_key::{self, FIRST_KID},
+    token,
+};
+use jiff::Timestamp;
 use plan::{ProxyKind, ProxyTraits};
 use resources::{Key, Kind, Resource, Spec, format::universal};
 use serde_json::{Value, json};
@@ -10,7 +16,7 @@ use tonic::Code;
 use xds::{Type, message::Node};
 
 use crate::{
-    proxies::Server,
+    proxies::{Server, asking, refused as bootstrap_refused},
     streams::{Next, Stream},
     world::{Proxy, World, dataplane, eventually, mesh, resource, service, traits},
 };
@@ -145,7 +151,16 @@ async fn an_egress_follows_the_ingresses_of_other_zones_and_zones_that_are_withd
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(work, Work::Outbounds);
-    assert!(!bytes(&exit, Type::Endpoint).contains("192.168.0"), "nobody is led there");
+    assert!(!bytes(&exit, Type::Endpoint).contains("192.168.0"), "nothing leads there");
+}
+
+async fn zone_token(server: &Server, zone: &str, scope: &[&str]) -> String {
+    let key = signing_key::draft(Purpose::Zone, FIRST_KID, &KeyPair::generate().unwrap());
+    server.context.registrar.ensure(vec![key]).await.unwrap();
+    let key = signing_key::latest(&server.world.store.snapshot().unwrap(), Purpose::Zone).unwrap();
+    let scope = scope.iter().map(|&scope| scope.to_owned()).collect();
+    let claims = ZoneToken { zone: zone.to_owned(), scope };
+    token::issue(&claims, &key, Timestamp::now(), Duration::from_secs(60)).unwrap()
 }
 
 /// The node of an agent that brings its ZoneIngress or ZoneEgress along.
@@ -187,9 +202,9 @@ fn stored(server: &Server, kind: Kind, name: &str) -> Option<Value> {
 async fn a_zone_proxy_proves_itself_by_a_zone_token_with_its_scope_and_zone() {
     let server = Server::new(true, LONG).await;
     let own = ingress("", "192.168.0.9");
-    let both = server.zone_token("default", &["ingress", "egress"]).await;
-    let exit = server.zone_token("default", &["egress"]).await;
-    let other_zone = server.zone_token("west", &["ingress"]).await;
+    let both = zone_token(&server, "default", &["ingress", "egress"]).await;
+    let exit = zone_token(&server, "default", &["egress"]).await;
+    let other_zone = zone_token(&server, "west", &["ingress"]).await;
     let of_dataplane = server.token("default").await;
     refused(&server, &own, "ingress", &exit, "--scope ingress").await;
     refused(&server, &own, "ingress", &other_zone, "it is for zone \"west\"").await;
@@ -256,4 +271,39 @@ async fn what_other_zones_find_by_tags_is_listed_and_entered() {
     assert!(bytes(&gate, Type::Listener).contains("a{mesh=default}"));
     world.put_unheard([exclusive("default")]).await;
     eventually("nothing is listed where services are resources", || listed().is_null()).await;
+}
+
+#[tokio::test]
+async fn a_type_of_proxy_that_is_not_known_gets_no_bootstrap() {
+    let server = Server::new(true, LONG).await;
+    let with = |proxy_type: &str| asking(|request| request["proxyType"] = json!(proxy_type));
+    bootstrap_refused(&server, "localhost", with("gate"), 422, &["\"gate\"", "\"ingress\""]).await;
+    let no_token = asking(|request| {
+        request["proxyType"] = json!("egress");
+        request["dataplaneToken"] = json!("");
+    });
+    bootstrap_refused(&server, "localhost", no_token, 422, &["Zone Token is required", "zone-token"]).await;
+}
+
+#[tokio::test]
+async fn an_egress_is_given_a_certificate_of_each_mesh_that_it_leads_out_of() {
+    let server = Server::new(false, LONG).await;
+    server.world.put([exclusive("default"), exclusive("other")]).await;
+    let mut exit = stream(&server, &egress(), "egress", "").await;
+    assert_eq!(exit.response().await, (Type::Listener, vec!["self_10002".to_owned()]));
+    let out = |mesh: &str| {
+        let endpoint = json!({ "address": "10.1.0.1", "port": 443 });
+        let spec = json!({ "match": { "port": 443, "protocol": "tcp" }, "endpoints": [endpoint] });
+        resource(Key::new(Kind::MeshExternalService, mesh, "out"), &[], spec)
+    };
+    server.world.put([out("default"), out("other")]).await;
+    let secrets = ["default", "other"].map(|mesh| format!("system_mtls_identity_{mesh}"));
+    exit.ask(Type::Secret, &secrets.each_ref().map(String::as_str)).await;
+    let mut given = Vec::new();
+    while given.len() < 2 {
+        let (kind, names) = exit.response().await;
+        given.extend(names.into_iter().filter(|_| kind == Type::Secret));
+    }
+    given.sort();
+    assert_eq!(given, secrets);
 }

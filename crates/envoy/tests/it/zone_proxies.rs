@@ -117,7 +117,7 @@ fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
                 assert_eq!(who(port, &server_name), format!("by {name}"), "{server_name}");
             }
         }
-        assert_eq!(who(port, "nobody.example"), "");
+        assert_eq!(who(port, "unknown.example"), "");
         let stats = envoy.get("/stats?usedonly");
         let listener = listener.replace("PORT", &port.to_string());
         for counted in [

@@ -200,7 +200,7 @@ fn every_service_is_offered_by_its_tag_while_other_zones_can_enter() {
 }
 
 #[test]
-fn a_zone_that_is_withdrawn_is_called_by_nobody_until_it_returns() {
+fn a_zone_that_is_withdrawn_is_not_called_until_it_returns() {
     let mut state = seen([
         mesh("STRICT"),
         synchronised("backend", "west", &[]),

@@ -166,11 +166,12 @@ fn by_name(kind: &str, name: &str, port: u16) -> Value {
 fn all_zones_alike() -> Value {
     let to = json!([{"targetRef": {"kind": "MeshMultiZoneService", "name": "everywhere"},
         "default": {"localityAwareness": {"disabled": true}}}]);
+    // As one that comes from a global control plane, where the service comes from.
     json!({"type": "MeshLoadBalancingStrategy", "mesh": "default", "name": "alike",
-        "spec": {"targetRef": {"kind": "Mesh"}, "to": to}})
+        "labels": {"kuma.io/origin": "global"}, "spec": {"targetRef": {"kind": "Mesh"}, "to": to}})
 }
 
-/// Waits until all of these, and nobody else, answer.
+/// Waits until all of these answer, and no others.
 fn answered_by_all(address: Ipv4Addr, port: u16, expected: &[&str]) {
     let mut last = Vec::new();
     eventually("all of them to answer", || {

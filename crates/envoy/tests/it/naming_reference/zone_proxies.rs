@@ -58,7 +58,7 @@ fn rows(shown: &Shown, address: &str) -> Vec<Row> {
     ];
     let mut lanes: Vec<Vec<Row>> = Vec::new();
     for chain in listener["filter_chains"].as_array().unwrap() {
-        let mut lane = vec![("server names", text(&chain["filter_chain_match"]["server_names"][0]))];
+        let mut lane = vec![("first server name", text(&chain["filter_chain_match"]["server_names"][0]))];
         let handled = &chain["filters"].as_array().unwrap().last().unwrap()["typed_config"];
         let host = &handled["route_config"]["virtual_hosts"][0];
         let prefix = text(&handled["stat_prefix"]);

@@ -1,0 +1,73 @@
+//! Other zones: how they are entered, and what is called there, found without any index.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        mesh::Mesh,
+        tags::{self, Tags},
+        zone_egress::ZoneEgress,
+        zone_ingress::ZoneIngress,
+    },
+};
+use serde_json::json;
+use topology::MeshSnapshot;
+
+use crate::fixtures::resource;
+
+pub type Places = BTreeSet<(String, u32)>;
+
+/// Where the services of another zone are called that some ingress of it leads to.
+pub fn abroad(
+    snapshot: &MeshSnapshot,
+    last: &BTreeMap<Key, Option<Arc<Resource>>>,
+    leads: impl Fn(&ZoneIngress) -> bool,
+) -> Places {
+    let specs = || last.values().flatten();
+    let ingresses = specs().filter_map(|r| r.spec.get::<ZoneIngress>());
+    let usable = |i: &&ZoneIngress| i.has_public_address() && i.zone != "east" && leads(i);
+    let entrances: Places = ingresses
+        .filter(usable)
+        .map(|i| i.networking.as_ref().unwrap())
+        .map(|networking| (networking.advertised_address.clone(), networking.advertised_port))
+        .collect();
+    if snapshot.mtls.is_none() || entrances.is_empty() {
+        return Places::new();
+    }
+    if !snapshot.mesh.spec.get::<Mesh>().unwrap().zone_egress() {
+        return entrances;
+    }
+    let egresses = specs().filter_map(|r| r.spec.get::<ZoneEgress>()).filter(|e| e.zone != "west");
+    let networking = egresses.map(|egress| egress.networking.as_ref().unwrap());
+    networking.map(|networking| (networking.address.clone(), networking.port)).collect()
+}
+
+/// An ingress of this or of another zone that lists some services.
+pub fn ingress(name: u8, [zone, address, first, second]: [u8; 4]) -> Resource {
+    let mut networking = json!({ "address": "10.8.0.1", "port": 10001 });
+    if address != 3 {
+        networking["advertisedAddress"] = json!(format!("192.168.{name}.{address}"));
+        networking["advertisedPort"] = json!(10001);
+    }
+    let zone = ["west", "west", "south", "east"][usize::from(zone)];
+    let listed = |seed: u8, mesh: &str| json!({ "mesh": mesh, "instances": seed, "tags": super::tags(seed) });
+    let services = json!([listed(first, "default"), listed(second, "other"), listed(second, "default")]);
+    let spec = json!({ "zone": zone, "networking": networking, "availableServices": services });
+    resource(Kind::ZoneIngress, &format!("i-{name}"), &[], spec)
+}
+
+/// Where what carries these tags is called in other zones.
+pub fn tagged_abroad(
+    snapshot: &MeshSnapshot,
+    last: &BTreeMap<Key, Option<Arc<Resource>>>,
+    wanted: &Tags,
+) -> Places {
+    abroad(snapshot, last, |ingress| {
+        let mut listed = ingress.available_services.iter().filter(|listed| listed.mesh == "default");
+        wanted.contains_key("kuma.io/service") && listed.any(|listed| tags::matches(wanted, &listed.tags))
+    })
+}
