@@ -165,11 +165,13 @@ fn for_proxies(
         insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
         certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
         tokens_required: false,
+        zone_tokens_required: false,
         bootstrap: Params::of(&config, 5678).unwrap(),
         deregistration_delay: Duration::ZERO,
         departures: dp_server::departures::Departures::new(Duration::ZERO),
         second_try_after: Duration::from_secs(3600),
         instance_id: "cp-1".to_owned(),
+        zone: "default".into(),
         admission: Arc::new(Admission::new(limits, Tally::default(), shutdown.clone())),
         shutdown: shutdown.clone(),
     }
