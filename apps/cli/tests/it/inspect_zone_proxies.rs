@@ -76,6 +76,6 @@ fn zone_proxies_have_their_tables() {
             "KUMA-DP VERSION",
             "ENVOY VERSION",
         ],
-        &["east", "exit", "10.0.0.6:10002", "Offline", "never", "never", "0", "0"],
+        &["east", "exit", "10.0.0.6:10002", "Offline", "never", "never", "0", "0", "-", "-", "-"],
     );
 }

@@ -8,8 +8,8 @@ use std::{
 use envoy::Documents;
 use jiff::Timestamp;
 use plan::{
-    Admin, AdminTls, AgentConfiguration, Applying, Calls, Class, Own, Problem, ProxyTraits, SecretNames,
-    ZoneProxy,
+    Admin, AdminTls, AgentConfiguration, Applying, Calls, Class, Lane, Own, Problem, ProxyTraits,
+    SecretNames, ZoneProxy,
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
@@ -158,6 +158,8 @@ pub struct Current {
     pub secrets: Option<SecretNames>,
     /// Names of the secrets that an egress needs, by mesh.
     pub zone_secrets: Arc<[(Arc<str>, SecretNames)]>,
+    /// What the listener of a zone proxy leads to.
+    lanes: Arc<[Lane]>,
     own_problems: Arc<[Problem]>,
     outbound_problems: Arc<[Problem]>,
     /// Where its application answers.
@@ -200,7 +202,9 @@ impl Connected {
     /// The configuration of a zone proxy. `None` while its resource does not exist.
     fn compute_zone(&self, work: Work, current: Option<&Current>) -> Option<Current> {
         let Outcome { layer, lanes, secrets, problems } = self.zone.as_ref()?.settle(&self.push);
-        if let Some(current) = current.filter(|_| work <= Work::Endpoints) {
+        // Where endpoints are all that changed; with those of a lane the lane itself may have come or gone.
+        let same = |current: &&Current| work <= Work::Endpoints && Arc::ptr_eq(&current.lanes, &lanes);
+        if let Some(current) = current.filter(same) {
             let mut next = current.clone();
             next.target.shared = layer;
             return Some(next);
@@ -216,6 +220,7 @@ impl Connected {
             dataplane: stored.clone(),
             secrets: None,
             zone_secrets: secrets,
+            lanes,
             own_problems: plan.problems.into(),
             outbound_problems: problems,
             answers_at: Arc::default(),
@@ -247,6 +252,7 @@ impl Connected {
             answers_at: own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect(),
             secrets: own.security.map(|security| security.secrets),
             zone_secrets: Arc::default(),
+            lanes: Arc::default(),
             own_problems: own.problems.into_iter().chain(unpatched).collect(),
             outbound_problems: Arc::default(),
             agent: own.agent.filter(|agent| agent.with_hostnames).map(Arc::new),
