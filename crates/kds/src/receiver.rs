@@ -19,6 +19,7 @@ pub use self::place::Role;
 use crate::{
     Synced,
     guard::{Guard, Verdict},
+    mapping,
 };
 
 /// How many reasons a NACK names, and how long each may be.
@@ -33,6 +34,8 @@ pub struct Receiver {
     begun: BTreeSet<Kind>,
     /// Resources whose mesh is not here yet.
     waiting: BTreeMap<Key, Synced>,
+    /// What was refused and not sent again since, by the name on the wire.
+    refused: BTreeMap<Kind, BTreeMap<String, String>>,
 }
 
 /// A response, decoded.
@@ -74,7 +77,7 @@ pub struct Plan {
 
 impl Receiver {
     pub fn new(role: Role) -> Receiver {
-        Receiver { role, begun: BTreeSet::new(), waiting: BTreeMap::new() }
+        Receiver { role, begun: BTreeSet::new(), waiting: BTreeMap::new(), refused: BTreeMap::new() }
     }
 
     pub fn role(&self) -> &Role {
@@ -87,6 +90,7 @@ impl Receiver {
         let mut batch = Batch { kind, resources, deletions: removed, refused, held: 0 };
         if self.begun.insert(kind) {
             self.waiting.retain(|key, _| key.kind != kind);
+            self.refused.remove(&kind);
             self.complete(&mut batch, snapshot, guard);
         } else {
             let named = batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions);
@@ -106,7 +110,7 @@ impl Receiver {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
         let missing: BTreeSet<Key> = theirs()
             .map(|stored| &stored.key)
-            .filter(|key| !named.contains(key) && !unread.contains(crate::mapping::wire_name(key).as_str()))
+            .filter(|key| !named.contains(key) && !unread.contains(mapping::wire_name(key).as_str()))
             .cloned()
             .collect();
         match guard.judge(batch.kind, missing.clone(), theirs().count()) {
@@ -120,6 +124,9 @@ impl Receiver {
         let mut batches: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
         let ready: Vec<Key> = self.waiting.keys().filter(|key| has_mesh(snapshot, key)).cloned().collect();
         for resource in ready.iter().filter_map(|key| self.waiting.remove(key)) {
+            if let Some(refused) = self.refused.get_mut(&resource.key.kind) {
+                refused.remove(&mapping::wire_name(&resource.key));
+            }
             batches.entry(resource.key.kind).or_default().push(resource);
         }
         let batch = |(kind, resources)| Batch {
@@ -135,6 +142,19 @@ impl Receiver {
     /// Keeps resources until their mesh comes.
     pub fn wait(&mut self, orphans: Vec<Synced>) {
         self.waiting.extend(orphans.into_iter().map(|orphan| (orphan.key.clone(), orphan)));
+    }
+
+    /// What the peer is told after a batch was stored: `None` is an ACK. Whatever is not as the peer wants it is
+    /// told again with every answer, until it is.
+    pub fn complaint(&mut self, batch: &Batch, refused: Vec<Refused>, guard: &Guard) -> Option<String> {
+        let known = self.refused.entry(batch.kind).or_default();
+        for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
+            known.remove(&mapping::wire_name(key));
+        }
+        known.extend(refused.into_iter().map(|refused| (refused.name, refused.reason)));
+        let held = guard.held().find(|(kind, _)| *kind == batch.kind).map_or(0, |(_, count)| count);
+        let known = known.iter().map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
+        complaint(&known.collect::<Vec<_>>(), held)
     }
 
     /// What is to be written.
@@ -238,11 +258,11 @@ fn deletion(stored: &Resource) -> Write {
 
 impl Plan {
     fn refuse(&mut self, key: &Key, reason: String) {
-        self.refused.push(Refused { name: crate::mapping::wire_name(key), reason });
+        self.refused.push(Refused { name: mapping::wire_name(key), reason });
     }
 }
 
-/// What the peer is told about a batch: `None` is an ACK.
+/// Reasons in words: `None` when there is none.
 pub fn complaint(refused: &[Refused], held: usize) -> Option<String> {
     let mut parts: Vec<String> = refused.iter().take(REASONS).map(ToString::to_string).collect();
     if refused.len() > REASONS {

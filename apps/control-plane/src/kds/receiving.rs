@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kds::{
     guard::{Accepted, Guard},
     mapping,
-    receiver::{Arrival, Batch, Receiver, Refused, Role, complaint},
+    receiver::{Arrival, Batch, Receiver, Refused, Role},
     select::Direction,
     wire,
 };
@@ -161,7 +161,7 @@ impl Receiving {
         let snapshot = self.store.snapshot().map_err(unavailable)?;
         let batch = receiver.receive(arrival, &snapshot, &mut self.held.guard());
         let refused = self.apply(receiver, &batch).await?;
-        let complaint = complaint(&refused, batch.held);
+        let complaint = receiver.complaint(&batch, refused, &self.held.guard());
         if let Some(complaint) = &complaint {
             tracing::warn!(zone = self.role.zone(), %kind, reason = complaint, "part of what was synchronised is not stored");
             reject(&mut answer, complaint);

@@ -103,8 +103,12 @@ fn a_peer_that_lost_its_memory_deletes_nothing_until_it_says_so_twice() {
     world.settle();
     assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 20);
     assert_eq!(world.zones[0].guard.held().collect::<Vec<_>>(), [(Kind::MeshTimeout, 20)]);
-    let told = world.zones[0].link.as_ref().unwrap().to_zone.complaints.join("\n");
-    assert!(told.contains("20 deletions are held back"), "{told}");
+    world.global.put(timeout("new"));
+    world.settle();
+    let told = world.zones[0].link.as_ref().unwrap().to_zone.complaint.clone().unwrap();
+    assert!(told.contains("20 deletions are held back"), "it is said as long as it holds: {told}");
+    world.global.delete(&timeout("new").key);
+    world.settle();
     world.connect(0);
     world.settle();
     assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 0);
@@ -214,9 +218,15 @@ fn one_that_is_refused_does_not_keep_out_the_others_and_the_reason_is_told() {
     world.global.put(timeout("fine"));
     world.settle();
     assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 2);
-    let link = world.zones[0].link.as_ref().unwrap();
-    let reason = &link.to_zone.refused[0].reason;
-    assert!(reason.contains("zone \"east\" has a resource of its own with this name"), "{reason}");
+    let reason = |world: &World| world.zones[0].link.as_ref().unwrap().to_zone.complaint.clone();
+    let expected = "zone \"east\" has a resource of its own with this name";
+    assert!(reason(&world).unwrap().contains(expected), "{:?}", reason(&world));
+    world.global.put(timeout("later"));
+    world.settle();
+    assert!(reason(&world).unwrap().contains(expected), "it is said until it is in order");
+    world.global.delete(&timeout("taken").key);
+    world.settle();
+    assert_eq!(reason(&world), None);
 }
 
 #[test]

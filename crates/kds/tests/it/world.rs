@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kds::{
     guard::{Guard, Threshold},
     provider::{Provider, Response},
-    receiver::{Receiver, Refused, Role, complaint},
+    receiver::{Receiver, Refused, Role},
     select::{Direction, Off, Selection},
 };
 use resources::{Key, Kind, Resource};
@@ -74,7 +74,8 @@ pub struct Half {
     /// What the receiver asked for and the provider has not read.
     requests: VecDeque<Kind>,
     pub refused: Vec<Refused>,
-    pub complaints: Vec<String>,
+    /// What the receiver said last.
+    pub complaint: Option<String>,
     pub sent: usize,
 }
 
@@ -93,7 +94,7 @@ impl Half {
             answers: VecDeque::new(),
             requests,
             refused: Vec::new(),
-            complaints: Vec::new(),
+            complaint: None,
             sent: 0,
         }
     }
@@ -146,8 +147,8 @@ impl Half {
                     Err(error) => panic!("{error}"),
                 }
             }
-            self.complaints.extend(complaint(&plan.refused, batch.held));
-            self.refused.extend(plan.refused);
+            self.refused.extend(plan.refused.iter().cloned());
+            self.complaint = self.receiver.complaint(&batch, plan.refused, guard);
             self.receiver.wait(plan.orphans);
             batches.extend(self.receiver.no_longer_waiting(&plane.snapshot()));
         }
