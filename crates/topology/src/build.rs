@@ -191,8 +191,7 @@ impl<'r> Owner<'r> {
         spiffe_ids: impl FnOnce() -> Vec<String>,
     ) -> Destination {
         let id = self.kri.with_section(&port.section_name());
-        let given = port.snis.iter().map(|sni| sni.value.clone());
-        let server_names = server_names(self.resource, given, &id, port.port);
+        let server_names = server_names(self.resource, &port.section_name());
         let dialled = || server_names.first().cloned().unwrap_or_default();
         Destination {
             tls: client_tls(around, ready, || (dialled(), spiffe_ids())),
@@ -239,7 +238,7 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
     });
     let served = sorted(endpoints.collect());
     let id = kri.with_section(&port.to_string());
-    let server_names = server_names(resource, std::iter::empty(), &id, port);
+    let server_names = server_names(resource, &port.to_string());
     // An egress proves itself by a certificate of the mesh's own authority.
     let through_egress = around.routing.egress && around.mtls.is_some();
     let tls = match through_egress {
@@ -350,22 +349,10 @@ fn client_tls(
     }
 }
 
-/// The server names of a port: those it is given, then those that peers compute who do not look at these, each once.
-fn server_names(
-    resource: &Resource,
-    given: impl Iterator<Item = String>,
-    port: &Kri,
-    number: u32,
-) -> Arc<[String]> {
-    let name = sni::sni_name(resource, "");
-    let hashed = sni::hashed(&name, resource.mesh(), resource.kind(), number, &BTreeMap::new());
-    let mut names: Vec<String> = Vec::new();
-    for one in given.chain(hashed.ok()).chain(sni::from_kri(port).ok()) {
-        if !names.contains(&one) {
-            names.push(one);
-        }
-    }
-    names.into()
+/// Every server name that leads to a port. Clients dial the first.
+fn server_names(resource: &Resource, section: &str) -> Arc<[String]> {
+    let accepted = sni::accepted(resource).into_iter();
+    accepted.filter(|accepted| accepted.section == section).map(|accepted| accepted.value).collect()
 }
 
 /// Whom a client must find at the other end. A service whose identities nobody has written down yet is

@@ -256,11 +256,10 @@ impl PartialEq for Zones {
         let same = |a: &Named, b: &Named| {
             a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
         };
-        let of_zones = |(a, b): ((&Arc<str>, &Named), (&Arc<str>, &Named))| a.0 == b.0 && same(a.1, b.1);
         self.withdrawn == other.withdrawn
             && same(&self.egresses, &other.egresses)
-            && self.ingresses.len() == other.ingresses.len()
-            && self.ingresses.iter().zip(other.ingresses.iter()).all(of_zones)
+            && self.ingresses.keys().eq(other.ingresses.keys())
+            && self.ingresses.values().zip(other.ingresses.values()).all(|(a, b)| same(a, b))
     }
 }
 

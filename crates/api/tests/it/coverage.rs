@@ -153,20 +153,22 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
         }
-        Operation::WhatIf => {
-            let timeout = resource(Kind::MeshTimeout, "default", "new", samples::spec(Kind::MeshTimeout)?);
-            let gone = json!({ "type": "MeshTimeout", "name": "sample" });
-            let body = json!({ "resources": [timeout], "delete": [gone] });
-            let expect = vec![
-                ("/changes/0/action", json!("create")),
-                ("/changes/1/action", json!("delete")),
-                ("/proxies/affected", json!(2)),
-                ("/refused", json!([])),
-            ];
-            Some(Case { path, body, status: 200, expect })
-        }
+        Operation::WhatIf => what_if_case(path),
         _ => None,
     }
+}
+
+fn what_if_case(path: String) -> Option<Case> {
+    let timeout = resource(Kind::MeshTimeout, "default", "new", samples::spec(Kind::MeshTimeout)?);
+    let gone = json!({ "type": "MeshTimeout", "name": "sample" });
+    let body = json!({ "resources": [timeout], "delete": [gone] });
+    let expect = vec![
+        ("/changes/0/action", json!("create")),
+        ("/changes/1/action", json!("delete")),
+        ("/proxies/affected", json!(2)),
+        ("/refused", json!([])),
+    ];
+    Some(Case { path, body, status: 200, expect })
 }
 
 fn name(kind: Kind) -> &'static str {

@@ -250,14 +250,14 @@ fn a_zone_cannot_speak_for_another_one_or_for_global() {
     let dataplane =
         json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": tags }] } });
     let accepted = arrives(&global, role(), Kind::Dataplane, "default", "web", &of_east, dataplane);
-    assert_eq!(accepted, [String::new(); 0]);
+    assert_eq!(accepted, Vec::<String>::new());
     let stored = global.snapshot().get(&Key::new(Kind::Dataplane, "default", "web")).unwrap().clone();
     assert_eq!(stored.label(labels::ZONE), Some("west"));
     let dataplane = stored.spec.get::<Dataplane>().unwrap();
     assert_eq!(dataplane.inbounds()[0].tags.get("kuma.io/zone").unwrap(), "west");
 
     let ingress = json!({ "zone": "east", "networking": { "address": "10.0.0.1", "port": 10001 } });
-    assert_eq!(arrives(&global, role(), Kind::ZoneIngress, "", "in", &[], ingress), [String::new(); 0]);
+    assert_eq!(arrives(&global, role(), Kind::ZoneIngress, "", "in", &[], ingress), Vec::<String>::new());
     let stored = global.snapshot().get(&Key::global(Kind::ZoneIngress, "in")).unwrap().clone();
     assert_eq!(stored.spec.get::<ZoneIngress>().unwrap().zone, "west");
 }

@@ -58,7 +58,8 @@ fn resources_of_global_scope_have_no_mesh() {
 fn changed(value: Value, choices: &mut impl FnMut() -> u32) -> Value {
     match value {
         Value::Object(fields) => {
-            let kept = |(name, value)| (choices() % 4 != 0).then(|| (name, changed(value, choices)));
+            let kept =
+                |(name, value)| (!choices().is_multiple_of(4)).then(|| (name, changed(value, choices)));
             Value::Object(fields.into_iter().filter_map(kept).collect::<Map<_, _>>())
         }
         Value::Array(items) => {
@@ -80,7 +81,7 @@ fn changed(value: Value, choices: &mut impl FnMut() -> u32) -> Value {
             0 => Value::Number(Number::from_f64(f64::from(choices()) / 7.0).unwrap()),
             _ => number.into(),
         },
-        Value::Bool(_) => (choices() % 2 == 0).into(),
+        Value::Bool(_) => choices().is_multiple_of(2).into(),
         Value::Null => Value::Null,
     }
 }

@@ -1,5 +1,7 @@
 //! One mesh: its resources, who selects whom, and the snapshot made of them.
 
+mod wanted;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
@@ -181,54 +183,6 @@ impl MeshState {
             round.dirty.extend(self.index.replace(old, new));
         }
         self.want_instead(&tags_called_by(old), &tags_called_by(new), round);
-    }
-
-    /// Takes notice that somebody who wanted these sets of tags wants those now.
-    pub(super) fn want_instead(
-        &mut self,
-        before: &BTreeSet<Arc<Tags>>,
-        after: &BTreeSet<Arc<Tags>>,
-        round: &mut Round,
-    ) {
-        for tags in after.difference(before) {
-            self.want(tags, round);
-        }
-        for tags in before.difference(after) {
-            self.no_longer_want(tags, round);
-        }
-    }
-
-    pub(super) fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
-        let users = self.wanted_tags.entry(tags.clone()).or_default();
-        *users += 1;
-        if *users == 1 {
-            if let Some(service) = tags.get(labels::SERVICE) {
-                self.wanted_services.entry(service.as_str().into()).or_default().insert(tags.clone());
-            }
-            let subject = Subject::Tags(tags.clone());
-            let dataplanes = &self.dataplanes;
-            self.index.select(&subject, Selector::Tags(tags.clone()), |name| dataplanes.get(name));
-            round.dirty.insert(subject);
-        }
-    }
-
-    /// The wanted sets of tags of a service.
-    pub(super) fn wanted_of(&self, service: &str) -> impl Iterator<Item = &Arc<Tags>> {
-        self.wanted_services.get(service).into_iter().flatten()
-    }
-
-    pub(super) fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
-        let Some(users) = self.wanted_tags.get_mut(tags) else { return };
-        *users -= 1;
-        if *users == 0 {
-            self.wanted_tags.remove(tags);
-            if let Some(service) = tags.get(labels::SERVICE) {
-                index::remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
-            }
-            let subject = Subject::Tags(tags.clone());
-            self.index.forget(&subject);
-            round.dirty.insert(subject);
-        }
     }
 
     /// Of an insight only one thing matters to others: whether the proxy has a certificate.

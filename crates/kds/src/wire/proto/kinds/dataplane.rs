@@ -1,5 +1,5 @@
 use super::{
-    Kind, Message, Type, Words, many, map, mesh::METRICS_BACKEND, one, words, zone_proxy::ENVOY_ADMIN,
+    Kind, Message, Type, Words, many, map, mesh::METRICS_BACKEND, one, ours, words, zone_proxy::ENVOY_ADMIN,
 };
 
 pub(super) static DATAPLANE: Kind = Kind {
@@ -50,6 +50,7 @@ static OUTBOUND: Message = Message(&[
     one(4, "port", Type::Uint32),
     map(5, "tags", Type::Text),
     one(6, "backendRef", Type::Message(&BACKEND_REF)),
+    ours(1, one(0, "hostname", Type::Text)),
 ]);
 
 static BACKEND_REF: Message = Message(&[

@@ -1,0 +1,61 @@
+//! Sets of tags that Dataplanes, routes and hostnames lead to. Each that is wanted at all is a destination.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use resources::{kinds::tags::Tags, labels};
+
+use super::{
+    super::index::{self, Subject},
+    MeshState, Round,
+};
+use crate::matching::Selector;
+
+impl MeshState {
+    /// A subscriber that wanted these sets of tags wants those now.
+    pub(in crate::state) fn want_instead(
+        &mut self,
+        before: &BTreeSet<Arc<Tags>>,
+        after: &BTreeSet<Arc<Tags>>,
+        round: &mut Round,
+    ) {
+        for tags in after.difference(before) {
+            self.want(tags, round);
+        }
+        for tags in before.difference(after) {
+            self.no_longer_want(tags, round);
+        }
+    }
+
+    pub(in crate::state) fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+        let users = self.wanted_tags.entry(tags.clone()).or_default();
+        *users += 1;
+        if *users == 1 {
+            if let Some(service) = tags.get(labels::SERVICE) {
+                self.wanted_services.entry(service.as_str().into()).or_default().insert(tags.clone());
+            }
+            let subject = Subject::Tags(tags.clone());
+            let dataplanes = &self.dataplanes;
+            self.index.select(&subject, Selector::Tags(tags.clone()), |name| dataplanes.get(name));
+            round.dirty.insert(subject);
+        }
+    }
+
+    /// The wanted sets of tags of a service.
+    pub(in crate::state) fn wanted_of(&self, service: &str) -> impl Iterator<Item = &Arc<Tags>> {
+        self.wanted_services.get(service).into_iter().flatten()
+    }
+
+    pub(in crate::state) fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
+        let Some(users) = self.wanted_tags.get_mut(tags) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.wanted_tags.remove(tags);
+            if let Some(service) = tags.get(labels::SERVICE) {
+                index::remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
+            }
+            let subject = Subject::Tags(tags.clone());
+            self.index.forget(&subject);
+            round.dirty.insert(subject);
+        }
+    }
+}
