@@ -36,6 +36,9 @@ impl Zones {
         let east = ControlPlane::start(dirs[1].path(), federated(dirs[0].path(), port)).unwrap();
         let zones = Zones { global, east, _dirs: dirs };
         zones.arrives(&zones.east, "/meshes/default/secrets/dataplane-token-signing-key-default-1");
+        // Of what comes with the mesh this is sent last.
+        let last = hashed_name("default", "mesh-timeout-all-default", None, None);
+        zones.arrives(&zones.east, &format!("/meshes/default/meshtimeouts/{last}"));
         zones
     }
 
