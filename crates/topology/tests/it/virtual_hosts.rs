@@ -342,7 +342,7 @@ fn a_port_that_a_virtual_outbound_takes_of_a_service_is_known_in_either_order() 
         (present(any.clone()), 1),
         (gone(&all[2]), 0),
     ] {
-        state.apply(&[change.clone()]);
+        state.apply(std::slice::from_ref(&change));
         assert_eq!(taken(&state), expected[..left], "{:?}", change.0);
     }
 }
