@@ -1,7 +1,7 @@
 //! How long it takes to look a name of the mesh up, and to take a document with one changed name. Neither may grow with
 //! what did not change.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark has nobody to report an error to")]
+#![allow(clippy::unwrap_used, reason = "a benchmark stops at an error")]
 
 // The agent is a program, which offers nothing to others: these are its own files.
 #[path = "../src/dns/message.rs"]

@@ -1,6 +1,6 @@
 //! How long it takes to resolve and to ask permissions. It must grow with the number of entries, no faster.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark has nobody to report an error to")]
+#![allow(clippy::unwrap_used, reason = "a benchmark stops at an error")]
 
 use std::{hint::black_box, sync::Arc};
 

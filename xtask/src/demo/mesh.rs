@@ -58,7 +58,7 @@ pub struct Plan {
     pub diagnostics: SocketAddr,
     https: SocketAddr,
     pub dp_server: SocketAddr,
-    /// kv first: whoever calls finds it there. One proxy has the names of old, one the unified ones.
+    /// kv first, so that callers find it. One proxy has legacy names, the other one unified names.
     pub proxies: [Proxy; 2],
     /// What web needs to find kv by its name, where nothing is redirected.
     pub listed: Option<Listed>,

@@ -171,7 +171,7 @@ fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_port
         let lost = "backend.svc.mesh.local:80 is claimed by VirtualOutbound \"vo\" for kuma.io/service=backend and \
                     by MeshService \"backend\"; the first one has it";
         assert_eq!(texts(&plan.problems), [lost]);
-        // The author is told, whether a proxy is offered both or not.
+        // The author sees it, whether a proxy is offered both or not.
         let policy = "type: VirtualOutbound\nmesh: default\nname: vo\n\
                       selectors: [{ match: { kuma.io/service: backend } }]\n\
                       conf:\n  host: '{{.s}}.svc.mesh.local'\n  port: '80'\n\

@@ -51,7 +51,7 @@ fn a_hostname_that_is_taken_of_a_service_is_told_to_the_author_and_leads_where_t
                 MeshService \"backend\"; the first one has it";
     let warnings = answer.json()["warnings"].clone();
     assert!(warnings.as_array().unwrap().iter().any(|warning| warning == told), "{warnings}");
-    // No proxy is connected, so nobody is offered either.
+    // No proxy is connected, so neither is offered to one.
     let problems = client.get("/meshes/default/_problems").unwrap().json();
     let found = problems["items"]
         .as_array()

@@ -50,7 +50,7 @@ pub struct Wishes {
     pub by_ipv6: bool,
     /// More flags for the installation of rules.
     pub flags: Vec<String>,
-    /// What the agent is told about the rules, instead of `--transparent-proxy`.
+    /// What the agent knows of the rules, instead of `--transparent-proxy`.
     pub told: Option<String>,
 }
 
