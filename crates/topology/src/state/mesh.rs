@@ -9,13 +9,12 @@ use policy::Policy;
 use resources::{
     Key, Kind, Labels, Resource,
     kinds::{mesh_multi_zone_service::MeshMultiZoneService, mesh_service::MeshService, tags::Tags},
-    labels,
 };
 
 use super::{
     Affected, Change, Made, MeshUpdate, PolicyChange,
     alike::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
-    index::{self, Index, Subject},
+    index::{Index, Subject},
     zones::Abroad,
 };
 use crate::{

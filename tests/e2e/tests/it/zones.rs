@@ -5,11 +5,12 @@ use std::net::Ipv4Addr;
 
 use e2e::{
     Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Proxy, own_address},
     service::{Service, call},
 };
 use serde_json::{Value, json};
 
+use crate::federated::{by_name, zone_proxy};
 use crate::world::{UNIFIED, World, answered_by, client_with, everybody, mesh};
 
 const PORT: u16 = 10001;
@@ -76,7 +77,7 @@ impl Zones {
                 "address": address, "port": PORT, "advertisedAddress": address, "advertisedPort": PORT
             }
         });
-        let proxy = zone_proxy(&self.west, "west", "ingress", &definition, &self.variables());
+        let proxy = zone_proxy(&self.west, &self.west, ("west", "ingress"), &definition, &self.variables());
         self._running.push((None, proxy));
         let mut known = definition;
         known["zone"] = json!("west");
@@ -88,7 +89,7 @@ impl Zones {
         let definition = json!({
             "type": "ZoneEgress", "name": "exit", "networking": {"address": own_address(), "port": PORT + 1}
         });
-        let proxy = zone_proxy(&self.east, "east", "egress", &definition, &self.variables());
+        let proxy = zone_proxy(&self.east, &self.east, ("east", "egress"), &definition, &self.variables());
         self._running.push((None, proxy));
         self._running.len() - 1
     }
@@ -127,26 +128,6 @@ fn get(world: &World, path: &str) -> Value {
     world.control_plane.client().get(path).unwrap().json()
 }
 
-fn zone_proxy(
-    world: &World,
-    zone: &str,
-    kind: &str,
-    definition: &Value,
-    variables: &[(&str, &str)],
-) -> Proxy {
-    let request = json!({"zone": zone, "scope": [kind], "validFor": "1h"});
-    let token = world.control_plane.client().post("/tokens/zone", &request).unwrap();
-    assert_eq!(token.status, 200, "{}", token.body);
-    let options = Options {
-        environment: variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        token: Some(token.body),
-        arguments: vec![format!("--proxy-type={kind}")],
-        ..Options::default()
-    };
-    Proxy::start(&world.control_plane, definition, &options)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
-}
-
 fn of_west() -> Value {
     let labels = json!({"kuma.io/display-name": "backend", "kuma.io/zone": "west"});
     json!({"backendRef": {"kind": "MeshService", "labels": labels, "port": 8080}})
@@ -156,10 +137,6 @@ fn everywhere() -> Value {
     json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "everywhere", "spec": {
         "selector": {"meshService": {"matchLabels": {"kuma.io/display-name": "backend"}}},
         "ports": [{"name": "main", "port": 8080, "appProtocol": "http"}]}})
-}
-
-fn by_name(kind: &str, name: &str, port: u16) -> Value {
-    json!({"backendRef": {"kind": kind, "name": name, "port": port}})
 }
 
 /// Policies by which `everywhere` is called in all zones alike.
