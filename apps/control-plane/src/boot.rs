@@ -101,10 +101,10 @@ pub async fn start(config: Config) -> Result<Running> {
     let instance_id = settings.instance_id.clone();
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
     let Ports { http, https, diagnostics, proxies, zones, shares } = Ports::bind(&config, &metrics).await?;
-    let certificate = match &https {
-        Some(_) => Some(certificates::api_server(&config, now)?.to_config()?),
-        None => None,
-    };
+    let certificate = https
+        .as_ref()
+        .map(|_| anyhow::Ok(certificates::api_server(&config, now)?.to_config()?))
+        .transpose()?;
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);

@@ -1,7 +1,8 @@
 //! What one peer subscribes to, has been sent, and is sent next.
 //!
 //! The first response of a kind is complete: the peer deletes what is not in it. Those after it tell what changed.
-//! One response of a kind is in flight at a time. A change costs what it changes, and a resource whose content is
+//! A peer that is ours takes the complete set in parts, so that its size has no limit; only the last part makes it
+//! delete. One response of a kind is in flight at a time. A change costs what it changes, and a resource whose content is
 //! what the peer has is not sent again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,6 +31,8 @@ pub struct Provider {
     encode: Encode,
     /// Bytes of a message.
     limit: usize,
+    /// Whether the peer takes a complete set in parts.
+    parts: bool,
     subscriptions: BTreeMap<Kind, Subscription>,
     off: Off,
     nonces: u64,
@@ -47,13 +50,23 @@ struct Subscription {
 }
 
 /// What is to be looked at before the next response.
-#[derive(Debug, Default)]
-enum Due {
-    /// The complete set, also when it is empty.
-    #[default]
-    First,
-    Everything,
-    Keys(BTreeSet<Key>),
+#[derive(Debug)]
+struct Due {
+    /// The peer has not the complete set yet: a response is due, also when it is empty.
+    complete_set: bool,
+    keys: Keys,
+}
+
+#[derive(Debug)]
+enum Keys {
+    All,
+    These(BTreeSet<Key>),
+}
+
+impl Default for Due {
+    fn default() -> Self {
+        Due { complete_set: true, keys: Keys::All }
+    }
 }
 
 /// What the peer has of a resource.
@@ -71,6 +84,8 @@ pub struct Response {
     pub nonce: String,
     pub resources: Vec<Encoded>,
     pub removed: Vec<String>,
+    /// Whether other parts of the complete set follow.
+    pub more: bool,
 }
 
 /// A resource in the form of the wire.
@@ -93,12 +108,18 @@ pub enum Answer {
 
 impl Provider {
     pub fn new(selection: Selection, encode: Encode, limit: usize) -> Provider {
-        Provider { selection, encode, limit, subscriptions: BTreeMap::new(), off: Off::default(), nonces: 0 }
+        let (subscriptions, off) = (BTreeMap::new(), Off::default());
+        Provider { selection, encode, limit, parts: false, subscriptions, off, nonces: 0 }
     }
 
     /// Whether the peer, a zone, understands policies of other zones.
-    pub fn understands(&mut self, producer_policies: bool) {
-        self.selection.producer_policies = producer_policies;
+    pub fn understands_producer_policies(&mut self, does: bool) {
+        self.selection.producer_policies = does;
+    }
+
+    /// Whether the peer takes a complete set in parts.
+    pub fn understands_parts(&mut self, does: bool) {
+        self.parts = does;
     }
 
     /// Answers to this kind from now on, beginning with everything. Says whether it is a kind that goes this way;
@@ -160,17 +181,10 @@ impl Provider {
         if subscription.is_quiet() {
             return None;
         }
-        let due = std::mem::replace(&mut subscription.due, Due::Keys(BTreeSet::new()));
-        let first = matches!(due, Due::First);
-        let mut keys = match due {
-            Due::Keys(keys) => keys,
-            Due::First | Due::Everything => {
-                let stored = snapshot.of_kind(kind).map(|resource| resource.key.clone());
-                stored.chain(subscription.sent.keys().cloned()).collect()
-            }
-        };
+        let complete_set = subscription.due.complete_set;
+        let mut keys = subscription.take_due(kind, snapshot);
         let (selection, encode) = (&self.selection, self.encode);
-        let room = if first { usize::MAX } else { self.limit };
+        let room = if complete_set && !self.parts { usize::MAX } else { self.limit };
         let mut draft = Draft { subscription, used: ENVELOPE, resources: Vec::new(), removed: Vec::new() };
         while let Some(key) = keys.pop_first() {
             let stored = snapshot.get(&key);
@@ -181,19 +195,19 @@ impl Provider {
             }
         }
         let Draft { subscription, used, resources, removed } = draft;
-        if first && (used > self.limit || !subscription.unsent.is_empty()) {
+        if complete_set && !self.parts && (used > self.limit || !subscription.unsent.is_empty()) {
             subscription.give_up(used, self.limit);
             return None;
         }
-        if let Due::Keys(due) = &mut subscription.due {
-            due.append(&mut keys);
-        }
-        if !first && resources.is_empty() && removed.is_empty() {
+        let more = complete_set && subscription.is_incomplete(&mut keys);
+        subscription.due = Due { complete_set: more, keys: Keys::These(keys) };
+        let last = complete_set && !more;
+        if !last && resources.is_empty() && removed.is_empty() {
             return None;
         }
         self.nonces += 1;
         subscription.in_flight = Some(self.nonces);
-        Some(Response { kind, nonce: self.nonces.to_string(), resources, removed })
+        Some(Response { kind, nonce: self.nonces.to_string(), resources, removed, more })
     }
 
     /// Takes note of the peer's answer to a response.
@@ -221,27 +235,48 @@ impl Provider {
 impl Subscription {
     fn everything_is_due(&mut self) {
         self.stuck = None;
-        if !matches!(self.due, Due::First) {
-            self.due = Due::Everything;
-        }
+        self.due.keys = Keys::All;
     }
 
     fn is_due(&mut self, key: &Key) {
         self.stuck = None;
-        if let Due::Keys(keys) = &mut self.due {
+        if let Keys::These(keys) = &mut self.due.keys {
             keys.insert(key.clone());
         }
     }
 
     fn is_quiet(&self) -> bool {
-        let nothing_due = matches!(&self.due, Due::Keys(keys) if keys.is_empty());
+        let nothing_due = matches!(&self.due.keys, Keys::These(keys) if keys.is_empty());
+        let nothing_due = nothing_due && !self.due.complete_set;
         nothing_due || self.in_flight.is_some() || self.stuck.is_some()
+    }
+
+    fn take_due(&mut self, kind: Kind, snapshot: &Snapshot) -> BTreeSet<Key> {
+        match std::mem::replace(&mut self.due.keys, Keys::These(BTreeSet::new())) {
+            Keys::These(keys) => keys,
+            Keys::All => {
+                let stored = snapshot.of_kind(kind).map(|resource| resource.key.clone());
+                stored.chain(self.sent.keys().cloned()).collect()
+            }
+        }
+    }
+
+    /// Whether `left` keeps the complete set from being complete, or what cannot be sent, which is tried again with
+    /// the next change.
+    fn is_incomplete(&mut self, left: &mut BTreeSet<Key>) -> bool {
+        if left.is_empty()
+            && let Some(why) = self.unsent.values().next()
+        {
+            self.stuck = Some(why.clone());
+            left.extend(self.unsent.keys().cloned());
+        }
+        !left.is_empty()
     }
 
     /// Sends nothing of this kind: what is missing in a first response is deleted over there.
     fn give_up(&mut self, size: usize, limit: usize) {
         self.sent.clear();
-        self.due = Due::First;
+        self.due = Due::default();
         let one = std::mem::take(&mut self.unsent).into_values().next();
         self.stuck = Some(one.unwrap_or_else(|| {
             format!(

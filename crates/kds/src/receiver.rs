@@ -30,12 +30,22 @@ const REASON: usize = 300;
 #[derive(Debug)]
 pub struct Receiver {
     role: Role,
-    /// Kinds whose first response has come.
-    begun: BTreeSet<Kind>,
+    /// Kinds whose complete set has come.
+    complete: BTreeSet<Kind>,
+    /// What the parts of a complete set have named that is not complete yet.
+    named: BTreeMap<Kind, Named>,
     /// Resources whose mesh is not here yet.
     waiting: BTreeMap<Key, Synced>,
     /// What was refused and not sent again since, by the name on the wire.
     refused: BTreeMap<Kind, BTreeMap<String, String>>,
+}
+
+/// What exists over there.
+#[derive(Debug, Default)]
+struct Named {
+    keys: BTreeSet<Key>,
+    /// What cannot be read exists all the same; by the name on the wire.
+    unread: BTreeSet<String>,
 }
 
 /// A response, decoded.
@@ -46,6 +56,8 @@ pub struct Arrival {
     pub removed: Vec<Key>,
     /// What could not be decoded.
     pub refused: Vec<Refused>,
+    /// Whether other parts of the complete set follow.
+    pub more: bool,
 }
 
 /// A resource that is not stored, and why.
@@ -77,7 +89,13 @@ pub struct Plan {
 
 impl Receiver {
     pub fn new(role: Role) -> Receiver {
-        Receiver { role, begun: BTreeSet::new(), waiting: BTreeMap::new(), refused: BTreeMap::new() }
+        Receiver {
+            role,
+            complete: BTreeSet::new(),
+            named: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
     }
 
     pub fn role(&self) -> &Role {
@@ -86,33 +104,38 @@ impl Receiver {
 
     /// Takes up a response.
     pub fn receive(&mut self, arrival: Arrival, snapshot: &Snapshot, guard: &mut Guard) -> Batch {
-        let Arrival { kind, resources, removed, refused } = arrival;
+        let Arrival { kind, resources, removed, refused, more } = arrival;
         let mut batch = Batch { kind, resources, deletions: removed, refused, held: 0 };
-        if self.begun.insert(kind) {
+        if self.complete.contains(&kind) {
+            self.increment(&batch, guard);
+            return batch;
+        }
+        if !self.named.contains_key(&kind) {
             self.waiting.retain(|key, _| key.kind != kind);
             self.refused.remove(&kind);
-            self.complete(&mut batch, snapshot, guard);
-        } else {
-            let named = batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions);
-            for key in named {
-                guard.settled(key);
-                self.waiting.remove(key);
-            }
+        }
+        self.increment(&batch, guard);
+        self.named.entry(kind).or_default().add(&batch);
+        if !more {
+            self.complete.insert(kind);
+            let named = self.named.remove(&kind).unwrap_or_default();
+            self.complete(&named, &mut batch, snapshot, guard);
         }
         batch
     }
 
-    /// A first response lacks what does not exist any more, if the peer is to be believed.
-    fn complete(&self, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
-        let named: BTreeSet<&Key> = batch.resources.iter().map(|resource| &resource.key).collect();
-        // What cannot be read exists all the same.
-        let unread: BTreeSet<&str> = batch.refused.iter().map(|refused| refused.name.as_str()).collect();
+    fn increment(&mut self, batch: &Batch, guard: &mut Guard) {
+        for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
+            guard.settled(key);
+            self.waiting.remove(key);
+        }
+    }
+
+    /// A complete set lacks what does not exist any more, if the peer is to be believed.
+    fn complete(&self, named: &Named, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
-        let missing: BTreeSet<Key> = theirs()
-            .map(|stored| &stored.key)
-            .filter(|key| !named.contains(key) && !unread.contains(mapping::wire_name(key).as_str()))
-            .cloned()
-            .collect();
+        let missing: BTreeSet<Key> =
+            theirs().map(|stored| &stored.key).filter(|key| !named.has(key)).cloned().collect();
         match guard.judge(batch.kind, missing.clone(), theirs().count()) {
             Verdict::Delete => batch.deletions.extend(missing),
             Verdict::Hold => batch.held = missing.len(),
@@ -253,6 +276,20 @@ fn deletion(stored: &Resource) -> Write {
         Write::DeleteUnlessOwner { key, expected, of: Kind::Dataplane }
     } else {
         Write::Delete { key, expected }
+    }
+}
+
+impl Named {
+    fn add(&mut self, batch: &Batch) {
+        self.keys.extend(batch.resources.iter().map(|resource| resource.key.clone()));
+        for key in &batch.deletions {
+            self.keys.remove(key);
+        }
+        self.unread.extend(batch.refused.iter().map(|refused| refused.name.clone()));
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.keys.contains(key) || self.unread.contains(mapping::wire_name(key).as_str())
     }
 }
 

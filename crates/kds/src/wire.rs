@@ -34,6 +34,8 @@ pub use xds::message::{
 };
 
 /// The type of the `Any` in which [`encode`]d bytes travel.
+/// What a response says in `system_version_info` when other parts of a complete set follow.
+pub const MORE_PARTS: &str = "more-parts-follow";
 pub const KUMA_RESOURCE: &str = "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource";
 
 /// The most bytes of a name, a mesh and labels together. Kubernetes has a limit of this size, too.

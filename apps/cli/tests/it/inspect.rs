@@ -140,77 +140,57 @@ fn proxies_are_chosen_by_the_control_plane() {
     program.run(&["inspect", "dataplanes", "--gateway=x"]).failed(2).says("delegated");
 }
 
+/// Checks the table of what is inspected, with one item in it, and its JSON. Cells have ` | ` between them.
+pub fn check_table(
+    (server, program): (&Server, &Program),
+    what: &str,
+    path: &str,
+    item: Value,
+    titles: &str,
+    row: &str,
+) {
+    server.on("GET", &format!("{path}?size=1000"), 200, list(std::slice::from_ref(&item)));
+    let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
+    assert_eq!(cells(ran.lines()[0]).join(" | "), titles, "{what}");
+    assert_eq!(cells(ran.lines()[1]).join(" | "), row, "{what}");
+    assert_eq!(program.run(&["inspect", what, "-o", "json"]).ok().json(), list(&[item]), "{what}");
+}
+
 #[test]
 fn meshes_services_and_zones_have_their_tables() {
     let server = Server::start();
     let program = Program::of(&server);
-    let check = |what: &str, path: &str, item: Value, titles: &[&str], row: &[&str]| {
-        server.on("GET", &format!("{path}?size=1000"), 200, list(std::slice::from_ref(&item)));
-        let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
-        assert_eq!(cells(ran.lines()[0]), titles, "{what}");
-        assert_eq!(cells(ran.lines()[1]), row, "{what}");
-        assert_eq!(program.run(&["inspect", what, "-o", "json"]).ok().json(), list(&[item]), "{what}");
-    };
     let stat = json!({"total": 4, "online": 2, "offline": 1, "partiallyDegraded": 1});
-    check(
+    check_table(
+        (&server, &program),
         "meshes",
         "/mesh-insights",
         json!({"type": "MeshInsight", "name": "default", "dataplanes": stat, "services": {"total": 3},
                "policies": {"MeshTimeout": {"total": 2}, "MeshRetry": {"total": 1}},
                "mTLS": {"issuedBackends": {"ca-1": {"total": 3}, "ca-2": {"total": 1}}},
                "dpVersions": {"kumaDp": {"2.14.3": {"total": 4}}, "envoy": {"1.40.0": {"total": 4}}}}),
-        &[
-            "NAME",
-            "DATAPLANES",
-            "DEGRADED",
-            "SERVICES",
-            "POLICIES",
-            "CERT BACKENDS",
-            "KUMA-DP VERSIONS",
-            "ENVOY VERSIONS",
-            "LAST UPDATED AGO",
-        ],
-        &["default", "2/4", "1", "3", "3", "ca-1=3,ca-2=1", "2.14.3=4", "1.40.0=4", "-"],
+        "NAME | DATAPLANES | DEGRADED | SERVICES | POLICIES | CERT BACKENDS | KUMA-DP VERSIONS | ENVOY VERSIONS | LAST UPDATED AGO",
+        "default | 2/4 | 1 | 3 | 3 | ca-1=3,ca-2=1 | 2.14.3=4 | 1.40.0=4 | -",
     );
-    check(
+    check_table(
+        (&server, &program),
         "services",
         "/meshes/default/service-insights",
         json!({"type": "ServiceInsight", "mesh": "default", "name": "web", "status": "partially_degraded",
                "dataplanes": stat, "addressPort": "web.mesh:80", "zones": ["east", "west"], "issuedBackends": {"ca-1": 2}}),
-        &["MESH", "NAME", "TYPE", "STATUS", "DATAPLANES", "ADDRESS", "ZONES", "CERT BACKENDS"],
-        &["default", "web", "internal", "Partially degraded", "2/4", "web.mesh:80", "east,west", "ca-1=2"],
+        "MESH | NAME | TYPE | STATUS | DATAPLANES | ADDRESS | ZONES | CERT BACKENDS",
+        "default | web | internal | Partially degraded | 2/4 | web.mesh:80 | east,west | ca-1=2",
     );
-    check(
+    check_table(
+        (&server, &program),
         "zones",
         "/zones/_overview",
         json!({"type": "ZoneOverview", "name": "east", "zone": {"enabled": false}, "zoneInsight": {"subscriptions": [
             {"connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1", "version": {"kumaCp": {"version": "2.14.3"}},
              "status": {"total": {"responsesSent": "7"}}}],
             "problems": [{"type": "MeshTimeout", "what": "rejected by the zone", "reason": "no"}]}}),
-        &[
-            "NAME",
-            "STATUS",
-            "LAST CONNECTED AGO",
-            "LAST UPDATED AGO",
-            "TOTAL UPDATES",
-            "TOTAL ERRORS",
-            "ZONE-CP VERSION",
-            "PROBLEMS",
-            "ENABLED",
-            "ZONE-CP INSTANCE",
-        ],
-        &[
-            "east",
-            "Offline",
-            "0s",
-            "never",
-            "7",
-            "0",
-            "2.14.3",
-            "MeshTimeout rejected by the zone: no",
-            "no",
-            "cp-1",
-        ],
+        "NAME | STATUS | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | ZONE-CP VERSION | PROBLEMS | ENABLED | ZONE-CP INSTANCE",
+        "east | Offline | 0s | never | 7 | 0 | 2.14.3 | MeshTimeout rejected by the zone: no | no | cp-1",
     );
 }
 

@@ -1,81 +1,34 @@
 //! `inspect` of zone ingresses and egresses.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{
-    inspect::list,
-    program::{Program, cells},
-    server::Server,
-};
+use crate::{inspect::check_table, program::Program, server::Server};
 
 #[test]
 fn zone_proxies_have_their_tables() {
     let server = Server::start();
     let program = Program::of(&server);
-    let check = |what: &str, path: &str, item: Value, titles: &[&str], row: &[&str]| {
-        server.on("GET", &format!("{path}?size=1000"), 200, list(std::slice::from_ref(&item)));
-        let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
-        assert_eq!(cells(ran.lines()[0]), titles, "{what}");
-        assert_eq!(cells(ran.lines()[1]), row, "{what}");
-        assert_eq!(program.run(&["inspect", what, "-o", "json"]).ok().json(), list(&[item]), "{what}");
-    };
     let connected = json!({
         "subscriptions": [{"connectTime": "2999-01-01T00:00:00Z", "status": {"total": {"responsesSent": "7"}},
             "version": {"kumaDp": {"version": "2.14.3"}, "envoy": {"version": "1.40.0"}}}],
         "metadata": {"features": ["feature-unified-resource-naming"]}});
-    check(
+    check_table(
+        (&server, &program),
         "zone-ingresses",
         "/zoneingresses/_overview",
         json!({"type": "ZoneIngressOverview", "name": "gate", "zoneIngressInsight": connected, "zoneIngress": {
             "zone": "east", "networking": {"address": "10.0.0.5", "port": 10001,
                 "advertisedAddress": "203.0.113.5", "advertisedPort": 20001}}}),
-        &[
-            "ZONE",
-            "NAME",
-            "ADVERTISED",
-            "STATUS",
-            "LAST CONNECTED AGO",
-            "LAST UPDATED AGO",
-            "TOTAL UPDATES",
-            "TOTAL ERRORS",
-            "NAMES",
-            "ADDRESS",
-            "KUMA-DP VERSION",
-            "ENVOY VERSION",
-        ],
-        &[
-            "east",
-            "gate",
-            "203.0.113.5:20001",
-            "Online",
-            "0s",
-            "never",
-            "7",
-            "0",
-            "unified",
-            "10.0.0.5:10001",
-            "2.14.3",
-            "1.40.0",
-        ],
+        "ZONE | NAME | ADVERTISED | STATUS | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | NAMES | ADDRESS | KUMA-DP VERSION | ENVOY VERSION",
+        "east | gate | 203.0.113.5:20001 | Online | 0s | never | 7 | 0 | unified | 10.0.0.5:10001 | 2.14.3 | 1.40.0",
     );
-    check(
+    check_table(
+        (&server, &program),
         "zone-egresses",
         "/zoneegresses/_overview",
         json!({"type": "ZoneEgressOverview", "name": "exit", "zoneEgress": {
             "zone": "east", "networking": {"address": "10.0.0.6", "port": 10002}}}),
-        &[
-            "ZONE",
-            "NAME",
-            "ADDRESS",
-            "STATUS",
-            "LAST CONNECTED AGO",
-            "LAST UPDATED AGO",
-            "TOTAL UPDATES",
-            "TOTAL ERRORS",
-            "NAMES",
-            "KUMA-DP VERSION",
-            "ENVOY VERSION",
-        ],
-        &["east", "exit", "10.0.0.6:10002", "Offline", "never", "never", "0", "0", "-", "-", "-"],
+        "ZONE | NAME | ADDRESS | STATUS | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | NAMES | KUMA-DP VERSION | ENVOY VERSION",
+        "east | exit | 10.0.0.6:10002 | Offline | never | never | 0 | 0 | - | - | -",
     );
 }

@@ -5,9 +5,17 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use resources::kinds::zone_insight::{KumaCpVersion, ZoneVersion};
 
 /// What this implementation understands.
-const FEATURES: [&str; 5] =
-    ["zone-token", "hash-suffix", "hg-mz-selector", "producer-policy-flow", "optional-top-level-target-ref"];
+const FEATURES: [&str; 6] = [
+    "zone-token",
+    "hash-suffix",
+    "hg-mz-selector",
+    PRODUCER_POLICIES,
+    "optional-top-level-target-ref",
+    PARTS,
+];
 const PRODUCER_POLICIES: &str = "producer-policy-flow";
+/// Takes a complete set in parts. Kuma does not know it, and ignores it.
+const PARTS: &str = "complete-sets-in-parts";
 
 const VERSION: &str = "version";
 const KUMA_CP: &str = "kumaCp";
@@ -23,6 +31,8 @@ pub struct Introduction {
     pub config: String,
     pub instance_id: String,
     pub producer_policies: bool,
+    /// Whether it takes a complete set in parts.
+    pub parts: bool,
 }
 
 /// The node of this control plane in the streams of a zone.
@@ -72,6 +82,7 @@ pub fn read(node: &wire::Node) -> Introduction {
         config: string(metadata, CONFIG),
         instance_id: string(metadata, INSTANCE),
         producer_policies: has(PRODUCER_POLICIES),
+        parts: has(PARTS),
     }
 }
 
@@ -107,7 +118,7 @@ mod tests {
         let said = read(&ours("east", "east-1", "2.14.3", "{}".to_owned()));
         assert_eq!(said.version.kuma_cp.unwrap().version, "2.14.3");
         assert_eq!((said.config.as_str(), said.instance_id.as_str()), ("{}", "east-1"));
-        assert!(said.producer_policies);
+        assert!(said.producer_policies && said.parts);
     }
 
     #[test]

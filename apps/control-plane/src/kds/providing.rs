@@ -113,7 +113,7 @@ impl Providing {
                 .into()
         };
         wire::DeltaDiscoveryResponse {
-            system_version_info: String::new(),
+            system_version_info: if response.more { wire::MORE_PARTS } else { "" }.to_owned(),
             resources: response.resources.into_iter().map(resource).collect(),
             type_url: response.kind.name().to_owned(),
             nonce: response.nonce,
@@ -144,7 +144,8 @@ impl Stream {
         if let Some(node) = request.node.as_ref().filter(|_| !self.introduced) {
             self.introduced = true;
             let introduction = node::read(node);
-            self.provider.understands(introduction.producer_policies);
+            self.provider.understands_producer_policies(introduction.producer_policies);
+            self.provider.understands_parts(introduction.parts);
             watch.introduced(introduction);
         }
         // Kinds of a newer or a larger control plane are not answered, so that nothing of them is deleted there.

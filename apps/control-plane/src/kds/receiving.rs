@@ -237,7 +237,8 @@ fn reject(answer: &mut wire::DeltaDiscoveryRequest, reason: &str) {
 }
 
 fn decoded(kind: Kind, response: &wire::DeltaDiscoveryResponse) -> Result<Arrival, Status> {
-    let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new() };
+    let more = response.system_version_info == wire::MORE_PARTS;
+    let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new(), more };
     for bytes in &response.resources {
         let resource = wire::Resource::decode(bytes.clone()).map_err(|error| {
             Status::invalid_argument(format!("a response with {kind} cannot be read: {error}"))

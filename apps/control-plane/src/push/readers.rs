@@ -33,6 +33,9 @@ struct OfMesh {
     by_label: HashMap<(Kind, String, String), BTreeSet<Labels>>,
 }
 
+/// A mesh, and how its change concerns a zone proxy.
+type MeshConcern = (Arc<str>, Concern);
+
 /// Whom changes concern, and in which way. Nothing is done to them until they are woken.
 #[derive(Debug, Default)]
 pub(super) struct Concerned {
@@ -43,7 +46,7 @@ pub(super) struct Concerned {
     /// They call destinations of which only the endpoints are different.
     endpoints: Vec<(Arc<ClassCell>, DestinationId)>,
     /// Zone proxies with the mesh that concerns them, all meshes where there is none.
-    zones: Vec<(Arc<ZoneCell>, Option<(Arc<str>, Concern)>)>,
+    zones: Vec<(Arc<ZoneCell>, Option<MeshConcern>)>,
 }
 
 impl Concerned {

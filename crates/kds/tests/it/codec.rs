@@ -39,6 +39,7 @@ pub fn arrival(response: &Response) -> Arrival {
         resources: Vec::new(),
         removed: response.removed.iter().filter_map(|name| mapping::key_of(response.kind, name)).collect(),
         refused: Vec::new(),
+        more: response.more,
     };
     for resource in &response.resources {
         match decode(response.kind, &resource.body) {

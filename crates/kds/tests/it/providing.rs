@@ -157,6 +157,60 @@ fn increments_are_cut_to_the_limit_and_a_first_response_over_it_is_not_sent_at_a
     assert_eq!(stuck.problems().count(), 0);
 }
 
+fn in_parts(limit: usize) -> Provider {
+    let mut provider = provider(limit);
+    provider.understands_parts(true);
+    provider.subscribe(Kind::MeshTimeout);
+    provider
+}
+
+fn summary(responses: &[Response]) -> (usize, usize, Vec<bool>) {
+    let resources = responses.iter().map(|response| response.resources.len()).sum();
+    let removed = responses.iter().map(|response| response.removed.len()).sum();
+    (resources, removed, responses.iter().map(|response| response.more).collect())
+}
+
+#[test]
+fn a_peer_that_takes_parts_gets_a_complete_set_of_any_size() {
+    let (plane, mut provider) = (global(), in_parts(4 << 10));
+    assert_eq!(summary(&drain(&mut provider, &plane)), (0, 0, vec![false]), "an empty set is one part");
+    let mut provider = in_parts(4 << 10);
+    (0..50).for_each(|n| plane.put(timeout(&format!("t{n}"), 1)));
+    let first = provider.next(&plane.snapshot()).unwrap();
+    assert!(first.more && !first.resources.is_empty());
+    assert_eq!(provider.next(&plane.snapshot()), None, "one part is in flight at a time");
+    let sent = first.resources[0].name.clone();
+
+    // What changes meanwhile is part of it.
+    let (gone, added) = (Key::new(Kind::MeshTimeout, "default", "t0"), timeout("t99", 1));
+    plane.delete(&gone);
+    plane.put(added.clone());
+    provider.changed(&dirty(&[gone, added.key]), &plane.snapshot());
+    provider.answered(Kind::MeshTimeout, &first.nonce);
+    let rest = drain(&mut provider, &plane);
+    let (resources, removed, more) = summary(&rest);
+    assert_eq!((first.resources.len() + resources, removed), (51, 1));
+    assert!(rest.iter().any(|response| response.removed.contains(&sent)), "{sent}");
+    assert!(more.len() > 2 && more[..more.len() - 1].iter().all(|more| *more) && !more[more.len() - 1]);
+    assert_eq!(drain(&mut provider, &plane), []);
+}
+
+#[test]
+fn a_complete_set_in_parts_does_not_end_before_everything_of_it_can_be_sent() {
+    let (plane, mut provider) = (global(), in_parts(4 << 10));
+    let huge = "x".repeat(5 << 10);
+    let mut large = timeout("large", 1);
+    large.labels.insert("note".to_owned(), huge);
+    plane.put(large.clone());
+    plane.put(timeout("small", 1));
+    assert_eq!(summary(&drain(&mut provider, &plane)), (1, 0, vec![true]), "the rest waits");
+    assert!(provider.problems().next().unwrap().1.contains("the limit of a message"));
+    plane.put(timeout("large", 1));
+    provider.changed(&dirty(&[large.key]), &plane.snapshot());
+    assert_eq!(summary(&drain(&mut provider, &plane)), (1, 0, vec![false]));
+    assert_eq!(provider.problems().count(), 0);
+}
+
 #[test]
 fn a_change_costs_what_it_changes() {
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -51,7 +51,8 @@ fn arrives(
 ) -> Vec<String> {
     let sent = resource(kind, mesh, name, labels, spec);
     let synced = Synced { key: sent.key, labels: sent.labels, spec: sent.spec, status: None };
-    let arrival = Arrival { kind, resources: vec![synced], removed: Vec::new(), refused: Vec::new() };
+    let arrival =
+        Arrival { kind, resources: vec![synced], removed: Vec::new(), refused: Vec::new(), more: false };
     let (mut receiver, mut guard) = (Receiver::new(role), guard::Guard::default());
     let batch = receiver.receive(arrival, &plane.snapshot(), &mut guard);
     let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
@@ -174,8 +175,13 @@ fn a_policy_that_comes_before_its_mesh_waits_for_it() {
     let synced = |of: Resource| Synced { key: of.key, labels: of.labels, spec: of.spec, status: None };
     let (mut receiver, mut guard) = (Receiver::new(Role::Zone("east".into())), guard::Guard::default());
     let first = timeout("t");
-    let arrival =
-        |kind, resource| Arrival { kind, resources: vec![resource], removed: vec![], refused: vec![] };
+    let arrival = |kind, resource| Arrival {
+        kind,
+        resources: vec![resource],
+        removed: vec![],
+        refused: vec![],
+        more: false,
+    };
     let batch = receiver.receive(arrival(Kind::MeshTimeout, synced(first)), &plane.snapshot(), &mut guard);
     let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((plan.writes.len(), plan.refused.len(), plan.orphans.len()), (0, 0, 1));

@@ -16,6 +16,8 @@ use crate::codec;
 
 /// Bytes of a message; small, so that increments are cut.
 pub const LIMIT: usize = 64 << 10;
+/// The same between peers that take complete sets in parts: a few resources.
+pub const PART: usize = 3 << 10;
 
 pub fn selection(direction: Direction) -> Selection {
     Selection {
@@ -80,13 +82,16 @@ pub struct Half {
 }
 
 impl Half {
-    pub fn new(direction: Direction, role: Role, provider: &Plane) -> Half {
+    pub fn new(direction: Direction, role: Role, provider: &Plane, parts: bool) -> Half {
         let wanted = direction.wanted().collect::<Vec<_>>();
         // Meshes first; the rest when they are here.
         let first = wanted.iter().copied().filter(|kind| *kind == Kind::Mesh).collect::<VecDeque<_>>();
         let requests = if first.is_empty() { wanted.into() } else { first };
+        let limit = if parts { PART } else { LIMIT };
+        let mut sending = Provider::new(selection(direction), codec::encode, limit);
+        sending.understands_parts(parts);
         Half {
-            provider: Provider::new(selection(direction), codec::encode, LIMIT),
+            provider: sending,
             changes: provider.store.changes(),
             receiver: Receiver::new(role),
             subscribed: !requests.contains(&Kind::Mesh),
@@ -166,6 +171,8 @@ pub struct Member {
     pub link: Option<Link>,
     pub guard: Guard,
     pub guard_on_global: Guard,
+    /// Whether both ends take complete sets in parts.
+    pub parts: bool,
 }
 
 pub struct Link {
@@ -190,6 +197,7 @@ impl World {
                 link: None,
                 guard: Guard::new(Threshold::default()),
                 guard_on_global: Guard::new(Threshold::default()),
+                parts: false,
             }
         };
         let zones = zones.iter().map(member).collect();
@@ -198,10 +206,11 @@ impl World {
 
     pub fn connect(&mut self, zone: usize) {
         let member = &mut self.zones[zone];
-        let name = member.name.clone();
+        let (name, parts) = (member.name.clone(), member.parts);
+        let (down, up) = (Direction::ToZone(name.clone()), Direction::ToGlobal(name.clone()));
         member.link = Some(Link {
-            to_zone: Half::new(Direction::ToZone(name.clone()), Role::Zone(name.clone()), &self.global),
-            to_global: Half::new(Direction::ToGlobal(name.clone()), Role::Global(name), &member.plane),
+            to_zone: Half::new(down, Role::Zone(name.clone()), &self.global, parts),
+            to_global: Half::new(up, Role::Global(name), &member.plane, parts),
         });
     }
 

@@ -92,7 +92,7 @@ impl State {
         state.absence = insight.absence.clone();
         if alone && insight.is_online() {
             state.closes_others = true;
-            state.absence.get_or_insert_with(|| Absence { since: Some(now), withdrawn: false });
+            state.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
             (state.changed, state.urgent) = (true, true);
         }
         state
@@ -154,7 +154,7 @@ impl State {
         }
         if !self.is_online() {
             self.back = None;
-            self.absence.get_or_insert_with(|| Absence { since: Some(now), withdrawn: false });
+            self.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
         }
         self.changed = true;
     }
@@ -168,7 +168,7 @@ impl State {
             ended = true;
         }
         if ended {
-            self.absence.get_or_insert_with(|| Absence { since: Some(now), withdrawn: false });
+            self.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
             (self.changed, self.urgent) = (true, true);
         }
     }
