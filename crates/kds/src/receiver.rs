@@ -167,8 +167,8 @@ impl Receiver {
         self.waiting.extend(orphans.into_iter().map(|orphan| (orphan.key.clone(), orphan)));
     }
 
-    /// What the peer is told after a batch was stored: `None` is an ACK. Whatever is not as the peer wants it is
-    /// told again with every answer, until it is.
+    /// The answer to the peer after a batch was stored: `None` is an ACK. Whatever is not as the peer wants it is
+    /// in every answer until it is.
     pub fn complaint(&mut self, batch: &Batch, refused: Vec<Refused>, guard: &Guard) -> Option<String> {
         let known = self.refused.entry(batch.kind).or_default();
         for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
@@ -188,7 +188,7 @@ impl Receiver {
                 Ok(Some(write)) => plan.writes.push(write),
                 Ok(None) => {}
                 Err(Problem::NoMesh) => {
-                    // A zone gets its meshes from the same peer; on global somebody must have deleted it.
+                    // A zone gets its meshes from the same peer; on global it must have been deleted.
                     if matches!(self.role, Role::Global(_)) {
                         plan.refuse(&resource.key, format!("mesh {:?} is not found", resource.key.mesh));
                     }

@@ -136,7 +136,7 @@ pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surrou
             disagreements: disagreements(port, matched),
             ..owner.destination(port, around, ready, spiffe_ids)
         };
-        // What other zones serve is told apart by a server name, which takes TLS.
+        // The server name says which service of another zone is called, and only TLS has one.
         let callable =
             |endpoint: &&Endpoint| endpoint.instance.is_some() || destination.tls != ClientTls::Off;
         let endpoints = served().flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());

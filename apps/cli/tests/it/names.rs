@@ -103,7 +103,7 @@ fn the_control_plane_is_asked_where_a_server_name_leads_to() {
     let read = decode(&[sni, "-o", "json"]).ok().says("nothing in mesh \"demo\" accepts this server name");
     assert_eq!((&read.json()["form"], &read.json()["port"]), (&json!("hashed"), &json!(8080)));
 
-    // So it is when there is nothing to ask; whoever asks for the text alone gets no talk.
+    // So it is when there is nothing to ask; a caller that asks for the text alone gets only that.
     drop(server);
     let read = decode(&[sni, "-o", "json"]).ok().says("where this server name leads to is unknown");
     assert_eq!(read.json()["form"], "hashed");

@@ -27,8 +27,8 @@ section! {
         /// How long a zone may take to take a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
             "KUMA_MULTIZONE_GLOBAL_KDS_MSG_SEND_TIMEOUT";
-        /// How long it may take until the insight of a zone tells what was sent and acknowledged. Comings, goings and
-        /// problems are told at once.
+        /// How long it may take until the insight of a zone tells what was sent and acknowledged. Connections,
+        /// disconnections and problems are written at once.
         zone_insight_flush_interval: GoDuration = GoDuration::from_secs(10), "zoneInsightFlushInterval",
             "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_INSIGHT_FLUSH_INTERVAL";
         /// Whether zones must show a zone token with the scope `cp`. This key is not Kuma's.

@@ -200,7 +200,7 @@ pub async fn answer(
                 Ok(question) => said(inspect.admin(&question.proxy, question.view).await, limit),
                 Err(reason) => XdsConfigResult::Error(reason),
             };
-            // Without a stream nobody waits for the answer.
+            // Without a stream the answer has no reader.
             let _ = answers.send(&wire::XdsConfigResponse { request_id, result: Some(result) }).await;
             drop(turn);
         });

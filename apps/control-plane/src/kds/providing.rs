@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(25);
 /// ... and how much longer for each resource in it.
 const ANSWER_PER_RESOURCE: Duration = Duration::from_millis(10);
 
-/// What is told about the responses of a stream.
+/// Observes the responses of a stream.
 pub trait Watch: Send {
     /// What the subscriber says about itself with its first message.
     fn introduced(&mut self, introduction: Introduction);

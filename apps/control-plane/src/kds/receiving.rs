@@ -41,7 +41,7 @@ impl Held {
     }
 }
 
-/// What is told about a stream of responses.
+/// Observes a stream of responses.
 pub trait Watch: Send {
     fn stored(&mut self, kind: Kind, complaint: Option<&str>);
 }

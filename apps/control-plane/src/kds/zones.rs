@@ -31,11 +31,11 @@ pub use self::insight::{Stream, Way};
 use super::{node::Introduction, receiving::Held};
 use crate::insights;
 
-/// How many streams of one sort a zone may have open: it has one, and old ones that nobody has noticed to be over.
+/// How many streams of one sort a zone may have open: it has one, and old ones whose end is not noticed yet.
 const STREAMS: usize = 8;
 /// How long a zone must be back before others are sent to it again.
 const BACK: Duration = Duration::from_secs(10);
-/// How often a record is written again after somebody else changed it in between.
+/// How often a record is written again after another writer changed it in between.
 const ATTEMPTS: usize = 10;
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// How long to leave a store alone that failed.

@@ -1,4 +1,4 @@
-//! Zone proxies: what they are told, when they are woken, and who may be one.
+//! Zone proxies: what they are sent, when they are woken, and who may be one.
 
 use std::time::Duration;
 

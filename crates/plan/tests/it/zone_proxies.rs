@@ -191,7 +191,7 @@ fn an_egress_ends_the_mesh_where_it_leads_out_of_it() {
         let ZoneServer::External(external) = &egress.backends[0].served else { panic!("{egress:?}") };
         assert!(external.tls.is_some());
     };
-    // Before clients are told to use it, it can be used.
+    // It can be used before clients use it.
     for mesh in [SECURED, &through] {
         check(mesh, true, "kri_extsvc_default___payments_443", "system_mtls_identity_default");
         check(mesh, false, "default_payments___extsvc_443", "identity_cert:secret:default");

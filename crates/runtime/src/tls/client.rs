@@ -137,7 +137,7 @@ impl Vouched {
         provider: Arc<CryptoProvider>,
     ) -> Result<Vouched, Error> {
         let mut roots = RootCertStore::empty();
-        // A bundle may have a certificate or two nobody can use; the rest still counts.
+        // A bundle may have a certificate or two that cannot be used; the rest still counts.
         roots.add_parsable_certificates(certificates.iter().cloned());
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()

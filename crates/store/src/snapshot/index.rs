@@ -15,7 +15,7 @@ const NEAR: usize = 32;
 
 type Bucket<T> = Vec<(u64, T)>;
 
-/// Entries by their hash; what has equal hashes is told apart by who asks.
+/// Entries by their hash; the caller distinguishes those with equal hashes.
 #[derive(Debug, Clone)]
 pub(super) struct Index<T> {
     /// 2^`bits` buckets; those with more entries than others are searched as they are.

@@ -129,7 +129,7 @@ async fn a_value_leads_to_one_port() {
     let found = violations(&registrar, ports("a.example", "a.example")).await;
     assert_eq!(found, [("spec.ports[1].snis[0].value".to_owned(), message.to_owned())]);
     registrar.put(ports("a.example", "b.example")).await.unwrap();
-    // Two ports of one number are one to whoever dials.
+    // Two ports of one number are one to a client that dials.
     let twice = json!([{"port": 80, "appProtocol": "http"}, {"port": 80, "appProtocol": "tcp"}]);
     registrar.put(service(twice)).await.unwrap();
     let found = violations(&registrar, custom("twice", "default", &["a.b", "a.b"])).await;
