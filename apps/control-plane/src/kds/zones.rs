@@ -108,8 +108,12 @@ impl Zones {
             }
             let draft = Draft::new(key, Zone { enabled: Some(true) }.into());
             let made = self.registrar.ensure(vec![draft]).await;
-            made.map_err(|error| Status::unavailable(format!("cannot create the Zone {zone:?}: {error}")))?;
-            tracing::info!(zone, "a zone has come for the first time");
+            let made = made
+                .map_err(|error| Status::unavailable(format!("cannot create the Zone {zone:?}: {error}")))?;
+            // A zone makes several calls at once.
+            if !made.is_empty() {
+                tracing::info!(zone, "a zone has come for the first time");
+            }
         }
         let held = || Held::new(Guard::new(self.settings.threshold));
         self.states().entry(zone.to_owned()).or_insert_with(|| State::new(held()));
