@@ -101,7 +101,15 @@ impl<'a> Backends<'a> {
         }
         let service = Place::of(rule).kri_of(kind, &reference.target_ref())?;
         reads.note(Dependency::Resource(service.clone()));
-        wanted(effective::ports(snapshot, &service).collect(), section, reference.port)
+        let own: Vec<&Arc<Destination>> = effective::ports(snapshot, &service).collect();
+        if !own.is_empty() || rule.zone.is_empty() {
+            return wanted(own, section, reference.port);
+        }
+        // A rule of a zone may mean a service that was written on the global control plane.
+        reads.note_on_global(kind, &service.name);
+        let ports = snapshot.services.get(snapshot.labelled.of_global(kind, &service.name)?)?;
+        let ports = ports.iter().filter_map(|port| snapshot.destinations.get(port));
+        wanted(ports.collect(), section, reference.port)
     }
 
     /// The inbounds that are meant by their tags, if any Dataplane has such.

@@ -112,11 +112,13 @@ impl Planned<'_, '_, '_> {
     /// Notes what finding a reference's destination looks at.
     fn note(&self, reference: &BackendRef) {
         let Some(kind) = Kind::by_name(&reference.kind) else { return };
-        self.context.reads.note(if reference.labels.is_empty() {
-            Dependency::Service(Key::new(kind, &self.context.snapshot.name, &reference.name))
+        let Context { snapshot, reads, .. } = self.context;
+        if reference.labels.is_empty() {
+            reads.note(Dependency::Service(Key::new(kind, &snapshot.name, &reference.name)));
+            reads.note_on_global(kind, &reference.name);
         } else {
-            Dependency::Labelled(kind, reference.labels.clone())
-        });
+            reads.note(Dependency::Labelled(kind, reference.labels.clone()));
+        }
     }
 
     /// A destination at each of its virtual addresses.
@@ -316,10 +318,10 @@ fn resolve(
             Some(namespace) => format!("{}.{namespace}", reference.name),
             None => reference.name.clone(),
         };
-        let service = Key::new(kind, &snapshot.name, &stored);
-        let ports = snapshot.services.get(&service);
-        context.reads.note(Dependency::Service(service));
-        ports.into_iter().flat_map(|ports| ports.iter()).filter(wanted).cloned().collect()
+        context.reads.note(Dependency::Service(Key::new(kind, &snapshot.name, &stored)));
+        context.reads.note_on_global(kind, &reference.name);
+        let ports = snapshot.named(kind, &stored, &reference.name);
+        ports.into_iter().flatten().filter(wanted).cloned().collect()
     } else {
         context.reads.note(Dependency::Labelled(kind, reference.labels.clone()));
         snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()

@@ -7,7 +7,7 @@ use std::{
 };
 
 use resources::{Key, Kind, Labels, naming::Kri};
-use topology::{Affected, DestinationId};
+use topology::{Affected, DestinationId, labelled};
 
 /// Something that planning looked at, or looked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +61,13 @@ pub(crate) struct Recorder(RefCell<BTreeSet<Dependency>>);
 impl Recorder {
     pub(crate) fn note(&self, dependency: Dependency) {
         self.0.borrow_mut().insert(dependency);
+    }
+
+    /// Notes that a service was looked for which the global control plane calls so.
+    pub(crate) fn note_on_global(&self, kind: Kind, name: &str) {
+        if let Some(label) = labelled::on_global(kind, name) {
+            self.note(Dependency::Labelled(kind, label));
+        }
     }
 
     pub(crate) fn finish(self, mesh: &Arc<str>) -> Reads {

@@ -16,7 +16,11 @@ use crate::{Code, Context, Dependency, Problem, effective::KINDS};
 /// Entries of policies in effect that are about nothing. What they wait for is noted, so that the plan is made
 /// again when it appears.
 pub(crate) fn unknown(context: &Context<'_>) -> Vec<Problem> {
-    let entries = KINDS.iter().flat_map(|&kind| &context.effective.outbound(kind).unresolved);
+    let rules = || KINDS.iter().map(|&kind| context.effective.outbound(kind));
+    for awaited in rules().flat_map(|rules| &rules.awaited) {
+        context.reads.note(Dependency::Resource(awaited.clone()));
+    }
+    let entries = rules().flat_map(|rules| &rules.unresolved);
     entries.filter_map(|(origin, target)| problem(context, origin, target)).collect()
 }
 
@@ -46,6 +50,8 @@ fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Pr
         (Some(kind), None) => {
             let awaited = Place::of(origin).kri_of(kind, target).map(Dependency::Resource);
             awaited.into_iter().for_each(|awaited| context.reads.note(awaited));
+            // One of global may come, too.
+            context.reads.note_on_global(kind, name);
         }
         (None, _) => {}
     }

@@ -63,6 +63,8 @@ pub struct ResourceRules {
     narrowed: BTreeMap<(Kri, Kri), ResourceRule>,
     /// The entries that name nothing, and what they say they are for.
     pub unresolved: Vec<(Kri, TargetRef)>,
+    /// What entries would name instead of what they name, if it were there.
+    pub awaited: BTreeSet<Kri>,
     mesh: Option<Kri>,
 }
 
@@ -72,6 +74,7 @@ impl ResourceRules {
         rules: BTreeMap::new(),
         narrowed: BTreeMap::new(),
         unresolved: Vec::new(),
+        awaited: BTreeSet::new(),
         mesh: None,
     };
 
@@ -129,7 +132,7 @@ pub fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef)
     }
     let candidates: Vec<Kri> = match target.labels.as_ref().filter(|labels| !labels.is_empty()) {
         Some(labels) => destinations.labelled(kind, labels),
-        None => Place::of(policy).kri_of(kind, target).into_iter().collect(),
+        None => by_name(destinations, policy, kind, target),
     };
     let section = target.section_name.as_deref().filter(|section| !section.is_empty());
     candidates
@@ -144,6 +147,37 @@ pub fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef)
             }
         })
         .collect()
+}
+
+/// The resource beside the policy. A policy of a zone may also mean a service that was written on the global control
+/// plane, as long as its zone has none of that name.
+fn by_name(destinations: &impl Destinations, policy: &Kri, kind: Kind, target: &TargetRef) -> Vec<Kri> {
+    match awaited(destinations, policy, target) {
+        Some(_) => from_global(destinations, kind, target),
+        None => Place::of(policy).kri_of(kind, target).into_iter().collect(),
+    }
+}
+
+/// The services of global that a name means.
+fn from_global(destinations: &impl Destinations, kind: Kind, target: &TargetRef) -> Vec<Kri> {
+    let called = target.name.clone().unwrap_or_default();
+    let called = Labels::from([(labels::DISPLAY_NAME.to_owned(), called)]);
+    let namespace = target.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    let mut found = destinations.labelled(kind, &called);
+    found.retain(|kri| kri.zone.is_empty() && namespace.is_none_or(|namespace| kri.namespace == namespace));
+    found
+}
+
+/// The service of the policy's own zone that an entry names and that is not there, if one of global may be meant.
+fn awaited(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -> Option<Kri> {
+    let kind = match target.kind {
+        K::MeshExternalService => Kind::MeshExternalService,
+        K::MeshMultiZoneService => Kind::MeshMultiZoneService,
+        _ => return None,
+    };
+    let by_labels = target.labels.as_ref().is_some_and(|labels| !labels.is_empty());
+    let own = Place::of(policy).kri_of(kind, target).filter(|own| !by_labels && !own.zone.is_empty())?;
+    destinations.ports(&own).is_none().then_some(own)
 }
 
 fn named_in_older_words(destinations: &impl Destinations, legacy: &LegacyName<'_>) -> Vec<Kri> {
@@ -253,7 +287,9 @@ pub fn resolve<'a>(
     let narrowed = narrowing.iter().map(|(&pair, alone)| (pair.clone(), rule(&pair.0, alone))).collect();
     let lost = entries.iter().zip(&resolved).filter(|(_, resolved)| resolved.is_empty());
     let unresolved = lost.map(|((_, entry), _)| (entry.conf.origin.clone(), entry.target.clone())).collect();
-    ResourceRules { rules, narrowed, unresolved, mesh }
+    let awaited =
+        entries.iter().filter_map(|(policy, entry)| awaited(destinations, &policy.kri, &entry.target));
+    ResourceRules { rules, narrowed, unresolved, awaited: awaited.collect(), mesh }
 }
 
 /// The conf for a destination that is known by its `kuma.io/service` tag only, or for some requests to it.

@@ -16,7 +16,7 @@ use resources::{
         mesh::Mesh,
         mesh_external_service::MeshExternalService,
         mesh_multi_zone_service::MeshMultiZoneService,
-        mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, TlsStatus},
+        mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, State, TlsStatus},
         service_status::{Address, Vip},
         tags::{self, Tags},
     },
@@ -112,9 +112,35 @@ pub(crate) fn service(
     spec.ports.iter().map(build).collect()
 }
 
-/// The ports of a MeshMultiZoneService. `matched` is what each MeshService offers that it selects: a
-/// port leads to whoever serves their ports of the same number.
-pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surroundings<'_>) -> Vec<Built> {
+/// A MeshService that a MeshMultiZoneService selects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member<'a> {
+    pub offer: &'a Offer,
+    /// Whether traffic is sent to it.
+    pub called: bool,
+}
+
+impl<'a> Member<'a> {
+    /// What it offers at a port.
+    fn at(self, port: u32) -> impl Iterator<Item = &'a (Arc<Destination>, Arc<Endpoints>)> {
+        self.offer.values().filter(move |(destination, _)| destination.port == port)
+    }
+}
+
+/// Whether a MeshService that is part of another service is sent traffic. What this zone serves is known by its
+/// endpoints; of another zone only its own control plane knows whether there is an instance.
+pub(crate) fn is_called(service: &Resource) -> bool {
+    let state = service.spec.get::<MeshService>().map(|service| &service.state);
+    matching::is_local(service) || state != Some(&State::Unavailable)
+}
+
+/// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to whoever
+/// serves their ports of the same number.
+pub(crate) fn multi_zone(
+    resource: &Resource,
+    members: &[Member<'_>],
+    around: Surroundings<'_>,
+) -> Vec<Built> {
     let Some(spec) = resource.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
     let (vips, names) = match &resource.status {
         Some(Status::MeshMultiZoneService(status)) => (&status.vips[..], &status.addresses[..]),
@@ -122,7 +148,7 @@ pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surrou
     };
     let Some(owner) = Owner::of(resource, vips, names) else { return Vec::new() };
     let build = |port: &Port| {
-        let served = || matched.iter().flat_map(|offer| offer.values()).filter(|(d, _)| d.port == port.port);
+        let served = || members.iter().flat_map(|member| member.at(port.port));
         // One server without a certificate would be lost to clients that send TLS.
         let ready = served().count() > 0 && served().all(|(d, _)| d.tls != ClientTls::Off);
         let spiffe_ids = || {
@@ -133,22 +159,23 @@ pub(crate) fn multi_zone(resource: &Resource, matched: &[&Offer], around: Surrou
             served().flat_map(of_service).collect::<BTreeSet<String>>().into_iter().collect()
         };
         let destination = Destination {
-            disagreements: disagreements(port, matched),
+            disagreements: disagreements(port, members),
             ..owner.destination(port, around, ready, spiffe_ids)
         };
         // The server name says which service of another zone is called, and only TLS has one.
         let callable =
             |endpoint: &&Endpoint| endpoint.instance.is_some() || destination.tls != ClientTls::Off;
-        let endpoints = served().flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());
+        let called = members.iter().filter(|member| member.called).flat_map(|member| member.at(port.port));
+        let endpoints = called.flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());
         Built { endpoints: sorted(endpoints.collect()), destination }
     };
     spec.ports.iter().map(build).collect()
 }
 
 /// What the services that are selected do not have of a port, or have otherwise.
-fn disagreements(port: &Port, matched: &[&Offer]) -> Arc<[String]> {
+fn disagreements(port: &Port, members: &[Member<'_>]) -> Arc<[String]> {
     let protocol = Protocol::from(&port.app_protocol);
-    let one = |offer: &&Offer| {
+    let one = |Member { offer, .. }: &Member<'_>| {
         let DestinationId::Port(member) = offer.keys().next()? else { return None };
         let member = member.without_section();
         match offer.values().map(|(destination, _)| destination).find(|it| it.port == port.port) {
@@ -160,7 +187,7 @@ fn disagreements(port: &Port, matched: &[&Offer]) -> Arc<[String]> {
             Some(_) => None,
         }
     };
-    matched.iter().filter_map(one).collect()
+    members.iter().filter_map(one).collect()
 }
 
 /// What all ports of a resource have in common.

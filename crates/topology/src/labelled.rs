@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use resources::{Key, Kind, Labels};
+use resources::{Key, Kind, Labels, labels};
 
 /// The services of a mesh by kind and label. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -12,7 +12,26 @@ pub struct Labelled {
     labels: OrdMap<Key, Arc<Labels>>,
 }
 
+/// The label of a service that was written on the global control plane by this name, whatever it is stored under
+/// here; `None` for kinds that are not written there.
+pub fn on_global(kind: Kind, name: &str) -> Option<Labels> {
+    let label = || Labels::from([(labels::DISPLAY_NAME.to_owned(), name.to_owned())]);
+    kind.descriptor().sync.global_to_zones.then(label)
+}
+
 impl Labelled {
+    /// The service that was written on the global control plane by this name.
+    pub fn of_global(&self, kind: Kind, name: &str) -> Option<&Key> {
+        let called = self.services.get(&(kind, labels::DISPLAY_NAME.to_owned(), name.to_owned()));
+        let from_global = |key: &&Key| {
+            let own = self.labels.get(*key);
+            let label =
+                |name: &str| own.and_then(|own| own.get(name)).map(String::as_str).unwrap_or_default();
+            label(labels::ORIGIN) == labels::ORIGIN_GLOBAL && label(labels::ZONE).is_empty()
+        };
+        called.into_iter().flatten().find(from_global)
+    }
+
     /// The services of a kind that carry all labels, by name; all of the kind without labels.
     pub fn find<'a>(&'a self, kind: Kind, labels: &'a Labels) -> impl Iterator<Item = &'a Key> {
         let listed =

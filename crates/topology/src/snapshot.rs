@@ -145,11 +145,18 @@ impl MeshSnapshot {
         self.selections.candidates(dataplane).into_iter().filter_map(|key| self.policies.get(key))
     }
 
+    /// The ports of the service that a name means: of the one that is stored under it, or else of the one that the
+    /// global control plane calls so.
+    pub fn named(&self, kind: Kind, stored: &str, name: &str) -> Option<&[DestinationId]> {
+        let own = self.services.get(&Key::new(kind, &self.name, stored));
+        own.or_else(|| self.services.get(self.labelled.of_global(kind, name)?)).map(|ports| &**ports)
+    }
+
     /// The destination an outbound refers to: by name, or else the first by name that has the labels.
     pub fn backend(&self, reference: &BackendRef) -> Option<&Arc<Destination>> {
         let kind = Kind::by_name(&reference.kind)?;
         if reference.labels.is_empty() {
-            let ports = self.services.get(&Key::new(kind, &self.name, &reference.name))?;
+            let ports = self.named(kind, &reference.name, &reference.name)?;
             return self.port_of(ports, reference.port);
         }
         self.labelled(kind, &reference.labels).find_map(|ports| self.port_of(ports, reference.port))

@@ -104,14 +104,16 @@ impl Zones {
         called
     }
 
-    /// Who is called for a service of another zone.
+    /// Who is called for a service of another zone: an egress where the mesh wants that and this zone has one, else
+    /// the ingresses of that zone.
     pub fn toward(&self, zone: &str, through_egress: bool) -> Vec<Endpoint> {
         let endpoint = |(address, port): (&str, u32)| remote_endpoint(address, port, zone);
-        match through_egress {
+        let exit = self.exits().next().filter(|_| through_egress);
+        match exit {
             // An egress cannot lead to where there is no ingress.
-            true if self.entrances(zone).next().is_none() => Vec::new(),
-            true => self.exits().map(endpoint).collect(),
-            false => self.entrances(zone).map(endpoint).collect(),
+            Some(_) if self.entrances(zone).next().is_none() => Vec::new(),
+            Some(_) => self.exits().map(endpoint).collect(),
+            None => self.entrances(zone).map(endpoint).collect(),
         }
     }
 

@@ -150,7 +150,7 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
         format!(
             "type: MeshService\nmesh: default\nname: backend-{zone}\n\
              labels: {{ kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend, app: backend }}\n\
-             spec:\n  ports: [{{ port: 80, targetPort: 80, snis: [{{ value: {zone}.example }}, {{ value: a601e0c00295a9fbe.backend.80.default.ms }}] }}]\n\
+             spec:\n  state: Available\n  ports: [{{ port: 80, targetPort: 80, snis: [{{ value: {zone}.example }}, {{ value: a601e0c00295a9fbe.backend.80.default.ms }}] }}]\n\
              ---\ntype: ZoneIngress\nname: {zone}\nzone: {zone}\nnetworking: {{ address: 10.0.0.1, port: 1, \
              advertisedAddress: 127.0.0.1, advertisedPort: {} }}",
             server(zone)

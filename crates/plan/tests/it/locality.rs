@@ -50,7 +50,7 @@ fn abroad(zone: &str) -> String {
     format!(
         "type: MeshService\nmesh: default\nname: backend-{zone}\n\
          labels: {{ app: backend, kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend }}\n\
-         spec: {{ ports: [{{ port: 80, targetPort: 80 }}] }}\n---\n\
+         spec: {{ state: Available, ports: [{{ port: 80, targetPort: 80 }}] }}\n---\n\
          type: ZoneIngress\nname: {zone}\nzone: {zone}\n\
          networking: {{ address: 10.1.0.1, port: 1, advertisedAddress: {zone}.example, advertisedPort: 1 }}"
     )

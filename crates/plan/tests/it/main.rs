@@ -12,6 +12,7 @@ mod known;
 mod locality;
 mod metrics;
 mod names;
+mod of_global;
 mod outbounds;
 mod patches;
 mod policies;

@@ -25,6 +25,7 @@ mesh: default
 name: backend-west
 labels: { kuma.io/zone: west, kuma.io/origin: global, kuma.io/display-name: backend, team: shop }
 spec:
+  state: Available
   ports: [{ name: http, port: 80, targetPort: 8080, appProtocol: http, snis: [{ value: west.example }, { value: a601e0c00295a9fbe.backend.80.default.ms }] }]
   identities: [{ type: ServiceTag, value: backend }]
 ---
@@ -33,6 +34,7 @@ mesh: default
 name: backend-south
 labels: { kuma.io/zone: south, kuma.io/origin: global, kuma.io/display-name: backend, team: shop }
 spec:
+  state: Available
   ports: [{ name: http, port: 80, targetPort: 8080, appProtocol: http, snis: [{ value: south.example }, { value: a601e0c00295a9fbe.backend.80.default.ms }] }]
   identities: [{ type: ServiceTag, value: backend }]
 ---

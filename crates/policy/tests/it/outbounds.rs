@@ -390,3 +390,36 @@ fn a_policy_with_a_route_at_the_top_reaches_requests_of_the_route_to_destination
     assert_eq!(conf(true), json!({"idleTimeout": "2s", "connectionTimeout": "1s"}));
     assert_eq!(conf(false), json!({"idleTimeout": "1s", "connectionTimeout": "1s"}));
 }
+
+#[test]
+fn a_name_in_a_policy_of_a_zone_means_a_service_of_the_zone_or_else_one_of_global() {
+    let external = |name: &str, with: &[(&str, &str)]| {
+        resource(Kind::MeshExternalService, name, with, json!({"match": {"port": 80}}))
+    };
+    let of_global = external("ext-x8fzv", &[("kuma.io/display-name", "ext"), ("kuma.io/origin", "global")]);
+    let of_west = external("ext-west", &[("kuma.io/display-name", "ext"), ("kuma.io/zone", "west")]);
+    let own = external("ext", &[("kuma.io/zone", "east")]);
+    let policy = |kind: &str, name: &str| {
+        let to = json!([{"targetRef": {"kind": kind, "name": name}, "default": {"idleTimeout": "9s"}}]);
+        timeout("t", &[("kuma.io/zone", "east")], json!({"to": to}))
+    };
+    let found = |policy: PolicyView, destinations: &[&Arc<Resource>]| {
+        let all: Vec<Arc<Resource>> = destinations.iter().map(|&it| it.clone()).chain([mesh()]).collect();
+        let found = resolve(&[policy], &all);
+        let named: Vec<String> = found.rules.keys().map(Kri::to_string).collect();
+        let awaited: Vec<String> = found.awaited.iter().map(Kri::to_string).collect();
+        (named, awaited, found.unresolved.len())
+    };
+    let one = |kri: &str| vec![kri.to_owned()];
+    let by_name = || policy("MeshExternalService", "ext");
+    let awaited = "kri_extsvc_default_east__ext_";
+    assert_eq!(
+        found(by_name(), &[&of_global, &of_west]),
+        (one("kri_extsvc_default___ext_"), one(awaited), 0)
+    );
+    assert_eq!(found(by_name(), &[&of_global, &own]), (one(awaited), vec![], 0));
+    assert_eq!(found(by_name(), &[&of_west]), (vec![], one(awaited), 1));
+    // MeshServices are of zones: a name never means one of another zone.
+    let synchronised = service("s-x8", &[("kuma.io/display-name", "s"), ("kuma.io/zone", "west")]);
+    assert_eq!(found(policy("MeshService", "s"), &[&synchronised]), (vec![], vec![], 1));
+}

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts, Zones,
-    build::{self, Built, Offer, Surroundings},
+    build::{self, Built, Member, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
     selection::Selections,
@@ -204,6 +204,8 @@ impl MeshState {
         self.abroad.replace_service(old.as_ref(), value);
         if old.as_ref().map(|old| &old.labels) != value.map(|new| &new.labels) {
             round.dirty.extend(self.zones.replace(old.as_deref(), value.map(|new| &**new)));
+        } else if old.as_deref().map(build::is_called) != value.map(|new| build::is_called(new)) {
+            round.dirty.extend(self.made_of(&subject));
         }
         match value.and_then(|service| Some((service, service.spec.get::<MeshService>()?))) {
             Some((service, spec)) => {
@@ -344,9 +346,13 @@ impl MeshState {
             Subject::External(_) => Some(build::external(self.services.get(&self.key_of(subject)?)?, around)),
             Subject::MultiZone(_) => {
                 let resource = self.services.get(&self.key_of(subject)?)?;
-                let matched = self.zones.members(subject);
-                let offers = matched.filter_map(|name| self.built.get(&Subject::Service(name.clone())));
-                Some(build::multi_zone(resource, &offers.collect::<Vec<_>>(), around))
+                let member = |name: &Arc<str>| {
+                    let service = Subject::Service(name.clone());
+                    let called = build::is_called(self.services.get(&self.key_of(&service)?)?);
+                    Some(Member { offer: self.built.get(&service)?, called })
+                };
+                let members: Vec<Member<'_>> = self.zones.members(subject).filter_map(member).collect();
+                Some(build::multi_zone(resource, &members, around))
             }
             Subject::Tags(tags) => {
                 let wanted = self.wanted_tags.contains_key(tags);

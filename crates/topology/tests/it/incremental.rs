@@ -15,7 +15,7 @@ use resources::{
         config::Config,
         dataplane::InboundState,
         mesh_multi_zone_service::MeshMultiZoneService,
-        mesh_service::{MeshService, Port},
+        mesh_service::{MeshService, Port, State as ServiceState},
         tags::{self, Tags},
         virtual_outbound::{self, Rendering, VirtualOutbound},
     },
@@ -216,7 +216,8 @@ fn service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
         2 => &[("kuma.io/origin", "global"), ("kuma.io/zone", "west")],
         _ => &[("team", "x")],
     };
-    let spec = json!({ "selector": selector, "ports": ports });
+    let state = ["Unavailable", "Available"][usize::from(status % 2)];
+    let spec = json!({ "state": state, "selector": selector, "ports": ports });
     let mut built = resource(Kind::MeshService, &format!("s-{name}"), labels, spec);
     if status > 1 {
         let status = json!({ "vips": [{ "ip": format!("241.0.0.{status}") }], "tls": { "status": "Ready" } });
@@ -360,8 +361,12 @@ fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Opti
                     !wanted.is_empty()
                         && wanted.iter().all(|(label, value)| s.labels.get(label) == Some(value))
                 };
+                let state = |s: &Resource| s.spec.get::<MeshService>().unwrap().state.clone();
+                let called =
+                    |s: &&Arc<Resource>| matching::is_local(s) || state(s) == ServiceState::Available;
                 let mesh_services = services.values().flatten().filter(|s| s.kind() == Kind::MeshService);
-                mesh_services.filter(selected).flat_map(|s| of_service(s, destination.port)).collect()
+                let members = mesh_services.filter(selected).filter(called);
+                members.flat_map(|s| of_service(s, destination.port)).collect()
             }
             _ => continue,
         };

@@ -14,6 +14,7 @@ use crate::fixtures::{
 fn synchronised(name: &str, zone: &str, snis: &[&str]) -> Resource {
     let snis: Vec<Value> = snis.iter().map(|value| json!({ "value": value })).collect();
     let spec = json!({
+        "state": "Available",
         "selector": { "dataplaneTags": { "kuma.io/service": name } },
         "ports": [{ "port": 80, "targetPort": 80, "snis": snis }],
         "identities": [{ "type": "ServiceTag", "value": name }]
@@ -103,7 +104,8 @@ fn where_the_mesh_says_so_everything_that_leaves_the_zone_goes_through_its_egres
         resource(Kind::MeshExternalService, "out", &[], outside),
     ]);
     let external = "kri_extsvc_default___out_443";
-    assert_eq!(endpoints(default(&state), WEST), Vec::<String>::new(), "there is no egress");
+    // A zone without an egress calls other zones all the same, and nothing that is outside of the mesh.
+    assert_eq!(endpoints(default(&state), WEST), ["192.168.0.1:10001"]);
     assert_eq!(endpoints(default(&state), external), Vec::<String>::new());
 
     state.apply(&[present(egress("10.9.0.1"))]);
@@ -137,6 +139,65 @@ fn a_service_of_several_zones_has_those_of_its_own_zone_first() {
     let found = &default(&state).endpoints[&all.id].0;
     let places: Vec<_> = found.iter().map(|e| (e.address.as_str(), e.priority, e.zone())).collect();
     assert_eq!(places, [("10.0.0.7", 0, None), ("192.168.0.1", 1, Some("west"))]);
+}
+
+#[test]
+fn a_service_of_several_zones_is_not_called_where_it_has_no_instance() {
+    let in_state = |zone: &str, state: &str| {
+        let mut service = synchronised("backend", zone, &[]);
+        let mut spec = service.spec.to_json();
+        spec["state"] = json!(state);
+        service.spec = resource(Kind::MeshService, "x", &[], spec).spec;
+        service
+    };
+    let mut state = seen([
+        mesh("STRICT"),
+        in_state("west", "Available"),
+        in_state("south", "Unavailable"),
+        ingress("i-1", "west", "192.168.0.1", json!([])),
+        ingress("i-2", "south", "192.168.0.2", json!([])),
+        multi_zone("all", "backend", json!([{ "port": 80 }])),
+    ]);
+    let all = "kri_mzsvc_default___all_80";
+    assert_eq!(endpoints(default(&state), all), ["192.168.0.1:10001"]);
+    // Whoever means that zone alone goes on calling it.
+    assert_eq!(endpoints(default(&state), "kri_msvc_default_south__backend_80"), ["192.168.0.2:10001"]);
+    let before = state.destinations_built();
+    let update = state.apply(&[present(in_state("south", "Available"))]).pop().unwrap();
+    assert_eq!(endpoints(default(&state), all), ["192.168.0.1:10001", "192.168.0.2:10001"]);
+    let touched: Vec<String> = update.affected.endpoints.iter().map(spelled).collect();
+    assert_eq!((touched, update.affected.destinations.len()), (vec![all.to_owned()], 0));
+    assert_eq!(state.destinations_built() - before, 2, "the service and what is made of it");
+    state.apply(&[present(in_state("west", "Unavailable"))]);
+    assert_eq!(endpoints(default(&state), all), ["192.168.0.2:10001"]);
+}
+
+#[test]
+fn what_global_calls_by_a_name_is_found_by_it() {
+    let origin = [("kuma.io/origin", "global"), ("kuma.io/display-name", "all")];
+    let stored = |name: &str, more: &[(&str, &str)]| {
+        let spec = multi_zone(name, "backend", json!([{ "port": 80 }])).spec.to_json();
+        resource(Kind::MeshMultiZoneService, name, &[&origin[..], more].concat(), spec)
+    };
+    let find = |state: &State, name: &str| {
+        let reference = json!({ "kind": "MeshMultiZoneService", "name": name, "port": 80 });
+        let reference = serde_json::from_value(reference).unwrap();
+        default(state).backend(&reference).map(|found| spelled(&found.id))
+    };
+    let mut state = seen([mesh("STRICT"), stored("all-x8fzv", &[])]);
+    let all = Some("kri_mzsvc_default___all_80".to_owned());
+    assert_eq!(find(&state, "all"), all);
+    assert_eq!(find(&state, "all-x8fzv"), all);
+    assert_eq!(find(&state, "none"), None);
+    state.apply(&[present(stored("all-x8fzv", &[("kuma.io/zone", "west")]))]);
+    assert_eq!(find(&state, "all"), None, "that of another zone is not meant");
+    state.apply(&[present(resource(
+        Kind::MeshMultiZoneService,
+        "all",
+        &[("kuma.io/zone", "east")],
+        multi_zone("all", "backend", json!([{ "port": 80 }])).spec.to_json(),
+    ))]);
+    assert_eq!(find(&state, "all").as_deref(), Some("kri_mzsvc_default_east__all_80"));
 }
 
 #[test]

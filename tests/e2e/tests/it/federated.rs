@@ -119,9 +119,17 @@ impl Federation {
     }
 
     pub fn egress(&self, zone: &str) -> Proxy {
+        self.egress_at(zone).0
+    }
+
+    /// A zone's egress and where it listens.
+    pub fn egress_at(&self, zone: &str) -> (Proxy, Ipv4Addr) {
+        let address = own_address();
         let definition = json!({"type": "ZoneEgress", "name": format!("exit-{zone}"),
-            "networking": {"address": own_address(), "port": EGRESS}});
-        zone_proxy(&self.global, self.zone(zone), (zone, "egress"), &definition, &self.variables())
+            "networking": {"address": address, "port": EGRESS}});
+        let proxy =
+            zone_proxy(&self.global, self.zone(zone), (zone, "egress"), &definition, &self.variables());
+        (proxy, address)
     }
 
     /// A name in the scheme of these proxies.

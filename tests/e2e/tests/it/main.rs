@@ -38,4 +38,3 @@ mod transparent;
 mod validation;
 mod what_if;
 mod world;
-mod zones;

@@ -21,12 +21,23 @@ use crate::fixtures::resource;
 
 pub type Places = BTreeSet<(String, u32)>;
 
-/// Where the services of another zone are called that some ingress of it leads to.
+/// Where the services of another zone are called that some ingress of it leads to. Without an egress it is at its
+/// ingresses, unless they are known by tags.
 pub fn abroad(
     snapshot: &MeshSnapshot,
     last: &BTreeMap<Key, Option<Arc<Resource>>>,
     leads: impl Fn(&ZoneIngress) -> bool,
 ) -> Places {
+    let (entrances, exits) = ways(snapshot, last, leads);
+    exits.filter(|exits| !exits.is_empty()).unwrap_or(entrances)
+}
+
+/// The ingresses that lead there, and the egresses where the mesh wants them.
+fn ways(
+    snapshot: &MeshSnapshot,
+    last: &BTreeMap<Key, Option<Arc<Resource>>>,
+    leads: impl Fn(&ZoneIngress) -> bool,
+) -> (Places, Option<Places>) {
     let specs = || last.values().flatten();
     let ingresses = specs().filter_map(|r| r.spec.get::<ZoneIngress>());
     let usable = |i: &&ZoneIngress| i.has_public_address() && i.zone != "east" && leads(i);
@@ -36,14 +47,15 @@ pub fn abroad(
         .map(|networking| (networking.advertised_address.clone(), networking.advertised_port))
         .collect();
     if snapshot.mtls.is_none() || entrances.is_empty() {
-        return Places::new();
+        return (Places::new(), None);
     }
     if !snapshot.mesh.spec.get::<Mesh>().unwrap().zone_egress() {
-        return entrances;
+        return (entrances, None);
     }
     let egresses = specs().filter_map(|r| r.spec.get::<ZoneEgress>()).filter(|e| e.zone != "west");
     let networking = egresses.map(|egress| egress.networking.as_ref().unwrap());
-    networking.map(|networking| (networking.address.clone(), networking.port)).collect()
+    let exits = networking.map(|networking| (networking.address.clone(), networking.port)).collect();
+    (entrances, Some(exits))
 }
 
 /// An ingress of this or of another zone that lists some services.
@@ -66,8 +78,9 @@ pub fn tagged_abroad(
     last: &BTreeMap<Key, Option<Arc<Resource>>>,
     wanted: &Tags,
 ) -> Places {
-    abroad(snapshot, last, |ingress| {
+    let (entrances, exits) = ways(snapshot, last, |ingress| {
         let mut listed = ingress.available_services.iter().filter(|listed| listed.mesh == "default");
         wanted.contains_key("kuma.io/service") && listed.any(|listed| tags::matches(wanted, &listed.tags))
-    })
+    });
+    exits.unwrap_or(entrances)
 }
