@@ -32,20 +32,29 @@ pub struct Options {
     name: String,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Values(Arc<Mutex<BTreeMap<String, Value>>>);
+#[derive(Debug, Clone)]
+struct Values {
+    by_key: Arc<Mutex<BTreeMap<String, Value>>>,
+    /// Which store answers, where there are several.
+    store: Arc<str>,
+}
 
 impl Values {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self, status: StatusCode, value: &Value) -> Response {
+        (status, Json(json!({ "value": value, "store": &*self.store }))).into_response()
     }
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
+    let values = Values { by_key: Arc::default(), store: options.name.as_str().into() };
     let router = Router::new()
         .route("/api/key-value", get(list))
         .route("/api/key-value/{key}", get(read).put(replace).post(add).delete(remove))
-        .with_state(Values::default())
+        .with_state(values)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .layer(middleware::from_fn(faults::obey))
         .merge(serve::about(options.name.clone()));
@@ -58,7 +67,7 @@ async fn list(State(values): State<Values>) -> Json<Value> {
 
 async fn read(State(values): State<Values>, Path(key): Path<String>) -> Response {
     match values.lock().get(&key) {
-        Some(value) => shown(StatusCode::OK, value),
+        Some(value) => values.shown(StatusCode::OK, value),
         None => unknown(&key),
     }
 }
@@ -66,31 +75,31 @@ async fn read(State(values): State<Values>, Path(key): Path<String>) -> Response
 /// `PUT {"value": …}` sets a key whatever it was.
 async fn replace(State(values): State<Values>, Path(key): Path<String>, Json(body): Json<Value>) -> Response {
     let Some(value) = body.get("value") else { return without("value") };
-    let mut values = values.lock();
-    let full = values.len() >= MOST_KEYS;
-    match values.entry(key) {
+    let mut by_key = values.lock();
+    let full = by_key.len() >= MOST_KEYS;
+    match by_key.entry(key) {
         Entry::Occupied(mut known) => {
             known.insert(value.clone());
-            shown(StatusCode::OK, value)
+            values.shown(StatusCode::OK, value)
         }
         Entry::Vacant(_) if full => refused(),
-        Entry::Vacant(room) => shown(StatusCode::CREATED, room.insert(value.clone())),
+        Entry::Vacant(room) => values.shown(StatusCode::CREATED, room.insert(value.clone())),
     }
 }
 
 /// `POST {"add": n}` adds to a number in one step, so that no two callers count the same visit.
 async fn add(State(values): State<Values>, Path(key): Path<String>, Json(body): Json<Value>) -> Response {
     let Some(step) = body.get("add").and_then(Value::as_i64) else { return without("add") };
-    let mut values = values.lock();
-    let full = values.len() >= MOST_KEYS;
-    let number = match values.entry(key) {
+    let mut by_key = values.lock();
+    let full = by_key.len() >= MOST_KEYS;
+    let number = match by_key.entry(key) {
         Entry::Vacant(_) if full => return refused(),
         entry => entry.or_insert(json!(0)),
     };
     match number.as_i64().and_then(|before| before.checked_add(step)) {
         Some(sum) => {
             *number = json!(sum);
-            shown(StatusCode::OK, number)
+            values.shown(StatusCode::OK, number)
         }
         None => (StatusCode::CONFLICT, format!("cannot add {step} to {number}\n")).into_response(),
     }
@@ -98,13 +107,9 @@ async fn add(State(values): State<Values>, Path(key): Path<String>, Json(body): 
 
 async fn remove(State(values): State<Values>, Path(key): Path<String>) -> Response {
     match values.lock().remove(&key) {
-        Some(value) => shown(StatusCode::OK, &value),
+        Some(value) => values.shown(StatusCode::OK, &value),
         None => unknown(&key),
     }
-}
-
-fn shown(status: StatusCode, value: &Value) -> Response {
-    (status, Json(json!({ "value": value }))).into_response()
 }
 
 fn unknown(key: &str) -> Response {

@@ -61,7 +61,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
 async fn page(State(store): State<Arc<Store>>, headers: HeaderMap) -> Html<String> {
     let shown = match store.ask(Method::GET, &headers, None).await {
-        Ok(counter) => counter.to_string(),
+        Ok(counted) => counted.counter.to_string(),
         Err(_) => "?".to_owned(),
     };
     Html(PAGE.replace("{{counter}}", &shown))
@@ -79,11 +79,20 @@ async fn reset(State(store): State<Arc<Store>>, headers: HeaderMap) -> Response 
     answer(store.ask(Method::PUT, &headers, Some(json!({ "value": 0 }))).await)
 }
 
-fn answer(asked: Result<i64, Trouble>) -> Response {
+fn answer(asked: Result<Counted, Trouble>) -> Response {
     match asked {
-        Ok(counter) => Json(json!({ "counter": counter })).into_response(),
+        Ok(Counted { counter, store: Some(store) }) => {
+            Json(json!({ "counter": counter, "store": store })).into_response()
+        }
+        Ok(Counted { counter, store: None }) => Json(json!({ "counter": counter })).into_response(),
         Err(trouble) => (trouble.status, Json(json!({ "error": trouble.message }))).into_response(),
     }
+}
+
+/// What a store says, and which one, if it says so.
+struct Counted {
+    counter: i64,
+    store: Option<String>,
 }
 
 /// Why the store did not answer with a number. A status of the store or of the mesh is passed on, so
@@ -95,7 +104,12 @@ struct Trouble {
 }
 
 impl Store {
-    async fn ask(&self, method: Method, headers: &HeaderMap, body: Option<Value>) -> Result<i64, Trouble> {
+    async fn ask(
+        &self,
+        method: Method,
+        headers: &HeaderMap,
+        body: Option<Value>,
+    ) -> Result<Counted, Trouble> {
         let reading = method == Method::GET;
         let body = body.map(|body| body.to_string());
         let called = self.client.call(method, self.counter.clone(), for_the_store(headers), body).await;
@@ -104,17 +118,18 @@ impl Store {
             Trouble { status: StatusCode::BAD_GATEWAY, message: format!("{error:#}") }
         })?;
         if reading && status == StatusCode::NOT_FOUND && text.starts_with("no value") {
-            return Ok(0);
+            return Ok(Counted { counter: 0, store: None });
         }
         if !status.is_success() {
             let message = format!("the store answered {status}: {}", text.trim());
             return Err(Trouble { status, message });
         }
-        let value: Option<Value> = serde_json::from_str(&text).ok();
-        value.as_ref().and_then(|answer| answer["value"].as_i64()).ok_or_else(|| Trouble {
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let counter = value["value"].as_i64().ok_or_else(|| Trouble {
             status: StatusCode::BAD_GATEWAY,
             message: format!("the store answered {text:?}, which has no number in it"),
-        })
+        })?;
+        Ok(Counted { counter, store: value["store"].as_str().map(ToOwned::to_owned) })
     }
 }
 

@@ -21,7 +21,7 @@ const READINESS: u16 = 9902;
 /// What the control plane calls the store: every service has a name like this.
 pub const KV: &str = "kv.svc.mesh.local";
 
-const MESH: &str = "\
+pub const MESH: &str = "\
 # Mutual TLS between all proxies, by a CA that the control plane makes.
 type: Mesh
 name: default
@@ -34,7 +34,7 @@ mtls:
       type: builtin
 ";
 
-const PERMISSION: &str = "\
+pub const PERMISSION: &str = "\
 # With mutual TLS nobody may call anybody, unless something like this says so.
 type: MeshTrafficPermission
 mesh: default

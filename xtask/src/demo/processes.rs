@@ -1,7 +1,8 @@
 //! The processes of the demo, and the file by which a later command finds exactly them.
 //!
 //! A line is a process id, the time the process started (in ticks since boot) and a name. A process
-//! id alone may belong to somebody else by the time it is read.
+//! id alone may belong to somebody else by the time it is read. How a process was started is beside its
+//! log (`again.rs`), so that a later command can do it again.
 
 use std::{
     fs::{self, File},
@@ -12,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::again;
 use anyhow::{Context, bail};
 use nix::{
     sys::signal::{Signal, kill},
@@ -35,9 +37,18 @@ impl Processes {
         Ok(Processes { home: home.to_owned(), record, running: Vec::new() })
     }
 
+    /// Goes on with the list of an earlier command.
+    pub fn continue_in(home: &Path) -> anyhow::Result<Processes> {
+        let record = File::options().append(true).open(home.join(FILE));
+        let record = record.context("no demo is running: its list of processes is missing")?;
+        Ok(Processes { home: home.to_owned(), record, running: Vec::new() })
+    }
+
     /// Starts a process whose output goes to `<name>.log`.
     pub fn start(&mut self, name: &str, mut command: Command) -> anyhow::Result<()> {
-        let log = File::create(self.home.join(format!("{name}.log")))?;
+        again::write_down(&self.home, name, &command)?;
+        let log = self.home.join(format!("{name}.log"));
+        let log = File::options().create(true).append(true).open(log)?;
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -110,7 +121,7 @@ pub fn end_recorded(home: &Path) -> anyhow::Result<usize> {
     recorded.retain(Recorded::runs);
     // The control plane was started first and hears the proxies leave.
     let (control_plane, others): (Vec<_>, Vec<_>) =
-        recorded.iter().partition(|process| process.name == "kuma-cp");
+        recorded.iter().partition(|process| process.name.starts_with("kuma-cp"));
     for group in [others, control_plane] {
         group.iter().rev().for_each(|process| process.signal(Signal::SIGTERM));
         if !all_end(&group) {
@@ -126,6 +137,31 @@ pub fn end_recorded(home: &Path) -> anyhow::Result<usize> {
         }
         _ => Ok(recorded.len()),
     }
+}
+
+/// The names of what was started, in order, and whether it runs.
+pub fn recorded(home: &Path) -> anyhow::Result<Vec<(String, bool)>> {
+    let mut names: Vec<(String, bool)> = Vec::new();
+    for process in read(home)? {
+        let runs = process.runs();
+        match names.iter_mut().find(|(name, _)| *name == process.name) {
+            Some((_, any)) => *any |= runs,
+            None => names.push((process.name, runs)),
+        }
+    }
+    Ok(names)
+}
+
+/// Kills processes by name, without a warning; says how many it were.
+pub fn kill_recorded(home: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<usize> {
+    let mut recorded = read(home)?;
+    recorded.retain(|process| wanted(&process.name) && process.runs());
+    let killed: Vec<&Recorded> = recorded.iter().collect();
+    killed.iter().for_each(|process| process.signal(Signal::SIGKILL));
+    if !all_end(&killed) {
+        bail!("some processes do not end, even when killed; they are listed in {}", home.display());
+    }
+    Ok(killed.len())
 }
 
 fn all_end(group: &[&Recorded]) -> bool {
@@ -192,6 +228,28 @@ mod tests {
         assert_eq!(end_recorded(home.path()).unwrap(), 0);
         let ended: Vec<String> = processes.ended().unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(ended, ["kuma-cp", "web"]);
+    }
+
+    #[test]
+    fn what_was_killed_is_started_again_as_it_was() {
+        let home = tempfile::tempdir().unwrap();
+        let mut processes = Processes::record_in(home.path()).unwrap();
+        let mut said = Command::new("sh");
+        said.args(["-c", "echo $SAID it\\'s; exec sleep 1000"]).env("SAID", "a 'b'").env_remove("HOME");
+        processes.start("kv-west", said).unwrap();
+        processes.start("kv-east", sleeper()).unwrap();
+        assert_eq!(kill_recorded(home.path(), |name| name == "kv-west").unwrap(), 1);
+        let names = |west| vec![("kv-west".to_owned(), west), ("kv-east".to_owned(), true)];
+        assert_eq!(recorded(home.path()).unwrap(), names(false));
+
+        let mut later = Processes::continue_in(home.path()).unwrap();
+        later.start("kv-west", again::command(home.path(), "kv-west").unwrap()).unwrap();
+        assert_eq!(recorded(home.path()).unwrap(), names(true));
+        assert_eq!(end_recorded(home.path()).unwrap(), 2);
+        let again = again::command(home.path(), "kv-west").unwrap();
+        assert_eq!(again.get_args().last().unwrap(), "echo $SAID it\\'s; exec sleep 1000");
+        let variables: Vec<_> = again.get_envs().collect();
+        assert_eq!(variables, [("HOME".as_ref(), None), ("SAID".as_ref(), Some("a 'b'".as_ref()))]);
     }
 
     #[test]

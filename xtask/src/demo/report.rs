@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use super::{Demo, mesh};
+use super::{Demo, is_ready, mesh, stage::Stage};
 use crate::run;
 
 const LAST_LINES: usize = 15;
@@ -30,7 +30,7 @@ pub fn summary(demo: &Demo, took: Duration) {
     println!("  {:<9}{:<14}{:<18}{:<18}NAMES IN ENVOY", "SERVICE", "PROXY", "INBOUND", "APPLICATION");
     for proxy in &demo.plan.proxies {
         let names = if proxy.unified_names { "unified" } else { "legacy" };
-        let ready = if demo.is_ready(proxy) { "ready" } else { "not ready" };
+        let ready = if is_ready(demo.network.as_ref(), proxy) { "ready" } else { "not ready" };
         let (inbound, application) = (proxy.inbound.to_string(), proxy.application.to_string());
         println!("  {:<9}{:<14}{inbound:<18}{application:<18}{names}", proxy.service, ready);
     }
@@ -49,18 +49,22 @@ pub fn summary(demo: &Demo, took: Duration) {
         }
         (None, None) => {}
     }
-    println!("  files and logs  {}\n", relative(&demo.home));
+    println!("  files and logs  {}\n", relative(&demo.stage.home));
     next_steps(demo);
 }
 
-fn relative(path: &Path) -> String {
+/// The command to ask the demo with.
+pub fn kumactl(stage: &Stage) -> String {
+    format!("{}/kumactl --config-file {}/kumactl.yaml", relative(&stage.programs), relative(&stage.home))
+}
+
+pub fn relative(path: &Path) -> String {
     path.strip_prefix(run::root()).unwrap_or(path).display().to_string()
 }
 
 #[allow(clippy::print_stdout, reason = "what the command is for")]
 fn next_steps(demo: &Demo) {
-    let (home, programs) = (relative(&demo.home), relative(&demo.programs));
-    let kumactl = format!("{programs}/kumactl --config-file {home}/kumactl.yaml");
+    let (home, kumactl) = (relative(&demo.stage.home), kumactl(&demo.stage));
     let counter = format!("http://{}/api/counter", demo.plan.web().application);
     println!("Try next, in the folder of the repository:\n");
     println!("  # The services the mesh knows, made from the proxies that joined");

@@ -19,7 +19,7 @@ async fn the_store_keeps_what_it_is_given() {
     assert_eq!(kv.get(path, &[]).await.status, 404);
     assert_eq!(kv.call("PUT", path, &[], r#"{"value":"red"}"#).await.status, 201);
     assert_eq!(kv.call("PUT", path, &[], r#"{"value":"blue"}"#).await.status, 200);
-    assert_eq!(kv.get(path, &[]).await.json(), json!({ "value": "blue" }));
+    assert_eq!(kv.get(path, &[]).await.json(), json!({ "value": "blue", "store": "kv" }));
     assert_eq!(kv.get("/api/key-value", &[]).await.json(), json!({ "keys": ["colour"] }));
     assert_eq!(kv.call("DELETE", path, &[], "").await.status, 200);
     assert_eq!(kv.get(path, &[]).await.status, 404);
@@ -30,8 +30,8 @@ async fn the_store_adds_and_says_what_cannot_be_added() {
     let kv = Service::start(&["kv"]);
     let path = "/api/key-value/n";
     for (body, status, expect) in [
-        (r#"{"add":2}"#, 200, r#"{"value":2}"#),
-        (r#"{"add":-3}"#, 200, r#"{"value":-1}"#),
+        (r#"{"add":2}"#, 200, r#""value":2"#),
+        (r#"{"add":-3}"#, 200, r#""value":-1"#),
         (r#"{"add":-9223372036854775808}"#, 409, "cannot add"),
         (r#"{"sum":1}"#, 400, "\"add\""),
         (r#"{"add":1"#, 400, "Failed to parse"),
@@ -50,13 +50,19 @@ async fn the_page_counts_in_the_store() {
     let web = web_of(&kv);
     assert_eq!(web.get("/api/counter", &[]).await.json(), json!({ "counter": 0 }));
     for expect in 1..=3 {
-        assert_eq!(web.call("POST", "/api/counter", &[], "").await.json(), json!({ "counter": expect }));
+        assert_eq!(
+            web.call("POST", "/api/counter", &[], "").await.json(),
+            json!({ "counter": expect, "store": "kv" })
+        );
     }
-    assert_eq!(kv.get("/api/key-value/counter", &[]).await.json(), json!({ "value": 3 }));
+    assert_eq!(kv.get("/api/key-value/counter", &[]).await.json(), json!({ "value": 3, "store": "kv" }));
     let page = web.get("/", &[]).await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
     assert!(page.text().contains(">3</output>") && page.text().contains("<button"), "{}", page.text());
-    assert_eq!(web.call("DELETE", "/api/counter", &[], "").await.json(), json!({ "counter": 0 }));
+    assert_eq!(
+        web.call("DELETE", "/api/counter", &[], "").await.json(),
+        json!({ "counter": 0, "store": "kv" })
+    );
 }
 
 #[tokio::test]
@@ -67,7 +73,7 @@ async fn no_count_is_lost_when_many_count_at_once() {
     for _ in 0..10 {
         tokio::join!(count(), count(), count(), count(), count());
     }
-    assert_eq!(web.get("/api/counter", &[]).await.json(), json!({ "counter": 50 }));
+    assert_eq!(web.get("/api/counter", &[]).await.json(), json!({ "counter": 50, "store": "kv" }));
 }
 
 #[tokio::test]
@@ -130,13 +136,16 @@ async fn the_page_finds_its_store_by_a_name_that_only_the_given_server_knows() {
     let port = kv.address.rsplit(':').next().unwrap();
     let (dns, url) = (names("kv.svc.mesh.local."), |host: &str| format!("http://{host}:{port}"));
     let web = Service::start(&["web", "--kv", &url("kv.svc.mesh.local"), "--dns", &dns]);
-    assert_eq!(web.call("POST", "/api/counter", &[], "").await.json(), json!({ "counter": 1 }));
+    assert_eq!(
+        web.call("POST", "/api/counter", &[], "").await.json(),
+        json!({ "counter": 1, "store": "kv" })
+    );
     let lost = Service::start(&["web", "--kv", &url("db.svc.mesh.local"), "--dns", &dns]);
     let answer = lost.get("/api/counter", &[]).await;
     assert_eq!(answer.status, 502);
     // Addresses need no server.
     let plain = Service::start(&["web", "--kv", &kv.url(), "--dns", "127.0.0.1:1"]);
-    assert_eq!(plain.get("/api/counter", &[]).await.json(), json!({ "counter": 1 }));
+    assert_eq!(plain.get("/api/counter", &[]).await.json(), json!({ "counter": 1, "store": "kv" }));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The first command of the README: it must work, and leave nothing behind.
 
+mod zones;
+
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -27,9 +29,10 @@ fn demo(home: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Starts a demo. One at a time: it chooses ports that are free and then starts what listens there.
+/// One demo starts at a time: it chooses ports that are free and then starts what listens there.
+static STARTING: Mutex<()> = Mutex::new(());
+
 fn up(home: &Path, arguments: &[&str]) -> Output {
-    static STARTING: Mutex<()> = Mutex::new(());
     let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     demo(home, &[&["--built", "--detach"], arguments].concat())
 }
