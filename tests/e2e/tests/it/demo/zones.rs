@@ -13,6 +13,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde_json::json;
 use tempfile::tempdir;
 
 use super::{Down, STARTING, demo, said_about, text};
@@ -75,9 +76,9 @@ fn runs(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// The store that answers the page.
+/// The store that the page counts in.
 fn store(web: &Client) -> Result<String, String> {
-    let answer = web.get("/api/counter").map_err(|error| format!("{error:#}"))?;
+    let answer = web.post("/api/counter", &json!({})).map_err(|error| format!("{error:#}"))?;
     if answer.status != 200 {
         return Err(format!("{} {}", answer.status, answer.body));
     }
