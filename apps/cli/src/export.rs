@@ -16,7 +16,7 @@ use crate::{
 
 const ORIGIN: &str = "kuma.io/origin";
 /// Each control plane has its own of these; another one's would break its connections.
-const NOT_SHARED: [&str; 2] = ["envoy-admin-ca", "inter-cp-ca"];
+const NOT_SHARED: [&str; 3] = ["envoy-admin-ca", "inter-cp-ca", "inter-cp-certificate"];
 /// Applying these replaces the keys of user tokens, so the user's own token may be refused afterwards.
 const LAST: &str = "user-token-signing-key";
 /// What a cluster writes into an object and another one must write itself.

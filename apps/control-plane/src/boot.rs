@@ -100,15 +100,14 @@ pub async fn start(config: Config) -> Result<Running> {
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
-    let Ports { http, https, diagnostics, proxies, zones, shares } = Ports::bind(&config, &metrics).await?;
-    let certificate = https
-        .as_ref()
-        .map(|_| anyhow::Ok(certificates::api_server(&config, now)?.to_config()?))
-        .transpose()?;
+    let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
+        Ports::bind(&config, &metrics).await?;
+    let certificate = https.as_ref().map(|_| api_certificate(&config, now)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);
-    let questions = Arc::<Questions>::default();
+    let others = synchronisation::Setup { config: &config, registrar: &registrar, instance_id: &instance_id };
+    let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
     let inspect: Arc<dyn api::Inspect> = Arc::new(inspect);
@@ -127,8 +126,8 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let others = synchronisation::Setup { config: &config, registrar: &registrar, instance_id: &instance_id };
-    let kds = others.start(zones, questions, inspect, &shutdown)?;
+    let listeners = synchronisation::Listeners { zones, peers, shares };
+    let kds = others.start(listeners, &questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let tls = certificates::dp_server(&config, now)?;
@@ -151,6 +150,10 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     running.announce();
     Ok(running)
+}
+
+fn api_certificate(config: &Config, now: Timestamp) -> Result<Arc<ServerConfig>> {
+    Ok(certificates::api_server(config, now)?.to_config()?)
 }
 
 impl Running {

@@ -9,6 +9,7 @@ mod check;
 mod dns_server;
 mod document;
 mod dp_server;
+mod inter_cp;
 mod ipam;
 pub mod known;
 mod multizone;
@@ -34,6 +35,7 @@ pub use self::{
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
     dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
+    inter_cp::InterCp,
     ipam::Ipam,
     multizone::{Global, GlobalKds, ZoneKds},
     sni::Sni,
@@ -73,6 +75,7 @@ section! {
         section ipam: Ipam, "ipam";
         section dns_server: DnsServer, "dnsServer";
         section multizone: Multizone, "multizone";
+        section inter_cp: InterCp, "interCp";
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";
         section access: Access, "access";

@@ -20,7 +20,8 @@ pub const CLUSTER_ID: &str = "kuma-cluster-id";
 const SIGNING_KEY: &str = "zone-token-signing-key";
 const SIGNING_PUBLIC_KEY: &str = "zone-token-signing-public-key";
 /// What is the global control plane's alone.
-const NEVER_SENT: [&str; 4] = ["envoy-admin-ca", "admin-user-token", "inter-cp-ca", "user-token-revocations"];
+const NEVER_SENT: [&str; 5] =
+    ["envoy-admin-ca", "admin-user-token", "inter-cp-ca", "inter-cp-certificate", "user-token-revocations"];
 const NEVER_SENT_PREFIX: &str = "user-token-signing-key";
 
 const ENABLED: &str = "enabled";

@@ -367,6 +367,8 @@ table! {
                 .global_to_zones().zone_to_global().with_status();
         Workload(k::workload::Workload) =
             spec("Workload", "workloads", InMesh).short("wl").zone_to_global().with_status();
+        MeshZoneAddress(k::mesh_zone_address::MeshZoneAddress) =
+            spec("MeshZoneAddress", "meshzoneaddresses", InMesh).short("mza").zone_to_global().across_zones();
     }
     policies {
         MeshAccessLog(k::mesh_access_log::MeshAccessLog) =

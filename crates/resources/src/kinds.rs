@@ -36,6 +36,7 @@ pub mod mesh_tls;
 pub mod mesh_trace;
 pub mod mesh_traffic_permission;
 pub mod mesh_trust;
+pub mod mesh_zone_address;
 pub mod open_enum;
 pub mod proto;
 pub mod protocol;

@@ -16,7 +16,7 @@ use rustls::{
     version,
 };
 
-pub use self::client::{Trust, client_config, system_bundle};
+pub use self::client::{Trust, client_config, client_config_showing, system_bundle};
 pub use rustls::{ClientConfig, ServerConfig};
 
 use crate::Error;

@@ -1,4 +1,4 @@
-//! What every demo has: files in a folder, processes, somebody who may press Ctrl-C.
+//! What every demo has: files in a folder, processes, and an end by Ctrl-C.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// The traffic ends by itself, should the demo be forgotten.
 const TRAFFIC: [&str; 4] = ["--rps", "5", "--duration", "1h"];
 
-/// What an agent is told besides its name.
+/// Settings of an agent.
 pub struct Agent<'a> {
     /// Of the control plane.
     pub address: String,

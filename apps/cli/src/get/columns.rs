@@ -110,6 +110,7 @@ fn own_columns(kind: Kind) -> Vec<Column> {
             ("REFERENCED", |item| list(&item["status"]["conditions"], |it| text(&it["reason"]))),
         ],
         Kind::MeshIdentity | Kind::MeshTrust | Kind::Workload => identity_columns(kind),
+        Kind::MeshZoneAddress => vec![("ADDRESS", |item| endpoint(&item["spec"], "address", "port"))],
         other if other.descriptor().policy.is_some() => {
             vec![("TARGETREF", |item| target(&item["spec"]["targetRef"])), ("SELECTS", selects)]
         }

@@ -13,10 +13,11 @@ use runtime::{
     metrics::Metrics,
 };
 
-use super::std_duration;
+use super::{serves_alone, std_duration};
 use crate::{
     config::{Config, DpLimits, setting::Mode},
     dp_server::admission::{self, Admission},
+    kds::{PING, PONG},
 };
 
 /// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
@@ -24,8 +25,18 @@ const BEGINNING: Duration = Duration::from_secs(60);
 /// Files that are open besides connections to our ports: the database, or connections to it, and logs.
 const OTHER_FILES: u64 = 512;
 
+/// Connections at a time, each with a zone behind it, ...
+const ZONES: usize = 4096;
+/// ... and those of other instances, which ask one question each.
+const PEERS: usize = 64;
+
 /// What a process may usually open.
 const USUAL_FILES: u64 = 1024;
+
+/// Calls at a time on a connection of a zone: it has six.
+const CALLS: u32 = 32;
+/// Windows of HTTP/2: a message should not need many round trips.
+const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -36,6 +47,8 @@ pub struct Ports {
     pub diagnostics: Option<Listener>,
     pub proxies: Option<Listener>,
     pub zones: Option<Listener>,
+    /// For other instances of a global control plane.
+    pub peers: Option<Listener>,
     pub shares: Shares,
 }
 
@@ -46,16 +59,25 @@ pub struct Shares {
     /// Of HTTP, and of HTTPS.
     pub api: usize,
     pub diagnostics: usize,
+    /// None on a global control plane.
     pub proxies: usize,
+    /// None anywhere else.
+    pub zones: usize,
+    pub peers: usize,
 }
 
 impl Shares {
-    fn of(files: u64, proxies: u32) -> Shares {
+    fn of(files: u64, mode: Mode, proxies: u32) -> Shares {
         let left = files - OTHER_FILES.min(files / 2);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let (api, diagnostics) = ((left / 8).clamp(2, 4096), (left / 8).clamp(2, 256));
         let rest = left.saturating_sub(2 * api + diagnostics).max(1);
-        Shares { api, diagnostics, proxies: rest.min(count(proxies)) }
+        if mode == Mode::Global {
+            let peers = (rest / 8).clamp(1, PEERS);
+            let zones = rest.saturating_sub(peers).clamp(1, ZONES);
+            return Shares { api, diagnostics, proxies: 0, zones, peers };
+        }
+        Shares { api, diagnostics, proxies: rest.min(count(proxies)), zones: 0, peers: 0 }
     }
 }
 
@@ -94,6 +116,13 @@ impl Ports {
             key: "multizone.global.kds.grpcPort",
             env: "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT",
         };
+        let peers = Port {
+            // Only instances that share a store ask each other.
+            enabled: config.mode == Mode::Global && !serves_alone(config),
+            addr: (EVERYWHERE, config.inter_cp.server.port).into(),
+            key: "interCp.server.port",
+            env: "KUMA_INTER_CP_SERVER_PORT",
+        };
         let api = Tally::register(metrics, "api_server");
         let counted = |listener: Option<Listener>, tally: Tally| listener.map(|it| it.counted(tally));
         Ok(Ports {
@@ -102,6 +131,10 @@ impl Ports {
             diagnostics: counted(diagnostics.bind().await?, Tally::register(metrics, "diagnostics")),
             proxies: counted(proxies.bind_for_both_families().await?, Tally::register(metrics, "dp_server")),
             zones: counted(zones.bind_for_both_families().await?, Tally::register(metrics, "kds_server")),
+            peers: counted(
+                peers.bind_for_both_families().await?,
+                Tally::register(metrics, "inter_cp_server"),
+            ),
             shares: shares(config),
         })
     }
@@ -141,7 +174,7 @@ fn shares(config: &Config) -> Shares {
         tracing::warn!(%error, "cannot raise the limit of open files");
         USUAL_FILES
     });
-    let shares = Shares::of(files, proxies);
+    let shares = Shares::of(files, config.mode, proxies);
     if shares.proxies < count(proxies) && config.mode != Mode::Global {
         let connections = shares.proxies;
         tracing::warn!(
@@ -191,6 +224,25 @@ pub fn proxy_limits(config: &Config, connections: usize) -> listen::Limits {
     }
 }
 
+/// The limits of the listener that zones connect to.
+pub fn zone_limits(connections: usize) -> listen::Limits {
+    listen::Limits {
+        connections,
+        // Zones may all come from one address, that of a gateway.
+        per_peer: connections - connections / 4,
+        streams: CALLS,
+        request: BEGINNING,
+        ping: Some((PING, PONG)),
+        windows: WINDOWS,
+        ..listen::Limits::default()
+    }
+}
+
+/// The limits of the listener for other instances of a global control plane.
+pub fn peer_limits(connections: usize) -> listen::Limits {
+    listen::Limits { connections, per_peer: connections, request: BEGINNING, ..listen::Limits::default() }
+}
+
 /// The gates of discovery streams.
 pub fn admission(limits: &DpLimits, listener: &Listener, shutdown: &Shutdown) -> Arc<Admission> {
     let limits = admission::Limits {
@@ -216,13 +268,20 @@ mod tests {
 
     #[test]
     fn shares_of_all_ports_fit_into_what_the_process_may_open() {
-        for files in [64, 100, 1024, 4096, 20_000, 1 << 20] {
-            let shares = Shares::of(files, 16_384);
-            let all = 2 * shares.api + shares.diagnostics + shares.proxies;
+        for (files, mode) in [64, 100, 1024, 4096, 20_000, 1 << 20]
+            .into_iter()
+            .flat_map(|files| [(files, Mode::Zone), (files, Mode::Global)])
+        {
+            let shares = Shares::of(files, mode, 16_384);
+            let all = 2 * shares.api + shares.diagnostics + shares.proxies + shares.zones + shares.peers;
             assert!(all as u64 <= files - OTHER_FILES.min(files / 2), "{files}: {shares:?}");
             assert!(shares.diagnostics >= 2, "{files}: {shares:?}");
+            assert_eq!((shares.proxies == 0, shares.zones > 0), (mode == Mode::Global, mode == Mode::Global));
         }
-        assert_eq!(Shares::of(1 << 20, 16_384), Shares { api: 4096, diagnostics: 256, proxies: 16_384 });
-        assert_eq!(Shares::of(1 << 20, 1).proxies, 1);
+        let zone = Shares { api: 4096, diagnostics: 256, proxies: 16_384, zones: 0, peers: 0 };
+        assert_eq!(Shares::of(1 << 20, Mode::Zone, 16_384), zone);
+        let global = Shares { api: 4096, diagnostics: 256, proxies: 0, zones: 4096, peers: 64 };
+        assert_eq!(Shares::of(1 << 20, Mode::Global, 16_384), global);
+        assert_eq!(Shares::of(1 << 20, Mode::Zone, 1).proxies, 1);
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use runtime::{Backoff, Shutdown};
 use store::{Registrar, registrar::Refusal};
 
-use crate::{config::Config, defaults, insights, inspect};
+use crate::{config::Config, defaults, insights, inspect, kds::admin::peers};
 
 /// What is needed to write it.
 pub struct Preparation {
@@ -48,6 +48,9 @@ impl Preparation {
         defaults::create(&self.registrar, &self.config, now).await?;
         if self.alone {
             insights::close_connections(self.registrar.store(), &self.instance_id).await?;
+        }
+        if !self.serves_proxies && !super::serves_alone(&self.config) {
+            peers::ensure(&self.registrar, now).await?;
         }
         if self.serves_proxies {
             inspect::ensure_authority(&self.registrar, now).await?;

@@ -1,6 +1,6 @@
 //! Starts the synchronisation with other control planes.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
@@ -9,18 +9,24 @@ use jiff::Timestamp;
 use kds::guard::{Guard, Threshold};
 use runtime::{
     Shutdown,
-    listen::{Limits, Listener},
+    listen::Listener,
     tls::{Trust, certificates, client_config},
 };
 use store::Registrar;
 
-use super::{BASED_ON_KUMA, serves_alone, std_duration};
+use super::{
+    BASED_ON_KUMA,
+    ports::{self, Shares},
+    serves_alone, std_duration,
+};
 use crate::{
     certificates,
     config::{Config, GlobalKds, ZoneKds, print},
     kds::{
-        PING, PONG,
-        admin::Questions,
+        admin::{
+            Questions,
+            peers::{self, Peers},
+        },
         authorities,
         client::{Address, Client},
         node,
@@ -31,15 +37,13 @@ use crate::{
 };
 
 const KDS_PORT: u16 = 5685;
-/// Connections at a time, each with a zone behind it, and from one address: zones may share a gateway's.
-const CONNECTIONS: usize = 4096;
-const CONNECTIONS_PER_PEER: usize = 1024;
-/// Calls at a time on a connection: a zone has six.
-const CALLS: u32 = 32;
-/// Windows of HTTP/2: a message should not need many round trips.
-const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
-/// How long the beginning of a call may take.
-const BEGINNING: Duration = Duration::from_secs(60);
+
+/// What others connect to, and how often.
+pub struct Listeners {
+    pub zones: Option<Listener>,
+    pub peers: Option<Listener>,
+    pub shares: Shares,
+}
 
 /// What it needs.
 pub struct Setup<'a> {
@@ -49,24 +53,75 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Serves zones where there is a listener for them, or follows the global control plane.
+    /// The zones that can be asked, also where another instance has to do it.
+    pub fn questions(&self) -> Arc<Questions> {
+        if serves_alone(self.config) {
+            return Arc::default();
+        }
+        Arc::new(Questions::with_peers(Peers {
+            store: self.registrar.store().clone(),
+            instance_id: self.instance_id.to_owned(),
+            limit: self.limit(),
+        }))
+    }
+
+    /// Serves zones and other instances where there are listeners for them, or follows the global control plane.
     pub fn start(
         &self,
-        listener: Option<Listener>,
-        questions: Arc<Questions>,
+        listeners: Listeners,
+        questions: &Arc<Questions>,
         inspect: Arc<dyn Inspect>,
         shutdown: &Shutdown,
     ) -> Result<Option<SocketAddr>> {
         if self.config.federated() {
             self.follow_global(inspect, shutdown)?;
         }
-        listener.map(|listener| self.serve_zones(listener, questions, shutdown)).transpose()
+        let Listeners { zones, peers, shares } = listeners;
+        let address = match peers {
+            Some(listener) => self.serve_peers(listener, questions, shares, shutdown)?,
+            None => String::new(),
+        };
+        let serve = |listener| self.serve_zones(listener, address, questions.clone(), shares, shutdown);
+        zones.map(serve).transpose()
+    }
+
+    /// Answers other instances; says where they reach this one.
+    fn serve_peers(
+        &self,
+        listener: Listener,
+        questions: &Arc<Questions>,
+        shares: Shares,
+        shutdown: &Shutdown,
+    ) -> Result<String> {
+        let Setup { config, registrar, .. } = self;
+        let tls = match peers::server_tls(&*registrar.store().snapshot()?) {
+            Ok(tls) => tls.to_config()?,
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "other instances cannot ask this one");
+                return Ok(String::new());
+            }
+        };
+        let (port, limits) = (listener.addr().port(), ports::peer_limits(shares.peers));
+        listener.serve(peers::router(questions.clone(), self.limit()), Some(tls), limits, shutdown);
+        let (address, database) = (&config.inter_cp.catalog.instance_address, &config.store.postgres);
+        Ok(match address.as_str() {
+            "" => SocketAddr::from((peers::own_address(&database.host, database.port), port)).to_string(),
+            known if known.contains(':') && !known.starts_with('[') => format!("[{known}]:{port}"),
+            known => format!("{known}:{port}"),
+        })
+    }
+
+    /// Bytes of a message.
+    fn limit(&self) -> usize {
+        count(self.config.multizone.global.kds.max_msg_size)
     }
 
     fn serve_zones(
         &self,
         listener: Listener,
+        address: String,
         questions: Arc<Questions>,
+        shares: Shares,
         shutdown: &Shutdown,
     ) -> Result<SocketAddr> {
         let Setup { config, registrar, .. } = self;
@@ -79,32 +134,25 @@ impl Setup<'_> {
         authorities::start(registrar, shutdown);
         let context = server::Context {
             store: registrar.store().clone(),
-            zones: Zones::start((*registrar).clone(), self.zones(), shutdown)?,
+            zones: Zones::start((*registrar).clone(), self.zones(address), shutdown)?,
             questions,
             tokens_required: settings.zone_token_required,
             skipped_labels: settings.labels.skip_prefixes.clone(),
-            limit: count(settings.max_msg_size),
+            limit: self.limit(),
             patience: std_duration(settings.msg_send_timeout),
             shutdown: shutdown.clone(),
         };
-        let limits = Limits {
-            connections: CONNECTIONS,
-            per_peer: CONNECTIONS_PER_PEER,
-            streams: CALLS,
-            request: BEGINNING,
-            ping: Some((PING, PONG)),
-            windows: WINDOWS,
-            ..Limits::default()
-        };
         let addr = listener.addr();
+        let limits = ports::zone_limits(shares.zones);
         listener.serve(server::router(Arc::new(context)), tls, limits, shutdown);
         Ok(addr)
     }
 
-    fn zones(&self) -> zones::Settings {
+    fn zones(&self, address: String) -> zones::Settings {
         let settings = &self.config.multizone.global.kds;
         zones::Settings {
             instance_id: self.instance_id.to_owned(),
+            address,
             most: count(settings.max_zones),
             flush: std_duration(settings.zone_insight_flush_interval),
             withdraw_after: std_duration(settings.zone_withdraw_after),

@@ -1,5 +1,7 @@
 //! Questions about proxies of other zones: the global control plane asks, the zone's asks the proxy.
 
+pub mod peers;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,6 +18,7 @@ use tokio::{
 };
 use tonic::Status;
 
+use self::peers::Peers;
 use super::{
     frame::{Messages, Outgoing},
     zones::Stream,
@@ -63,15 +66,33 @@ struct Asked {
 
 /// The zones that can be asked.
 #[derive(Default)]
-pub struct Questions(Mutex<HashMap<(String, Stream), mpsc::Sender<Asked>>>);
+pub struct Questions {
+    streams: Mutex<HashMap<(String, Stream), mpsc::Sender<Asked>>>,
+    /// Other instances, to which zones may be connected.
+    peers: Option<Peers>,
+}
 
 impl Questions {
-    fn streams(&self) -> MutexGuard<'_, HashMap<(String, Stream), mpsc::Sender<Asked>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn with_peers(peers: Peers) -> Questions {
+        Questions { peers: Some(peers), ..Questions::default() }
     }
 
-    /// Asks a zone.
+    fn streams(&self) -> MutexGuard<'_, HashMap<(String, Stream), mpsc::Sender<Asked>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks a zone, through another instance where the zone is connected to that one.
     pub async fn put(&self, zone: &str, question: Question) -> Result<AdminAnswer, InspectError> {
+        let is_here = self.streams().contains_key(&(zone.to_owned(), question.stream()));
+        let peer = self.peers.as_ref().filter(|_| !is_here);
+        match peer.and_then(|peers| Some((peers, peers.holder(zone, question.stream())?))) {
+            Some((peers, holder)) => peers.ask(&holder, zone, question).await,
+            None => self.put_here(zone, question).await,
+        }
+    }
+
+    /// Asks a zone that is connected to this instance.
+    async fn put_here(&self, zone: &str, question: Question) -> Result<AdminAnswer, InspectError> {
         let proxy = question.proxy.clone();
         let gone = || {
             InspectError::Unreachable(format!(

@@ -163,7 +163,7 @@ impl Client {
 }
 
 /// Begins HTTP/2 on a connection.
-async fn speak<S>(stream: S) -> Result<SendRequest<Body>, String>
+pub(super) async fn speak<S>(stream: S) -> Result<SendRequest<Body>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -299,7 +299,7 @@ impl Link {
 }
 
 /// Whether the call was taken.
-fn judged(status: http::StatusCode, headers: &HeaderMap) -> Result<(), Status> {
+pub(super) fn judged(status: http::StatusCode, headers: &HeaderMap) -> Result<(), Status> {
     match Status::from_header_map(headers) {
         Some(status) if status.code() != tonic::Code::Ok => Err(status),
         _ if status != http::StatusCode::OK => {

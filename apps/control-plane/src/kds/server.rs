@@ -171,7 +171,7 @@ fn bare(token: &str) -> &str {
     }
 }
 
-fn answer(frames: Frames, compress: bool) -> Response<Body> {
+pub(super) fn answer(frames: Frames, compress: bool) -> Response<Body> {
     let mut response = Response::new(Body::new(frames));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response.headers_mut().insert("grpc-accept-encoding", GZIP);

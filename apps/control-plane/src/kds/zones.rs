@@ -38,6 +38,10 @@ const BACK: Duration = Duration::from_secs(10);
 /// How often a record is written again after another writer changed it in between.
 const ATTEMPTS: usize = 10;
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// How long a zone may give no sign of life to the instance it is connected to, which writes it down at every flush.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often that is looked at.
+const LOOKS: Duration = Duration::from_secs(30);
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -45,6 +49,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub instance_id: String,
+    /// Where other instances reach this one; empty where there are none.
+    pub address: String,
     /// How many zones are made by themselves.
     pub most: usize,
     /// How long it may take until an insight says what was sent and acknowledged.
@@ -136,26 +142,34 @@ impl Zones {
         let id = uuid::Uuid::new_v4().to_string();
         self.update(zone, |state| {
             state.begin(stream, &id, &self.settings.instance_id, authenticated, Timestamp::now());
+            state.is_asked_at(stream, &self.settings.address);
         });
         Ok(Visit { zones: self.clone(), zone: zone.to_owned(), stream, id })
     }
 
     /// The zone is alive.
     pub fn is_alive(&self, zone: &str) {
-        if let Some(state) = self.states().get_mut(zone) {
-            state.alive(Timestamp::now());
-        }
+        self.of(zone, |state| state.alive(Timestamp::now()));
     }
 
     fn update(&self, zone: &str, change: impl FnOnce(&mut State)) {
-        if let Some(state) = self.states().get_mut(zone) {
-            change(state);
-        }
+        self.of(zone, change);
         self.changed.notify_one();
     }
 
+    fn of(&self, zone: &str, change: impl FnOnce(&mut State)) {
+        if let Some(state) = self.states().get_mut(zone) {
+            change(state);
+        }
+    }
+
     async fn write_until(&self, shutdown: &Shutdown) {
+        let mut looked = Instant::now();
         loop {
+            if !self.settings.alone && looked.elapsed() >= LOOKS {
+                looked = Instant::now();
+                self.notice_the_lost(Timestamp::now());
+            }
             let next = self.write_due().await;
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
@@ -165,6 +179,27 @@ impl Zones {
         }
         self.states().values_mut().for_each(|state| state.end_all(Timestamp::now()));
         self.write_due().await;
+    }
+
+    /// Zones that were connected to an instance which has died since: no other instance says that they are away.
+    fn notice_the_lost(&self, now: Timestamp) {
+        let Ok(snapshot) = self.registrar.store().snapshot() else { return };
+        for stored in snapshot.of_kind(Kind::ZoneInsight) {
+            let Some(insight) = stored.spec.get::<ZoneInsight>() else { continue };
+            let ours =
+                |subscription: &KdsSubscription| subscription.global_instance_id == self.settings.instance_id;
+            let elsewhere = insight.subscriptions.iter().any(|it| it.is_online() && !ours(it));
+            let Some(health) = insight.health().filter(|_| elsewhere) else { continue };
+            let silence = Duration::try_from(now.duration_since(health)).unwrap_or_default();
+            if silence >= SILENCE.max(3 * self.settings.flush) {
+                let held = || Held::new(Guard::new(self.settings.threshold));
+                let mut states = self.states();
+                let state = states.entry(stored.name().to_owned()).or_insert_with(|| State::new(held()));
+                if state.open(Stream::GlobalToZone) == 0 {
+                    state.is_lost(health);
+                }
+            }
+        }
     }
 
     /// Writes what must be written; says when to look again.
@@ -188,34 +223,54 @@ impl Zones {
                 return Instant::now() + PAUSE;
             }
         }
-        Instant::now() + next.max(Duration::from_millis(10))
+        let most = if self.settings.alone { next } else { next.min(LOOKS) };
+        Instant::now() + most.max(Duration::from_millis(10))
     }
 
     async fn write(&self, zone: &str) -> Result<(), store::Error> {
         let store = self.registrar.store();
         let mut snapshot = store.snapshot()?;
         for _ in 0..ATTEMPTS {
-            let Some(write) = self.insight(zone, &snapshot) else { return Ok(()) };
-            match store.write(vec![write]).await {
-                Ok(_) => return Ok(()),
+            let Some((insight, write)) = self.insight(zone, &snapshot) else { return Ok(()) };
+            let written = match write {
+                Some(write) => store.write(vec![write]).await.map(drop),
+                None => Ok(()),
+            };
+            match written {
+                Ok(()) => {
+                    self.of(zone, |state| state.is_stored(&insight));
+                    return Ok(());
+                }
                 // The Zone was deleted: so is what is known about it.
                 Err(store::Error::OwnerMissing { .. }) => {
                     self.states().remove(zone);
                     return Ok(());
                 }
-                Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,
-                Err(error) => return Err(error),
+                Err(error) if error.is_outdated() => match store.caught_up(CATCH_UP).await {
+                    Ok(newer) => snapshot = newer,
+                    Err(error) => return self.postponed(zone, error),
+                },
+                Err(error) => return self.postponed(zone, error),
             }
         }
+        self.of(zone, State::is_not_stored);
         Ok(())
     }
 
-    fn insight(&self, zone: &str, snapshot: &Snapshot) -> Option<store::Write> {
+    fn postponed(&self, zone: &str, error: store::Error) -> Result<(), store::Error> {
+        self.of(zone, State::is_not_stored);
+        Err(error)
+    }
+
+    /// What is to be stored, and how, if it is not.
+    fn insight(&self, zone: &str, snapshot: &Snapshot) -> Option<(ZoneInsight, Option<store::Write>)> {
         let (key, owner) = (Key::global(Kind::ZoneInsight, zone), Key::global(Kind::Zone, zone));
         let stored = snapshot.get(&key).and_then(|stored| stored.spec.get::<ZoneInsight>()).cloned();
         let mut states = self.states();
-        let insight = states.get_mut(zone)?.written(stored.unwrap_or_default(), Timestamp::now());
-        insights::write(snapshot, &key, &owner, Spec::from(insight))
+        let (stored, instance) = (stored.unwrap_or_default(), &self.settings.instance_id);
+        let insight = states.get_mut(zone)?.written(stored, instance, Timestamp::now());
+        let write = insights::write(snapshot, &key, &owner, Spec::from(insight.clone()));
+        Some((insight, write))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A global control plane and a zone in one process, over real sockets that a test cuts.
 
+mod instances;
+
 use std::{
     net::SocketAddr,
     path::Path,

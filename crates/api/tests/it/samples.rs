@@ -54,6 +54,7 @@ pub fn spec(kind: Kind) -> Option<Value> {
             json!({ "endpoint": { "address": "otel-collector", "port": 4317 } })
         }
         Kind::MeshIdentity | Kind::MeshTrust => return identity_spec(kind),
+        Kind::MeshZoneAddress => json!({ "address": "203.0.113.5", "port": 10001 }),
         policy => return policy_spec(policy),
     };
     Some(sample)

@@ -173,6 +173,9 @@ pub struct KdsStreams {
 pub struct KdsStream {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_instance_id: String,
+    /// Where other instances can ask that one. Kuma has no such field.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub global_address: String,
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
@@ -181,6 +184,11 @@ pub struct KdsStream {
 impl ZoneInsight {
     pub fn is_online(&self) -> bool {
         self.subscriptions.iter().any(KdsSubscription::is_online)
+    }
+
+    /// When the zone last gave a sign of life.
+    pub fn health(&self) -> Option<Timestamp> {
+        self.health_check.as_ref().and_then(|check| check.time)
     }
 
     /// Whether other zones no longer call its ingresses.

@@ -19,7 +19,7 @@ use crate::{Kind, Resource, labels};
 
 /// The short names of types that have KRIs and that this control plane does not serve; those of its own
 /// kinds stand in the table of kinds.
-const UNSERVED: &[(&str, &str)] = &[("MeshGateway", "mgw"), ("MeshZoneAddress", "mza")];
+const UNSERVED: &[(&str, &str)] = &[("MeshGateway", "mgw")];
 
 /// The short name of a type that has KRIs; no other can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

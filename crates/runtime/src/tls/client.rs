@@ -3,14 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        WantsClientCert, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::ParsedCertificate,
 };
 
@@ -43,6 +43,28 @@ pub enum Trust {
 
 /// TLS towards servers that are believed; `alpn` is what is spoken.
 pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
+    let mut config = believing(trust)?.with_no_client_auth();
+    config.alpn_protocols = vec![alpn.to_vec()];
+    Ok(config)
+}
+
+/// The same for a client that shows a certificate; both in PEM.
+pub fn client_config_showing(
+    certificate: &str,
+    key: &str,
+    trust: Trust,
+    alpn: &[u8],
+) -> Result<ClientConfig, Error> {
+    let chain = super::certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
+    let shown = believing(trust)?.with_client_auth_cert(chain, key);
+    let mut config = shown.map_err(|error| Error::Tls(error.to_string()))?;
+    config.alpn_protocols = vec![alpn.to_vec()];
+    Ok(config)
+}
+
+fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let certificates =
         match trust {
@@ -61,9 +83,7 @@ pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Tls(format!("cannot set up TLS: {error}")))?;
-    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-    config.alpn_protocols = vec![alpn.to_vec()];
-    Ok(config)
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
 }
 
 /// Checks that a server has the key of its certificate and, unless anybody is trusted, that somebody

@@ -78,7 +78,7 @@ fn pipe() -> (Outgoing, Messages) {
 }
 
 /// Questions that a zone answers on all three streams.
-async fn connected() -> Arc<Questions> {
+pub(super) async fn connected() -> Arc<Questions> {
     let questions = Arc::<Questions>::default();
     for stream in [Stream::ConfigDump, Stream::Stats, Stream::Clusters] {
         let ((asked, asking), (answers, answered)) = (pipe(), pipe());
@@ -93,7 +93,7 @@ async fn connected() -> Arc<Questions> {
     questions
 }
 
-fn question(name: &str, view: AdminView) -> Question {
+pub(super) fn question(name: &str, view: AdminView) -> Question {
     Question { proxy: Key::new(Kind::Dataplane, "default", name), view }
 }
 

@@ -107,7 +107,11 @@ impl State {
     }
 
     pub fn begin(&mut self, stream: Stream, id: &str, instance: &str, authenticated: bool, now: Timestamp) {
-        let record = KdsStream { global_instance_id: instance.to_owned(), connect_time: Some(now) };
+        let record = KdsStream {
+            global_instance_id: instance.to_owned(),
+            connect_time: Some(now),
+            ..KdsStream::default()
+        };
         self.streams.insert(stream, (record, id.to_owned()));
         *self.open.entry(stream).or_default() += 1;
         if stream == Stream::GlobalToZone {
@@ -121,7 +125,23 @@ impl State {
             };
             self.subscriptions.insert(id.to_owned(), subscription);
             self.back = self.absence.is_some().then_some(now);
+            // A zone has one connection: what another instance has not seen end is over, or will be soon.
+            self.closes_others = true;
         }
+        (self.changed, self.urgent) = (true, true);
+    }
+
+    /// Where other instances can ask the one that has a stream.
+    pub fn is_asked_at(&mut self, stream: Stream, address: &str) {
+        if let Some((record, _)) = self.streams.get_mut(&stream) {
+            record.global_address = address.to_owned();
+        }
+    }
+
+    /// The instance that the zone was connected to has gone without a word.
+    pub fn is_lost(&mut self, since: Timestamp) {
+        self.closes_others = true;
+        self.absence.get_or_insert_with(|| Absence { since: Some(since), withdrawn: false });
         (self.changed, self.urgent) = (true, true);
     }
 
@@ -233,12 +253,14 @@ impl State {
         [flushed, returned, withdrawn].into_iter().flatten().min()
     }
 
-    /// The insight to store, made from the one that is stored.
-    pub fn written(&mut self, stored: ZoneInsight, now: Timestamp) -> ZoneInsight {
+    /// The insight to store, made from the one that is stored. `instance` is this control plane: what others say about
+    /// their own connections stays. Until [`State::is_stored`] it can be made again, from what others have stored since.
+    pub fn written(&mut self, stored: ZoneInsight, instance: &str, now: Timestamp) -> ZoneInsight {
         let mut insight = stored;
-        if std::mem::take(&mut self.closes_others) {
+        if self.closes_others {
             let open = insight.subscriptions.iter_mut().filter(|subscription| subscription.is_online());
             open.for_each(|subscription| subscription.disconnect_time = Some(now));
+            insight.kds_streams = None;
         }
         for subscription in self.subscriptions.values() {
             match insight.subscriptions.iter_mut().find(|known| known.id == subscription.id) {
@@ -248,32 +270,66 @@ impl State {
         }
         let over = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
         insight.subscriptions.drain(..over);
-        self.subscriptions.retain(|_, subscription| subscription.is_online());
-        let stream = |stream: Stream| self.streams.get(&stream).map(|(record, _)| record.clone());
-        let instance = |of: Stream| stream(of).map(|record| record.global_instance_id).unwrap_or_default();
-        insight.kds_streams = (!self.streams.is_empty()).then(|| KdsStreams {
-            global_to_zone: stream(Stream::GlobalToZone),
-            zone_to_global: stream(Stream::ZoneToGlobal),
-            config_dump: stream(Stream::ConfigDump),
-            stats: stream(Stream::Stats),
-            clusters: stream(Stream::Clusters),
-        });
+        insight.health_check = self.health.max(insight.health()).map(|time| HealthCheck { time: Some(time) });
+        let elsewhere = !self.is_online() && insight.is_online();
+        if elsewhere {
+            (self.absence, self.back) = (None, None);
+        } else {
+            insight.absence.clone_from(&self.absence);
+            insight.problems = self.problems();
+        }
+        let streams = self.streams(insight.kds_streams.take().unwrap_or_default(), instance);
+        let of = |stream: &Option<KdsStream>| {
+            stream.as_ref().map(|record| record.global_instance_id.clone()).unwrap_or_default()
+        };
         insight.envoy_admin_streams = Some(EnvoyAdminStreams {
-            config_dump_global_instance_id: instance(Stream::ConfigDump),
-            stats_global_instance_id: instance(Stream::Stats),
-            clusters_global_instance_id: instance(Stream::Clusters),
+            config_dump_global_instance_id: of(&streams.config_dump),
+            stats_global_instance_id: of(&streams.stats),
+            clusters_global_instance_id: of(&streams.clusters),
         })
         .filter(|streams| *streams != EnvoyAdminStreams::default());
-        insight.health_check = self.health.map(|time| HealthCheck { time: Some(time) });
-        insight.absence.clone_from(&self.absence);
+        insight.kds_streams = Some(streams).filter(|streams| *streams != KdsStreams::default());
+        (self.changed, self.urgent, self.written) = (false, false, Some(now));
+        insight
+    }
+
+    /// Forgets connections that are over, and that this insight says so of.
+    pub fn is_stored(&mut self, insight: &ZoneInsight) {
+        self.closes_others = false;
+        let over = |id: &String| {
+            let known = insight.subscriptions.iter().find(|known| known.id == *id);
+            known.is_none_or(|known| !known.is_online())
+        };
+        self.subscriptions.retain(|id, subscription| subscription.is_online() || !over(id));
+    }
+
+    /// The insight is to be written again.
+    pub fn is_not_stored(&mut self) {
+        (self.changed, self.urgent) = (true, true);
+    }
+
+    /// Our streams, and those of other instances where we have none.
+    fn streams(&self, stored: KdsStreams, instance: &str) -> KdsStreams {
+        let merged = |stream: Stream, stored: Option<KdsStream>| {
+            let ours = self.streams.get(&stream).map(|(record, _)| record.clone());
+            ours.or_else(|| stored.filter(|record| record.global_instance_id != instance))
+        };
+        KdsStreams {
+            global_to_zone: merged(Stream::GlobalToZone, stored.global_to_zone),
+            zone_to_global: merged(Stream::ZoneToGlobal, stored.zone_to_global),
+            config_dump: merged(Stream::ConfigDump, stored.config_dump),
+            stats: merged(Stream::Stats, stored.stats),
+            clusters: merged(Stream::Clusters, stored.clusters),
+        }
+    }
+
+    fn problems(&self) -> Vec<SyncProblem> {
         let problem = |((way, kind), reason): (&(Way, Kind), &String)| SyncProblem {
             kind: kind.name().to_owned(),
             what: way.name().to_owned(),
             reason: reason.clone(),
         };
-        insight.problems = self.problems.iter().map(problem).collect();
-        (self.changed, self.urgent, self.written) = (false, false, Some(now));
-        insight
+        self.problems.iter().map(problem).collect()
     }
 }
 
@@ -294,6 +350,13 @@ mod tests {
 
     fn state() -> State {
         State::new(Held::default())
+    }
+
+    /// Writes what is known, and has it stored.
+    fn saved(state: &mut State, stored: ZoneInsight, instance: &str, now: Timestamp) -> ZoneInsight {
+        let insight = state.written(stored, instance, now);
+        state.is_stored(&insight);
+        insight
     }
 
     fn withdrawn(state: &mut State, second: i64) -> Option<bool> {
@@ -332,7 +395,7 @@ mod tests {
         state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
         state.begin(Stream::GlobalToZone, "2", "g", false, at(1));
         state.end(Stream::GlobalToZone, "1", at(2));
-        let insight = state.written(ZoneInsight::default(), at(2));
+        let insight = saved(&mut state, ZoneInsight::default(), "g", at(2));
         assert!(insight.is_online() && insight.absence.is_none());
         assert_eq!(insight.kds_streams.unwrap().global_to_zone.unwrap().connect_time, Some(at(1)));
         assert_eq!(insight.subscriptions.len(), 2);
@@ -342,10 +405,10 @@ mod tests {
     fn a_restart_ends_the_connections_of_the_predecessor_and_others_are_left_alone() {
         let mut before = state();
         before.begin(Stream::GlobalToZone, "1", "g", false, at(0));
-        let stored = before.written(ZoneInsight::default(), at(0));
+        let stored = saved(&mut before, ZoneInsight::default(), "g", at(0));
         for (alone, online) in [(true, false), (false, true)] {
             let mut after = State::of(&stored, Held::default(), alone, at(10));
-            assert_eq!(after.written(stored.clone(), at(10)).is_online(), online);
+            assert_eq!(saved(&mut after, stored.clone(), "g", at(10)).is_online(), online);
         }
     }
 
@@ -355,7 +418,7 @@ mod tests {
         for n in 0..15 {
             state.begin(Stream::GlobalToZone, &n.to_string(), "g", false, at(n));
             state.end(Stream::GlobalToZone, &n.to_string(), at(n));
-            insight = state.written(insight, at(n));
+            insight = saved(&mut state, insight, "g", at(n));
         }
         assert_eq!(insight.subscriptions.len(), SUBSCRIPTIONS);
         assert_eq!(insight.subscriptions[0].id, "5");
@@ -366,12 +429,67 @@ mod tests {
         let mut state = state();
         state.problem(Way::ToZone, Kind::MeshTimeout, Some("no"));
         assert!(state.is_due(at(0), MINUTE));
-        let insight = state.written(ZoneInsight::default(), at(0));
+        let insight = saved(&mut state, ZoneInsight::default(), "g", at(0));
         assert_eq!(insight.problems[0].kind, "MeshTimeout");
         assert_eq!(insight.problems[0].reason, "no");
         state.problem(Way::ToZone, Kind::MeshTimeout, Some("no"));
         assert!(!state.is_due(at(0), MINUTE), "it is known");
         state.problem(Way::ToZone, Kind::MeshTimeout, None);
-        assert_eq!(state.written(insight, at(0)).problems, []);
+        assert_eq!(saved(&mut state, insight, "g", at(0)).problems, []);
+    }
+
+    #[test]
+    fn a_zone_that_moves_to_another_instance_is_not_away_and_its_streams_are_the_others() {
+        let (mut first, mut second) = (state(), state());
+        first.begin(Stream::GlobalToZone, "1", "g", false, at(0));
+        first.begin(Stream::Stats, "2", "g", false, at(0));
+        let stored = saved(&mut first, ZoneInsight::default(), "g", at(0));
+        second.begin(Stream::GlobalToZone, "3", "h", false, at(1));
+        second.begin(Stream::Stats, "4", "h", false, at(1));
+        second.is_asked_at(Stream::Stats, "10.0.0.2:5683");
+        let stored = saved(&mut second, stored, "h", at(1));
+        assert_eq!(stored.subscriptions[0].disconnect_time, Some(at(1)), "the old connection is over");
+
+        first.end(Stream::Stats, "2", at(2));
+        first.end(Stream::GlobalToZone, "1", at(2));
+        let stored = saved(&mut first, stored, "g", at(2));
+        assert!(stored.is_online() && stored.absence.is_none());
+        assert_eq!(withdrawn(&mut first, 1000), None, "the zone is connected, and stays so");
+        let stats = stored.kds_streams.unwrap().stats.unwrap();
+        assert_eq!(
+            (stats.global_instance_id.as_str(), stats.global_address.as_str()),
+            ("h", "10.0.0.2:5683")
+        );
+        assert_eq!(stored.envoy_admin_streams.unwrap().stats_global_instance_id, "h");
+    }
+
+    #[test]
+    fn a_zone_of_an_instance_that_died_is_away() {
+        let mut died = state();
+        died.begin(Stream::GlobalToZone, "1", "g", false, at(0));
+        let stored = saved(&mut died, ZoneInsight::default(), "g", at(0));
+        let mut other = State::of(&stored, Held::default(), false, at(0));
+        other.is_lost(at(100));
+        let stored = saved(&mut other, stored, "h", at(200));
+        assert!(!stored.is_online() && stored.kds_streams.is_none());
+        assert_eq!(stored.absence.unwrap().since, Some(at(100)));
+        assert_eq!(withdrawn(&mut other, 160), Some(true));
+    }
+
+    #[test]
+    fn what_another_instance_was_faster_to_write_is_merged_at_the_next_attempt() {
+        let mut state = state();
+        state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
+        let before = saved(&mut state, ZoneInsight::default(), "g", at(0));
+        state.end(Stream::GlobalToZone, "1", at(5));
+        state.written(before.clone(), "g", at(5));
+        // It was not stored, because this one was.
+        let mut other = State::of(&before, Held::default(), false, at(5));
+        other.alive(at(5));
+        let stored = saved(&mut other, before, "h", at(5));
+        let insight = saved(&mut state, stored, "g", at(6));
+        assert_eq!(insight.subscriptions[0].disconnect_time, Some(at(5)));
+        assert_eq!(insight.health_check.unwrap().time, Some(at(5)));
+        assert!(insight.absence.is_some());
     }
 }

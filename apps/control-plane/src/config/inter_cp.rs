@@ -1,0 +1,28 @@
+//! The settings of what instances of a global control plane ask each other.
+
+use super::section::section;
+
+section! {
+    /// Several instances of a global control plane on one PostgreSQL.
+    pub struct InterCp {
+        section catalog: Catalog, "catalog";
+        section server: InterCpServer, "server";
+    }
+}
+
+section! {
+    /// How the others find this instance.
+    pub struct Catalog {
+        /// The address at which other instances reach this one; empty means the address from which it reaches the
+        /// database.
+        instance_address: String = String::new(), "instanceAddress", "KUMA_INTER_CP_CATALOG_INSTANCE_ADDRESS";
+    }
+}
+
+section! {
+    /// What the others connect to.
+    pub struct InterCpServer {
+        /// Port for other instances, open where `mode` is `global` and `store.type` is `postgres`; 0 means any free one.
+        port: u16 = 5683, "port", "KUMA_INTER_CP_SERVER_PORT";
+    }
+}

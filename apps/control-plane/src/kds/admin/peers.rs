@@ -1,0 +1,242 @@
+//! Questions between instances of a global control plane that share a store.
+//!
+//! A zone is connected to one of them. An instance that is asked about a proxy of that zone finds in the insight of the
+//! zone which instance has its streams and where that one listens, and passes the question on. All instances show one
+//! certificate, whose key is in the store they share, and believe no other: who has it may read everything anyway.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use api::{AdminAnswer, InspectError};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    routing::any,
+};
+use http::{HeaderValue, Response, Uri, header::CONTENT_TYPE};
+use identity::certificate::{Pair, Usage, self_signed};
+use jiff::Timestamp;
+use kds::wire::{XdsConfigResponse, XdsConfigResult};
+use resources::{
+    Draft, Key, Kind,
+    kinds::{
+        secret::{GlobalSecret, SecretBytes},
+        zone_insight::{KdsStream, ZoneInsight},
+    },
+};
+use runtime::{
+    listen::Peer,
+    tls::{MinVersion, ServerTls, Trust, certificates, client_config_showing},
+};
+use rustls::pki_types::ServerName;
+use store::{Registrar, Snapshot, Store};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use tonic::Status;
+
+use super::{PATIENCE, Question, Questions, next, said, send};
+use crate::kds::{
+    client::{judged, speak},
+    frame::{Answer, Messages, Outgoing},
+    server::answer,
+    zones::Stream,
+};
+
+/// The name in the certificate of all instances.
+const NAME: &str = "inter-cp";
+const ZONE: &str = "zone";
+/// How long another instance may take; it waits for the zone itself.
+const ANSWER: Duration = PATIENCE.saturating_add(Duration::from_secs(2));
+
+/// The secret with the certificate and its key, one after the other.
+pub fn secret() -> Key {
+    Key::global(Kind::GlobalSecret, "inter-cp-certificate")
+}
+
+/// Makes the certificate, if no instance has done so.
+pub async fn ensure(registrar: &Registrar, now: Timestamp) -> Result<()> {
+    let key = secret();
+    if registrar.store().snapshot()?.get(&key).is_none() {
+        let pair = self_signed(Usage::Server, &[NAME.to_owned()], &[], now)?;
+        let data = SecretBytes::new(pair.certificate + &pair.key);
+        let made = registrar.ensure(vec![Draft::new(key.clone(), GlobalSecret { data }.into())]).await;
+        made.with_context(|| format!("cannot create {key}"))?;
+    }
+    Ok(())
+}
+
+fn stored(snapshot: &Snapshot) -> Result<Pair> {
+    let key = secret();
+    let text = snapshot.get(&key).and_then(|stored| stored.spec.get::<GlobalSecret>());
+    let text = text.with_context(|| format!("there is no {key}: restart the control plane"))?;
+    let text = std::str::from_utf8(text.data.as_bytes()).with_context(|| format!("{key} is no text"))?;
+    let marker = "-----END CERTIFICATE-----\n";
+    let split = text.find(marker).with_context(|| format!("{key} has no certificate"))? + marker.len();
+    let (certificate, key) = text.split_at(split);
+    Ok(Pair { certificate: certificate.to_owned(), key: key.to_owned() })
+}
+
+/// What an instance shows to others, and whom it believes.
+pub fn server_tls(snapshot: &Snapshot) -> Result<ServerTls> {
+    let pair = stored(snapshot)?;
+    let client_certificates = certificates(&pair.certificate)?;
+    let min_version = MinVersion::Tls13;
+    Ok(ServerTls { certificate_pem: pair.certificate, key_pem: pair.key, min_version, client_certificates })
+}
+
+/// The address from which this machine reaches a host; others are reached from there, too, as a rule.
+pub fn own_address(towards: &str, port: u16) -> IpAddr {
+    let local = || {
+        let there = (towards, port).to_socket_addrs().ok()?.next()?;
+        let from: SocketAddr = if there.is_ipv6() {
+            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        };
+        // Nothing is sent: the system only chooses the way.
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect(there).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    local().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The other instances.
+pub struct Peers {
+    pub store: Arc<dyn Store>,
+    pub instance_id: String,
+    /// Bytes of an answer.
+    pub limit: usize,
+}
+
+impl Peers {
+    /// The instance that has a stream of a zone, if it is another one.
+    pub(super) fn holder(&self, zone: &str, stream: Stream) -> Option<KdsStream> {
+        let snapshot = self.store.snapshot().ok()?;
+        let insight = snapshot.get(&Key::global(Kind::ZoneInsight, zone))?.spec.get::<ZoneInsight>()?;
+        let streams = insight.kds_streams.as_ref()?;
+        let holder = match stream {
+            Stream::ConfigDump => &streams.config_dump,
+            Stream::Stats => &streams.stats,
+            Stream::Clusters => &streams.clusters,
+            Stream::GlobalToZone => &streams.global_to_zone,
+            Stream::ZoneToGlobal => &streams.zone_to_global,
+        };
+        holder.clone().filter(|holder| holder.global_instance_id != self.instance_id)
+    }
+
+    /// Passes a question on.
+    pub(super) async fn ask(
+        &self,
+        holder: &KdsStream,
+        zone: &str,
+        question: Question,
+    ) -> Result<AdminAnswer, InspectError> {
+        let KdsStream { global_instance_id: instance, global_address: address, .. } = holder;
+        let failed = |why: &str| {
+            InspectError::Unreachable(format!(
+                "zone {zone:?} is connected to the instance {instance:?} of the global control plane: ask that one. \
+                 It cannot be asked from here: {why}"
+            ))
+        };
+        if address.is_empty() {
+            return Err(failed("it has not said at which address"));
+        }
+        let content_type = question.content_type();
+        let answered = timeout(ANSWER, self.call(address, zone, question)).await;
+        let answered =
+            answered.map_err(|_| failed(&format!("{address} did not answer within {ANSWER:?}")))?;
+        let hint = "interCp.catalog.instanceAddress and interCp.server.port say where it is reached";
+        match answered.map_err(|error| failed(&format!("{address}: {error:#}; {hint}")))? {
+            Some(XdsConfigResult::Config(body)) => Ok(AdminAnswer { content_type, body }),
+            Some(XdsConfigResult::Error(error)) => Err(InspectError::Unreachable(error)),
+            None => Err(failed("its answer is empty")),
+        }
+    }
+
+    async fn call(&self, address: &str, zone: &str, question: Question) -> Result<Option<XdsConfigResult>> {
+        let pair = stored(&*self.store.snapshot()?)?;
+        let trust = Trust::Certificates(certificates(&pair.certificate)?);
+        let tls = client_config_showing(&pair.certificate, &pair.key, trust, b"h2")?;
+        let stream = TcpStream::connect(address).await.context("cannot connect")?;
+        let name = ServerName::try_from(NAME)?;
+        let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.context("TLS")?;
+        let mut sender = speak(stream).await.map_err(anyhow::Error::msg)?;
+        let (asked, frames) = Outgoing::of_call(false, PATIENCE);
+        let uri = Uri::builder().scheme("https").authority(NAME).path_and_query(path(question.stream()));
+        let mut request = http::Request::post(uri.build()?).body(Body::new(frames))?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        request.headers_mut().insert(ZONE, HeaderValue::try_from(zone)?);
+        send(&asked, String::new(), question).await?;
+        drop(asked);
+        let response: Answer = Box::pin(async move {
+            let broken = |error: hyper::Error| Status::unavailable(format!("the connection broke: {error}"));
+            let response = sender.send_request(request).await.map_err(broken)?;
+            judged(response.status(), response.headers())?;
+            Ok(Body::new(response.into_body()))
+        });
+        let answer = Messages::of_answer(response, self.limit).next::<XdsConfigResponse>().await?;
+        Ok(answer.and_then(|answer| answer.result))
+    }
+}
+
+fn path(stream: Stream) -> &'static str {
+    match stream {
+        Stream::ConfigDump | Stream::GlobalToZone | Stream::ZoneToGlobal => "/questions/config-dump",
+        Stream::Stats => "/questions/stats",
+        Stream::Clusters => "/questions/clusters",
+    }
+}
+
+/// What answering other instances needs.
+struct Context {
+    questions: Arc<Questions>,
+    /// Bytes of an answer.
+    limit: usize,
+}
+
+/// What other instances ask.
+pub fn router(questions: Arc<Questions>, limit: usize) -> Router {
+    let context = Arc::new(Context { questions, limit });
+    let streams = [Stream::ConfigDump, Stream::Stats, Stream::Clusters];
+    let routes = streams.into_iter().fold(Router::new(), |router, stream| {
+        router.route(path(stream), any(move |state, request| answered(state, stream, request)))
+    });
+    routes.with_state(context)
+}
+
+async fn answered(State(context): State<Arc<Context>>, stream: Stream, request: Request) -> Response<Body> {
+    match put(&context, stream, request).await {
+        Ok(response) => response,
+        Err(status) => status.into_http(),
+    }
+}
+
+async fn put(context: &Context, stream: Stream, request: Request) -> Result<Response<Body>, Status> {
+    let (parts, body) = request.into_parts();
+    // A certificate that is shown is the right one, or the handshake would have failed.
+    let is_known = parts.extensions.get::<Peer>().is_some_and(|peer| peer.client_certificate.is_some());
+    if !is_known {
+        return Err(Status::unauthenticated("only instances of this control plane are answered"));
+    }
+    let zone = parts.headers.get(ZONE).and_then(|zone| zone.to_str().ok());
+    let zone = zone.ok_or_else(|| Status::invalid_argument("metadata zone must name the zone"))?;
+    let asked = next(&mut Messages::of(body, context.limit), stream).await?;
+    let (request_id, question) = asked.ok_or_else(|| Status::invalid_argument("no question"))?;
+    let result = match question {
+        Ok(question) => said(context.questions.put_here(zone, question).await, context.limit),
+        Err(reason) => XdsConfigResult::Error(reason),
+    };
+    let (outgoing, frames) = Outgoing::of_answer(false, PATIENCE);
+    // The channel has room for one message.
+    outgoing.send(&XdsConfigResponse { request_id, result: Some(result) }).await?;
+    Ok(answer(frames, false))
+}
+
+#[cfg(test)]
+mod tests;
