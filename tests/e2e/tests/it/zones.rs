@@ -94,6 +94,29 @@ impl Zones {
         self._running.len() - 1
     }
 
+    /// Lets `east` know one more zone that has `backend`, and whose ingress does not answer.
+    fn lose(&self, zone: &str) {
+        let address = own_address();
+        let networking = json!({
+            "address": address, "port": PORT, "advertisedAddress": address, "advertisedPort": PORT
+        });
+        let ingress = json!({"type": "ZoneIngress", "name": format!("gate-{zone}"), "zone": zone,
+            "networking": networking});
+        self.east.put(&format!("/zoneingresses/gate-{zone}"), &ingress);
+        let mut service = get(&self.east, "/meshes/default/meshservices/backend-of-west");
+        let name = format!("backend-of-{zone}");
+        service["name"] = json!(name);
+        service["labels"]["kuma.io/zone"] = json!(zone);
+        for computed in ["status", "kri", "snis", "creationTime", "modificationTime"] {
+            service.as_object_mut().unwrap().remove(computed);
+        }
+        for port in service["spec"]["ports"].as_array_mut().unwrap() {
+            // A name of its own, as a federated zone gives one.
+            port["snis"] = json!([{"value": format!("{zone}.example")}]);
+        }
+        self.east.put(&format!("/meshes/default/meshservices/{name}"), &service);
+    }
+
     /// Copies `backend` of `west` to `east` as it comes there.
     fn synchronise(&self) {
         let path = "/meshes/default/meshservices/backend";
@@ -146,6 +169,20 @@ fn all_zones_alike() -> Value {
     // As one that comes from a global control plane, where the service comes from.
     json!({"type": "MeshLoadBalancingStrategy", "mesh": "default", "name": "alike",
         "labels": {"kuma.io/origin": "global"}, "spec": {"targetRef": {"kind": "Mesh"}, "to": to}})
+}
+
+/// Connections are made anew all the time.
+fn short() -> Value {
+    let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"http": {"maxConnectionDuration": "20ms"}}}]);
+    json!({"type": "MeshTimeout", "mesh": "default", "name": "short", "spec": {"to": to}})
+}
+
+/// One failure is enough to call an endpoint no more, also if none is left.
+fn strict() -> Value {
+    let detection = json!({"interval": "1s", "baseEjectionTime": "60s", "maxEjectionPercent": 100,
+        "healthyPanicThreshold": 0, "detectors": {"totalFailures": {"consecutive": 1}}});
+    let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"outlierDetection": detection}}]);
+    json!({"type": "MeshCircuitBreaker", "mesh": "default", "name": "strict", "spec": {"to": to}})
 }
 
 /// Waits until all of these answer, and no others.
@@ -229,6 +266,21 @@ fn through_an_egress(unified: bool) {
     zones.serve(false, "backend-east");
     answered_by_all(address, 10002, &["backend-east"]);
     zones.east.put("/meshes/default/meshloadbalancingstrategies/alike", &all_zones_alike());
+    answered_by_all(address, 10002, &["backend-east", "backend-west"]);
+
+    // A zone that is lost takes no other one along, however little failing is tolerated.
+    zones.lose("north");
+    zones.east.put("/meshes/default/meshcircuitbreakers/strict", &strict());
+    zones.east.put("/meshes/default/meshtimeouts/short", &short());
+    let (_, exit) = &zones._running[exit];
+    let everywhere = zones.cluster("kri_mzsvc_default___everywhere_main", "default_everywhere___mzsvc_8080");
+    let failures = format!("cluster.{everywhere}.upstream_cx_connect_fail");
+    eventually("the lost zone to be tried", || {
+        let answer = call(address, 10002);
+        assert!(answer.as_ref().is_ok_and(|answer| answer.status == 200), "{answer:?}");
+        exit.stat(&failures).is_ok_and(|count| count > 0)
+    })
+    .unwrap();
     answered_by_all(address, 10002, &["backend-east", "backend-west"]);
 
     let mut forbidding = of_zones(true);
