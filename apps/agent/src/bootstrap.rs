@@ -2,11 +2,7 @@
 
 mod confine;
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -18,7 +14,7 @@ use tokio::time::Instant;
 use transparent_proxy::DataplaneConfig;
 
 use crate::{
-    control_plane::{Client, NoAnswer, system_bundle},
+    control_plane::{Client, NoAnswer},
     dns,
     envoy::Envoy,
     failure::{Failure, Result},
@@ -104,7 +100,7 @@ pub fn request(
             "certPath": settings.envoy.metrics_cert_path.as_deref().unwrap_or(Path::new("")),
             "keyPath": settings.envoy.metrics_key_path.as_deref().unwrap_or(Path::new("")),
         },
-        "systemCaPath": system_bundle().unwrap_or_default(),
+        "systemCaPath": settings.envoy.system_ca_path().unwrap_or_default().display().to_string(),
         "ipv6Enabled": settings.features.ipv6_enabled,
         "readinessPort": proxy.readiness_port,
     });
@@ -153,7 +149,7 @@ pub fn allowed_files<'a>(settings: &Settings, work_dir: &'a Path) -> Result<Allo
     let token = settings.proxy.token_file()?;
     let envoy = &settings.envoy;
     let metrics = [&envoy.metrics_cert_path, &envoy.metrics_key_path].into_iter().flatten().cloned();
-    let readable = metrics.chain(token).chain(system_bundle().map(PathBuf::from)).collect();
+    let readable = metrics.chain(token).chain(settings.envoy.system_ca_path()).collect();
     Ok(Allowed { work_dir, readable })
 }
 

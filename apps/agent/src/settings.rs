@@ -23,6 +23,7 @@ pub use self::{
     transparent::{Redirected, Transparent},
 };
 use crate::{
+    control_plane::system_bundle,
     envoy::logs::EnvoyLevel,
     failure::{Failure, Result},
 };
@@ -169,6 +170,10 @@ pub struct Envoy {
     /// Key of that certificate, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_KEY_PATH")]
     pub metrics_key_path: Option<PathBuf>,
+    /// File with the authorities that vouch for services outside of the mesh which name none, PEM; otherwise those of
+    /// the machine
+    #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_DYNAMIC_SYSTEM_CA_PATH")]
+    system_ca_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -314,6 +319,12 @@ impl Envoy {
     pub fn work_dir(&self) -> Option<&PathBuf> {
         let named = [&self.work_dir, &self.config_dir].into_iter().flatten();
         named.into_iter().find(|path| !path.as_os_str().is_empty())
+    }
+
+    /// The file of authorities of this machine, if it has one.
+    pub fn system_ca_path(&self) -> Option<PathBuf> {
+        let given = self.system_ca_path.clone().filter(|path| !path.as_os_str().is_empty());
+        given.or_else(|| system_bundle().map(PathBuf::from))
     }
 }
 

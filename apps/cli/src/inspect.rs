@@ -4,6 +4,7 @@
 mod columns;
 pub mod dataplane;
 mod policy;
+mod zone_proxy;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use resources::Kind;
@@ -29,6 +30,12 @@ pub enum Inspect {
     ZoneIngresses(ZoneIngresses),
     #[command(alias = "zoneegresses")]
     ZoneEgresses(ZoneEgresses),
+    /// Show what one zone ingress runs
+    #[command(alias = "zoneingress")]
+    ZoneIngress(zone_proxy::ZoneProxy),
+    /// Show what one zone egress runs
+    #[command(alias = "zoneegress")]
+    ZoneEgress(zone_proxy::ZoneProxy),
     Policy(policy::Policy),
 }
 
@@ -141,6 +148,8 @@ impl Inspect {
             Inspect::Dataplanes(dataplanes) => dataplanes.run(client),
             Inspect::Dataplane(dataplane) => dataplane.run(client),
             Inspect::Policy(policy) => policy.run(client),
+            Inspect::ZoneIngress(proxy) => proxy.run(Kind::ZoneIngress, client),
+            Inspect::ZoneEgress(proxy) => proxy.run(Kind::ZoneEgress, client),
             Inspect::Meshes(Meshes { output }) => {
                 let path = Type::of_kind(Kind::MeshInsight).collection(None);
                 show(client, &path, "", "mesh", output, columns::meshes)

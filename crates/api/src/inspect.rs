@@ -140,10 +140,19 @@ pub enum InspectError {
 const FAILED: &str = "Could not execute admin operation";
 const MISSING: &str = "Could not get dataplane resource";
 
+/// What to say where there is no resource that describes a proxy.
+fn missing(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ZoneIngress => "Could not get zone ingress resource",
+        Kind::ZoneEgress => "Could not get zone egress resource",
+        _ => MISSING,
+    }
+}
+
 impl From<InspectError> for Error {
     fn from(error: InspectError) -> Self {
         match error {
-            InspectError::Missing(_) => Error::not_found(MISSING),
+            InspectError::Missing(key) => Error::not_found(missing(key.kind)),
             InspectError::NotFound(reason) => Error::not_found(reason),
             InspectError::NotConnected(_) | InspectError::Unreachable(_) => {
                 Error::Unavailable(error.to_string())
@@ -155,16 +164,18 @@ impl From<InspectError> for Error {
     }
 }
 
-/// `GET /meshes/{mesh}/dataplanes/{name}/{xds,stats,clusters}`.
-pub async fn admin(call: Call) -> Result<Response, Error> {
+/// `GET …/{name}/{xds,stats,clusters}` of a Dataplane, a ZoneIngress or a ZoneEgress.
+pub async fn admin(call: Call, kind: Kind) -> Result<Response, Error> {
     let rules = &call.context.settings.access;
     let (view, allowed, action) = match call.route.operation {
-        Operation::ProxyStats if call.query("format") == Some("summary") => return summary(call).await,
-        Operation::ProxyStats => {
+        Operation::ProxyStats(Kind::Dataplane) if call.query("format") == Some("summary") => {
+            return summary(call).await;
+        }
+        Operation::ProxyStats(_) => {
             let view = AdminView::Stats { format: format(&call)?, used_only: flag(&call, "usedonly", true)? };
             (view, &rules.view_stats, "view stats")
         }
-        Operation::ProxyClusters => {
+        Operation::ProxyClusters(_) => {
             (AdminView::Clusters { format: format(&call)? }, &rules.view_clusters, "view clusters")
         }
         _ => {
@@ -173,7 +184,7 @@ pub async fn admin(call: Call) -> Result<Response, Error> {
         }
     };
     access::check_action(&call.user, allowed, action)?;
-    let (inspect, proxy) = (inspect(&call), dataplane(&call, MISSING)?);
+    let (inspect, proxy) = (inspect(&call), described(&call, kind, missing(kind))?);
     let answer = inspect.admin(&proxy, view).await?;
     let mut response = Body::from(answer.body).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
@@ -332,9 +343,14 @@ fn identifier(call: &Call, param: &str) -> Result<Kri, Error> {
 
 /// The Dataplane of the path; `missing` is what to say when there is none.
 fn dataplane(call: &Call, missing: &str) -> Result<Key, Error> {
+    described(call, Kind::Dataplane, missing)
+}
+
+/// The resource of the path that describes a proxy.
+fn described(call: &Call, kind: Kind, missing: &str) -> Result<Key, Error> {
     let snapshot = call.snapshot()?;
     call.mesh(&snapshot)?;
-    let key = call.key(Kind::Dataplane);
+    let key = call.key(kind);
     match snapshot.get(&key) {
         Some(_) => Ok(key),
         None => Err(Error::not_found(missing)),
@@ -346,7 +362,8 @@ fn format(call: &Call) -> Result<Format, Error> {
         None | Some("text") => Ok(Format::Text),
         Some("json") => Ok(Format::Json),
         Some(other) => {
-            let summary = if call.route.operation == Operation::ProxyStats { ", or `summary`" } else { "" };
+            let summaries = call.route.operation == Operation::ProxyStats(Kind::Dataplane);
+            let summary = if summaries { ", or `summary`" } else { "" };
             let known = format!("it is `text` or `json`{summary}");
             Err(Error::BadRequest(format!("format {other:?} is not known: {known}")))
         }

@@ -236,11 +236,12 @@ fn summary(operation: Operation) -> String {
         Operation::UserToken => "Issue a token for a user".into(),
         Operation::Hostnames => "The hostnames of a service".into(),
         Operation::ServiceDataplanes => "The Dataplanes of a MeshService".into(),
-        Operation::ProxyXds => "The configuration a proxy has, as Envoy dumps it, without secrets".into(),
-        Operation::ProxyStats => {
+        Operation::ProxyXds(_) => "The configuration a proxy has, as Envoy dumps it, without secrets".into(),
+        Operation::ProxyStats(Kind::Dataplane) => {
             "The statistics of a proxy; with format=summary by the names of its resources".into()
         }
-        Operation::ProxyClusters => "The clusters of a proxy and how they are".into(),
+        Operation::ProxyStats(_) => "The statistics of a proxy".into(),
+        Operation::ProxyClusters(_) => "The clusters of a proxy and how they are".into(),
         Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
         Operation::ProxyLayout => "What a proxy consists of, and what it is called in Envoy".into(),
         Operation::ProxyHostnames => "The hostnames that a proxy offers something under".into(),
@@ -286,9 +287,9 @@ fn tag(operation: Operation) -> &'static str {
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => "Tokens",
         Operation::Hostnames
         | Operation::ServiceDataplanes
-        | Operation::ProxyXds
-        | Operation::ProxyStats
-        | Operation::ProxyClusters
+        | Operation::ProxyXds(_)
+        | Operation::ProxyStats(_)
+        | Operation::ProxyClusters(_)
         | Operation::ProxyConfig
         | Operation::ProxyLayout
         | Operation::ProxyHostnames
@@ -344,9 +345,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         }
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
-        Operation::ProxyXds => vec![("include_eds", "boolean")],
-        Operation::ProxyStats => vec![("format", "string"), ("usedonly", "boolean")],
-        Operation::ProxyClusters => vec![("format", "string")],
+        Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
+        Operation::ProxyStats(_) => vec![("format", "string"), ("usedonly", "boolean")],
+        Operation::ProxyClusters(_) => vec![("format", "string")],
         Operation::ServiceInsightList => [&paging[..], &[("type", "string")]].concat(),
         Operation::Get(_) => vec![("format", "string"), ("namespace", "string")],
         Operation::ByKri => vec![("format", "string")],
@@ -406,11 +407,11 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
             json!({ "text/plain": { "schema": { "type": "string" } } })
         }
-        Operation::ProxyStats => json!({
+        Operation::ProxyStats(Kind::Dataplane) => json!({
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": { "anyOf": [reference("StatsSummary"), anything()] } },
         }),
-        Operation::ProxyClusters => json!({
+        Operation::ProxyStats(_) | Operation::ProxyClusters(_) => json!({
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": anything() },
         }),

@@ -22,9 +22,9 @@ pub enum Operation {
     UserToken,
     Hostnames,
     ServiceDataplanes,
-    ProxyXds,
-    ProxyStats,
-    ProxyClusters,
+    ProxyXds(Kind),
+    ProxyStats(Kind),
+    ProxyClusters(Kind),
     ProxyConfig,
     ProxyLayout,
     ProxyHostnames,
@@ -71,9 +71,21 @@ impl Route {
     }
 }
 
+/// What describes a proxy that can be asked about itself, and where it is.
+const PROXIES: [(Kind, &str); 3] = [
+    (Kind::Dataplane, "/meshes/{mesh}/dataplanes/{name}"),
+    (Kind::ZoneIngress, "/zoneingresses/{name}"),
+    (Kind::ZoneEgress, "/zoneegresses/{name}"),
+];
+
 /// Every route of the API.
 pub fn all() -> Vec<Route> {
     let mut routes = special();
+    for (kind, proxy) in PROXIES {
+        routes.push(Route::get(format!("{proxy}/xds"), Operation::ProxyXds(kind)));
+        routes.push(Route::get(format!("{proxy}/stats"), Operation::ProxyStats(kind)));
+        routes.push(Route::get(format!("{proxy}/clusters"), Operation::ProxyClusters(kind)));
+    }
     for &kind in Kind::ALL {
         let descriptor = kind.descriptor();
         for path in [Some(descriptor.path), descriptor.alias].into_iter().flatten().filter(|p| !p.is_empty())
@@ -101,9 +113,6 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/{serviceType}/{name}/_hostnames", Operation::Hostnames),
         Route::get("/meshes/{mesh}/meshservices/{name}/_resources/dataplanes", Operation::ServiceDataplanes),
         Route::get("/meshes/{mesh}/meshservices/{name}/_dataplanes", Operation::ServiceDataplanes),
-        Route::get("/meshes/{mesh}/dataplanes/{name}/xds", Operation::ProxyXds),
-        Route::get("/meshes/{mesh}/dataplanes/{name}/stats", Operation::ProxyStats),
-        Route::get("/meshes/{mesh}/dataplanes/{name}/clusters", Operation::ProxyClusters),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_config", Operation::ProxyConfig),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_layout", Operation::ProxyLayout),
         Route::get("/meshes/{mesh}/dataplanes/{name}/_hostnames", Operation::ProxyHostnames),

@@ -104,7 +104,9 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::UserToken => token::user(call).await,
         Operation::Hostnames => hostnames::list(&call),
         Operation::ServiceDataplanes => aside(call, service_dataplanes::list).await,
-        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => inspect::admin(call).await,
+        Operation::ProxyXds(kind) | Operation::ProxyStats(kind) | Operation::ProxyClusters(kind) => {
+            inspect::admin(call, kind).await
+        }
         Operation::ProxyConfig => inspect::config(call).await,
         Operation::ProxyLayout => inspect::layout(call).await,
         Operation::ProxyHostnames => inspect::hostnames::list(call).await,

@@ -121,8 +121,9 @@ impl Encoder {
             match &backend.served {
                 ZoneServer::Proxy => {
                     let (cluster, endpoints) = (backend.cluster.as_str(), &*backend.endpoints);
+                    let locality = backend.locality.as_deref();
                     self.put(&mut layer, &PassedCluster::of(backend));
-                    self.put(&mut layer, &EndpointsOf { cluster, endpoints, locality: None });
+                    self.put(&mut layer, &EndpointsOf { cluster, endpoints, locality });
                 }
                 ZoneServer::External(external) => {
                     self.put(&mut layer, &ExternalCluster::behind_egress(backend, external));

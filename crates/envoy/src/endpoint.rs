@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use endpoint::endpoint::HealthCheckConfig;
 use envoy_types::pb::{
     envoy::config::{core::v3 as core, endpoint::v3 as endpoint},
     google::protobuf::UInt32Value,
@@ -69,7 +70,8 @@ impl Part for EndpointsOf<'_> {
     fn encode(&self) -> Vec<u8> {
         let mut by_priority: BTreeMap<u32, BTreeMap<Group<'_>, Vec<LbEndpoint>>> = BTreeMap::new();
         let mut known = None;
-        for endpoint in &self.endpoints.0 {
+        let all = &self.endpoints.0;
+        for (at, endpoint) in all.iter().enumerate() {
             // An egress stands for several zones, and is one endpoint all the same.
             let place = Some((endpoint.address.as_str(), endpoint.port));
             let usual = Standing { priority: endpoint.priority, affinity: None };
@@ -77,7 +79,9 @@ impl Part for EndpointsOf<'_> {
             let Some(Standing { priority, affinity }) = standing.filter(|_| known != place) else { continue };
             known = place;
             let groups = by_priority.entry(priority).or_default();
-            groups.entry((endpoint.zone(), affinity)).or_default().push(lb_endpoint(endpoint));
+            let before = at.checked_sub(1).and_then(|before| all.get(before));
+            let shared = before.into_iter().chain(all.get(at + 1)).any(|next| endpoint.is_where(next));
+            groups.entry((endpoint.zone(), affinity)).or_default().push(lb_endpoint(endpoint, shared));
         }
         let weighted = self.locality.is_some_and(Locality::is_weighted);
         // Envoy refuses priorities with gaps.
@@ -109,7 +113,8 @@ fn locality(zone: Option<&str>, affinity: Option<&Affinity>) -> Option<core::Loc
     })
 }
 
-fn lb_endpoint(of: &Endpoint) -> LbEndpoint {
+/// `shared`: whether it stands for several zones, of which a check would find one only.
+fn lb_endpoint(of: &Endpoint, shared: bool) -> LbEndpoint {
     let tags = of.tags.iter().filter(|(name, _)| *name != resources::labels::SERVICE);
     let mut metadata = Metadata::default();
     if tags.clone().next().is_some() {
@@ -121,6 +126,8 @@ fn lb_endpoint(of: &Endpoint) -> LbEndpoint {
     LbEndpoint {
         endpoint: Some(endpoint::Endpoint {
             address: Some(address(&of.address, of.port)),
+            health_check_config: shared
+                .then(|| HealthCheckConfig { disable_active_health_check: true, ..Default::default() }),
             ..Default::default()
         }),
         metadata: (!metadata.filter_metadata.is_empty()).then_some(metadata),

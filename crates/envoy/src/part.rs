@@ -317,9 +317,9 @@ impl<'a> ExternalCluster<'a> {
             endpoints: &backend.endpoints,
             ipv6: backend.ipv6,
             timeouts: backend.timeouts,
-            breaker: None,
-            health: None,
-            balancer: None,
+            breaker: backend.breaker.as_deref(),
+            health: backend.health.as_ref(),
+            balancer: backend.balancer.as_deref(),
         }
     }
 

@@ -8,9 +8,12 @@ use config::{
 };
 use envoy_types::pb::envoy::{config, r#type as types};
 use plan::{Action, Change, ClientTimeouts, RequestTimeouts, Route, Share};
-use resources::kinds::mesh_http_route::{
-    HeaderKeyValue, HeaderMatch, HeaderMatchType, HeaderModifier, Match, PathMatch, PathMatchType,
-    PathRewrite, PathRewriteType, QueryParamsMatch, QueryParamsMatchType, RequestRedirect, UrlRewrite,
+use resources::kinds::{
+    mesh_http_route::{
+        HeaderKeyValue, HeaderMatch, HeaderMatchType, HeaderModifier, Match, PathMatch, PathMatchType,
+        PathRewrite, PathRewriteType, QueryParamsMatch, QueryParamsMatchType, RequestRedirect, UrlRewrite,
+    },
+    mesh_load_balancing_strategy::HashPolicy,
 };
 use route::{
     header_matcher::HeaderMatchSpecifier,
@@ -65,12 +68,13 @@ pub(crate) fn prefix(prefix: &str, cluster: &str, timeouts: Option<RequestTimeou
 }
 
 /// All requests go to that cluster outside of the mesh, whose servers are asked by their own name.
-pub(crate) fn to_outside(cluster: &str) -> route::Route {
+pub(crate) fn to_outside(cluster: &str, hashed: &[HashPolicy]) -> route::Route {
     // How long a request may take is for its client to say.
     let endless = RequestTimeouts { request: Duration::ZERO, stream_idle: Duration::ZERO };
     let mut made = prefix("/", cluster, Some(endless));
     if let Some(route::route::Action::Route(action)) = &mut made.action {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::AutoHostRewrite(bool_value(true)));
+        action.hash_policy = balancing::of_request(hashed);
     }
     made
 }

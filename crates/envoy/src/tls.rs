@@ -60,9 +60,7 @@ pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Securi
     }
     let mut common = of_mesh(security, servers);
     common.alpn_protocols = vec![ALPN.to_owned()];
-    if let Some(params) = common.tls_params.as_mut().filter(|params| goes_past_the_default(params)) {
-        params.tls_maximum_protocol_version = version(Some(TlsVersion::Tls13));
-    }
+    common.tls_params = common.tls_params.map(up_to_the_newest);
     socket(&tls::UpstreamTlsContext {
         common_tls_context: Some(common),
         sni: sni.to_owned(),
@@ -96,10 +94,12 @@ pub(crate) fn of_external(with: &ExternalTls) -> TransportSocket {
         })
     });
     let client = with.client.iter().map(|(chain, key)| certificate(chain, key));
-    let versions = (with.min.is_some() || with.max.is_some()).then(|| tls::TlsParameters {
-        tls_minimum_protocol_version: version(with.min),
-        tls_maximum_protocol_version: version(with.max),
-        ..Default::default()
+    let versions = (with.min.is_some() || with.max.is_some()).then(|| {
+        up_to_the_newest(tls::TlsParameters {
+            tls_minimum_protocol_version: version(with.min),
+            tls_maximum_protocol_version: version(with.max),
+            ..Default::default()
+        })
     });
     socket(&tls::UpstreamTlsContext {
         common_tls_context: Some(tls::CommonTlsContext {
@@ -186,9 +186,12 @@ fn parameters(of: &TlsParameters) -> tls::TlsParameters {
 }
 
 /// Envoy's clients stop at TLS 1.2 unless they are told where to stop, so one that begins at 1.3 would have none.
-fn goes_past_the_default(params: &tls::TlsParameters) -> bool {
-    params.tls_minimum_protocol_version == version(Some(TlsVersion::Tls13))
-        && params.tls_maximum_protocol_version == version(None)
+fn up_to_the_newest(mut params: tls::TlsParameters) -> tls::TlsParameters {
+    let newest = version(Some(TlsVersion::Tls13));
+    if params.tls_minimum_protocol_version == newest && params.tls_maximum_protocol_version == version(None) {
+        params.tls_maximum_protocol_version = newest;
+    }
+    params
 }
 
 fn secret(name: &str) -> tls::SdsSecretConfig {

@@ -12,10 +12,12 @@ use envoy_types::pb::envoy::{
 };
 use plan::{Lane, LaneEnd, ZoneBackend, ZoneListener, is_http};
 use prost::Message;
+use resources::kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::HashPolicy};
 use topology::Protocol;
 use xds::Type;
 
 use crate::{
+    breaker,
     chain::{Chain, HttpSlot, NetworkSlot},
     cluster::plain,
     filter::{self, HttpFilter, Side},
@@ -39,12 +41,13 @@ pub(crate) struct PassedCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
     pub connect: Duration,
+    pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
 
 impl<'a> PassedCluster<'a> {
     pub(crate) fn of(backend: &'a ZoneBackend) -> PassedCluster<'a> {
         let (name, stats) = (backend.cluster.as_str(), backend.cluster_stats.as_deref());
-        PassedCluster { name, stats, connect: backend.timeouts.connect }
+        PassedCluster { name, stats, connect: backend.timeouts.connect, breaker: backend.breaker.as_deref() }
     }
 }
 
@@ -88,6 +91,7 @@ impl Part for PassedCluster<'_> {
         let mut made = plain(self.name, self.stats, self.connect, DiscoveryType::Eds);
         made.eds_cluster_config =
             Some(EdsClusterConfig { eds_config: Some(from_ads()), service_name: String::new() });
+        breaker::apply(&mut made, self.breaker);
         made.encode_to_vec()
     }
 }
@@ -108,11 +112,13 @@ fn chain(lane: &Lane) -> listener::FilterChain {
         server_names: lane.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
         ..Default::default()
     };
-    let through = || filter::tcp(&lane.stats, filter::to_cluster(&lane.cluster), None, None, Vec::new(), &[]);
+    let through = |hashed: &[HashPolicy]| {
+        filter::tcp(&lane.stats, filter::to_cluster(&lane.cluster), None, lane.attempts, Vec::new(), hashed)
+    };
     match &lane.end {
         None => listener::FilterChain {
             filter_chain_match: Some(asked),
-            filters: vec![through()],
+            filters: vec![through(&[])],
             ..Default::default()
         },
         Some(end) => listener::FilterChain {
@@ -127,7 +133,7 @@ fn chain(lane: &Lane) -> listener::FilterChain {
                     });
                     Chain::empty()
                         .with(NetworkSlot::Permission, permissions)
-                        .with(NetworkSlot::Handler, [through()])
+                        .with(NetworkSlot::Handler, [through(&end.hashed)])
                         .in_order()
                 }
             },
@@ -142,7 +148,7 @@ fn requests(lane: &Lane, end: &LaneEnd) -> Vec<listener::Filter> {
         let config = permission::http(&end.mesh, permissions, &rbac_stats(lane));
         filter::http_filter("envoy.filters.http.rbac", &config)
     });
-    let routes = vec![route::to_outside(&lane.cluster)];
+    let routes = vec![route::to_outside(&lane.cluster, &end.hashed)];
     let handled = HttpFilter {
         stats: lane.stats.clone(),
         routes: filter::given(route::configuration(&end.name, &end.name, routes)),

@@ -181,7 +181,7 @@ fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, Str
         endpoints,
         ipv6: context.class.ipv6,
         timeouts: context.timeouts.destination(&destination.id).connection,
-        breaker: breakers::of_destination(context.effective, &destination.id),
+        breaker: breakers::of_called(context.effective, destination),
         health: health_checks::of_destination(context.effective, &destination.id, destination.protocol),
         balancer: context.balancing.algorithm(&destination.id),
         locality: context.balancing.locality(

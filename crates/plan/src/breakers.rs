@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use policy::InboundRule;
 use resources::kinds::mesh_circuit_breaker::{Conf, MeshCircuitBreaker};
-use topology::DestinationId;
+use topology::{Destination, DestinationId};
 
 use crate::Effective;
 
@@ -16,4 +16,13 @@ pub(crate) fn of_inbound(rules: &[InboundRule]) -> Option<Arc<Conf>> {
 /// The limits of traffic to a destination.
 pub(crate) fn of_destination(effective: &Effective<'_>, destination: &DestinationId) -> Option<Arc<Conf>> {
     effective.conf::<MeshCircuitBreaker>(destination).ok().flatten().map(|found| found.conf)
+}
+
+/// The same as clients have it. An egress that stands for several zones is not left out because of one of them.
+pub(crate) fn of_called(effective: &Effective<'_>, destination: &Destination) -> Option<Arc<Conf>> {
+    let conf = of_destination(effective, &destination.id)?;
+    match destination.shared_exit && conf.outlier_detection.is_some() {
+        true => Some(Arc::new(Conf { outlier_detection: None, ..Conf::clone(&conf) })),
+        false => Some(conf),
+    }
 }

@@ -82,6 +82,16 @@ impl Applying {
         Applying { policies, identity: identity.map(|kri| kri.to_string().into()) }
     }
 
+    /// The policies for all sidecars of the zone, as far as their kinds say something to an egress.
+    pub fn at_egress(snapshot: &MeshSnapshot) -> Applying {
+        let policies = KINDS.map(|kind| {
+            let says = kind.descriptor().policy.is_some_and(|traits| traits.is_about(Side::Egress));
+            let of_kind = snapshot.viewed(kind).filter(|_| says);
+            Selector::default().for_every_sidecar(of_kind, &snapshot.zone).into_iter().cloned().collect()
+        });
+        Applying { policies, identity: None }
+    }
+
     /// The policies of a kind; none of a kind without an effect.
     pub fn of_kind(&self, kind: Kind) -> &[Arc<Policy>] {
         let at = KINDS.iter().position(|known| *known == kind);
@@ -193,6 +203,13 @@ impl<'a> Effective<'a> {
         let kind = Kind::MeshTrafficPermission;
         let policies = self.policies(kind).iter().map(|policy| &policy.resource);
         Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))
+    }
+
+    /// Who may pass an egress to what it leads to under these server names; `None` where everyone may.
+    pub fn permissions_behind(&self, server_names: &[String], forbidden: bool) -> Option<Permissions> {
+        let policies = self.policies(Kind::MeshTrafficPermission).iter().map(|policy| &policy.resource);
+        let otherwise = self.snapshot.mesh.kri("").filter(|_| !forbidden);
+        policy::permission::behind_names(policies, server_names, otherwise)
     }
 
     /// What the policies of a kind say about a destination; `None` where they say nothing. The error says

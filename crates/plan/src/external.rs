@@ -103,7 +103,7 @@ fn originate(
     let skips_names = skips_authority || matches!(verification.mode, VerificationMode::SkipSan);
     let authorities = match (&verification.ca_cert, system_ca_path) {
         _ if skips_authority => ExternalAuthorities::Anyone,
-        (Some(given), _) => ExternalAuthorities::Pem(pem("caCert", given)?),
+        (Some(given), _) => ExternalAuthorities::Pem(pem("caCert", given, CERTIFICATE)?),
         (None, Some(path)) => ExternalAuthorities::File(path.to_owned()),
         (None, None) => {
             return Err(
@@ -114,7 +114,9 @@ fn originate(
         }
     };
     let client = match (&verification.client_cert, &verification.client_key) {
-        (Some(certificate), Some(key)) => Some((pem("clientCert", certificate)?, pem("clientKey", key)?)),
+        (Some(certificate), Some(key)) => {
+            Some((pem("clientCert", certificate, CERTIFICATE)?, pem("clientKey", key, KEY)?))
+        }
         _ => None,
     };
     let version = tls.version.as_ref();
@@ -162,18 +164,29 @@ pub(crate) fn tls_version(version: &tls::TlsVersion) -> Option<TlsVersion> {
     }
 }
 
-fn pem(field: &str, source: &DataSource) -> Result<String, String> {
+/// What stands in the first line of each in PEM form.
+const CERTIFICATE: &str = "CERTIFICATE-----";
+const KEY: &str = "PRIVATE KEY-----";
+
+/// The text of a certificate or a key. A proxy would refuse what is neither.
+fn pem(field: &str, source: &DataSource, what: &str) -> Result<String, String> {
     let path = format!("tls.verification.{field}");
-    match (&source.inline, &source.inline_string, &source.secret) {
+    let text = match (&source.inline, &source.inline_string, &source.secret) {
         (Some(encoded), ..) => {
             let bytes =
                 BASE64.decode(encoded).map_err(|error| format!("{path}.inline is not base64: {error}"))?;
-            String::from_utf8(bytes).map_err(|_| format!("{path}.inline is not text in PEM form"))
+            String::from_utf8(bytes).map_err(|_| format!("{path}.inline is not text in PEM form"))?
         }
-        (_, Some(text), _) => Ok(text.clone()),
-        (.., Some(secret)) => Err(format!(
-            "{path} refers to secret {secret:?}, which proxies that call without an egress cannot be given; use inline"
-        )),
-        _ => Err(format!("{path} is empty; give inline or inlineString")),
+        (_, Some(text), _) => text.clone(),
+        (.., Some(secret)) => {
+            return Err(format!(
+                "{path} refers to secret {secret:?}, which the mesh does not have; create it"
+            ));
+        }
+        _ => return Err(format!("{path} is empty; give secret, inline or inlineString")),
+    };
+    match text.contains(what) {
+        true => Ok(text),
+        false => Err(format!("{path} is not in PEM form: it has no line with {what:?}")),
     }
 }

@@ -6,6 +6,7 @@
 
 mod lanes;
 mod passage;
+mod policies;
 
 use std::{net::IpAddr, sync::Arc};
 

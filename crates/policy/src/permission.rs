@@ -27,6 +27,7 @@ use resources::{
         dataplane::Inbound,
         entry::Entry,
         mesh_traffic_permission::{Action, Conf, MeshTrafficPermission, RuleConf},
+        target_ref::Match,
     },
     naming::{Kri, SpiffeId, SpiffePrefix},
 };
@@ -127,6 +128,31 @@ pub fn resolve_counting<'p>(
     (Permissions { rules }, work)
 }
 
+/// The permissions of what a proxy leads to under these server names, where it stands for the whole mesh: rules that
+/// match one of the names hold for all of them, and no other ones are about it. Whoever matches none is allowed in the
+/// name of `otherwise`, or refused without it. `policies` come lowest precedence first; `None` where nobody is refused.
+pub fn behind_names<'p>(
+    policies: impl IntoIterator<Item = &'p Arc<Resource>>,
+    server_names: &[String],
+    otherwise: Option<Kri>,
+) -> Option<Permissions> {
+    let mut lists = Lists::default();
+    for policy in policies {
+        let (Some(spec), Some(kri)) = (policy.spec.get::<MeshTrafficPermission>(), policy.kri("")) else {
+            continue;
+        };
+        for (i, rule) in spec.rules.iter().enumerate() {
+            lists.add_rule_of_names(&view::origin(&kri, i), &rule.default, server_names);
+        }
+    }
+    let mut rules = lists.in_order();
+    if rules.is_empty() && otherwise.is_some() {
+        return None;
+    }
+    rules.extend(otherwise.map(|origin| Rule { client: ClientMatch::Anyone, effect: Effect::Allow, origin }));
+    Some(Permissions { rules: reachable(rules, &mut 0) })
+}
+
 /// Rules by what they are, each list in the order of the policies.
 #[derive(Default)]
 struct Lists {
@@ -154,6 +180,29 @@ impl Lists {
     }
 
     fn add_rule(&mut self, origin: &Kri, conf: &RuleConf) {
+        self.add_matches(origin, conf, |client| Some(ClientMatch::of(client)));
+    }
+
+    /// Only what matches one of the names: who it is that asks for it remains to be told.
+    fn add_rule_of_names(&mut self, origin: &Kri, conf: &RuleConf, names: &[String]) {
+        self.add_matches(origin, conf, |client| {
+            let asked = &client.sni.as_ref()?.value;
+            let named = names.iter().any(|name| name.eq_ignore_ascii_case(asked));
+            let who = || match &client.spiffe_id {
+                None => Some(ClientMatch::Anyone),
+                Some(_) => ClientMatch::of(&Match { sni: None, ..client.clone() }),
+            };
+            named.then(who)
+        });
+    }
+
+    /// `told` says who is meant by a match; `None` where the match is about something else.
+    fn add_matches(
+        &mut self,
+        origin: &Kri,
+        conf: &RuleConf,
+        told: impl Fn(&Match) -> Option<Option<ClientMatch>>,
+    ) {
         let lists = [
             (&conf.deny, Effect::Deny, &mut self.deny),
             (&conf.allow_with_shadow_deny, Effect::AllowWithShadowDeny, &mut self.shadow),
@@ -162,9 +211,8 @@ impl Lists {
         for (matches, effect, list) in lists {
             let matches = matches.as_deref().unwrap_or_default();
             self.visits += matches.len();
-            list.extend(
-                matches.iter().filter_map(|client| rule(ClientMatch::of(client), effect, origin.clone())),
-            );
+            let about = matches.iter().filter_map(&told);
+            list.extend(about.filter_map(|client| rule(client, effect, origin.clone())));
         }
     }
 

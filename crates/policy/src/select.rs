@@ -82,6 +82,22 @@ impl Selector<'_> {
         applying
     }
 
+    /// The policies for all sidecars of a zone, lowest precedence first: what a proxy obeys that stands for all of them.
+    pub fn for_every_sidecar<'p>(
+        &self,
+        policies: impl IntoIterator<Item = &'p Arc<Policy>>,
+        zone: &str,
+    ) -> Vec<&'p Arc<Policy>> {
+        let in_effect =
+            |policy: &Resource| self.with_shadow || policy.label(labels::EFFECT) != Some("shadow");
+        let applying = policies.into_iter().filter(|policy| {
+            is_for_every_sidecar(policy) && in_effect(&policy.resource) && is_of_zone(&policy.resource, zone)
+        });
+        let mut applying: Vec<_> = applying.collect();
+        applying.sort_by(|a, b| a.view.precedence.cmp(&b.view.precedence));
+        applying
+    }
+
     /// `None` if a gate is closed.
     fn chooses<'r>(&'r self, policy: &'r Resource, proxy: &'r Resource) -> Option<Chooses<'r>> {
         let dataplane = proxy.spec.get::<Dataplane>()?;
@@ -115,6 +131,22 @@ impl Selector<'_> {
             top => Some((policy, top)),
         }
     }
+}
+
+/// Whether a policy selects every sidecar, wherever it is written.
+pub fn is_for_every_sidecar(policy: &Policy) -> bool {
+    let top = &policy.view.top;
+    let sidecars = top.proxy_types.as_ref();
+    let sidecars = sidecars.is_none_or(|types| types.is_empty() || types.contains(&ProxyType::Sidecar));
+    let reaches_all = matches!(Role::of(&policy.resource.labels), Role::System | Role::Producer);
+    top.kind == K::Mesh && sidecars && reaches_all
+}
+
+/// As [`zone_gate`], for all proxies of a zone.
+fn is_of_zone(policy: &Resource, zone: &str) -> bool {
+    let elsewhere = policy.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
+        && policy.label(labels::ZONE).is_some_and(|of| !of.is_empty() && of != zone);
+    Role::of(&policy.labels) == Role::Producer || !elsewhere
 }
 
 /// Producers write for callers in every zone; other policies of a zone stay in it.

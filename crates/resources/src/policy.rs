@@ -92,6 +92,8 @@ pub enum Side {
     Inbound,
     Outbound,
     Proxy,
+    /// What an egress leads to, where the policy is for the whole mesh.
+    Egress,
 }
 
 /// How inspection shows what a policy adds up to.
@@ -162,7 +164,7 @@ pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound, Side::Egress], shown: Shown::Confs }),
 };
 
 pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
@@ -185,7 +187,7 @@ pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: Shown::Confs }),
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
@@ -208,7 +210,7 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: Shown::Confs }),
 };
 
 pub const MESH_METRIC: PolicyTraits = PolicyTraits {
@@ -309,7 +311,7 @@ pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Egress], shown: Shown::Clients }),
 };
 
 pub const VIRTUAL_OUTBOUND: PolicyTraits =

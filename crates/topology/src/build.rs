@@ -14,7 +14,7 @@ use resources::{
     kinds::{
         dataplane::{Dataplane, Inbound, InboundState},
         mesh::Mesh,
-        mesh_external_service::MeshExternalService,
+        mesh_external_service::{MeshExternalService, Tls},
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{IdentityType, MeshService, MeshServiceStatus, Port, State, TlsStatus},
         service_status::{Address, Vip},
@@ -167,7 +167,9 @@ pub(crate) fn multi_zone(
             |endpoint: &&Endpoint| endpoint.instance.is_some() || destination.tls != ClientTls::Off;
         let called = members.iter().filter(|member| member.called).flat_map(|member| member.at(port.port));
         let endpoints = called.flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());
-        Built { endpoints: sorted(endpoints.collect()), destination }
+        let endpoints = sorted(endpoints.collect());
+        let destination = Destination { shared_exit: endpoints.share_exits(), ..destination };
+        Built { endpoints, destination }
     };
     spec.ports.iter().map(build).collect()
 }
@@ -224,6 +226,7 @@ impl<'r> Owner<'r> {
             tls: client_tls(around, ready, || (dialled(), spiffe_ids())),
             id: DestinationId::Port(id),
             server_names,
+            shared_exit: false,
             remote: None,
             service: Some(self.resource.key.clone()),
             labels: self.labels.clone(),
@@ -239,8 +242,13 @@ impl<'r> Owner<'r> {
     }
 }
 
-/// The one port of a MeshExternalService; nothing when it belongs to another zone.
-pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Built> {
+/// The one port of a MeshExternalService; nothing when it belongs to another zone. `fill` puts secrets in place of their
+/// names.
+pub(crate) fn external(
+    resource: &Resource,
+    around: Surroundings<'_>,
+    fill: impl FnOnce(&Tls) -> Tls,
+) -> Vec<Built> {
     let (Some(spec), Some(kri)) = (resource.spec.get::<MeshExternalService>(), resource.kri("")) else {
         return Vec::new();
     };
@@ -289,10 +297,14 @@ pub(crate) fn external(resource: &Resource, around: Surroundings<'_>) -> Vec<Bui
             protocol: Protocol::from(&spec.match_.protocol),
             tls,
             server_names,
+            shared_exit: false,
             remote: None,
             vips,
             hostnames: names,
-            external: Some(External { tls: spec.tls.clone().filter(|tls| tls.enabled), behind_egress }),
+            external: Some(External {
+                tls: spec.tls.as_ref().filter(|tls| tls.enabled).map(fill),
+                behind_egress,
+            }),
             disagreements: Arc::default(),
             exists: true,
         },
@@ -339,6 +351,7 @@ pub(crate) fn tagged(
         let priority = if around.routing.locality { REMOTE } else { 0 };
         endpoints.extend(remote.drain(..).map(|(endpoint, _)| Endpoint { priority, ..endpoint }));
     }
+    let endpoints = sorted(endpoints);
     Built {
         destination: Destination {
             id: DestinationId::Tags(wanted.clone()),
@@ -349,6 +362,7 @@ pub(crate) fn tagged(
             protocol,
             tls,
             server_names: Arc::default(),
+            shared_exit: endpoints.share_exits(),
             remote: None,
             vips: Vec::new(),
             hostnames: Vec::new(),
@@ -356,7 +370,7 @@ pub(crate) fn tagged(
             disagreements: Arc::default(),
             exists,
         },
-        endpoints: sorted(endpoints),
+        endpoints,
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Destination {
     /// The server names by which it is reached from other zones: clients dial the first, servers accept all. Empty when
     /// it is chosen by tags, whose name is made of them.
     pub server_names: Arc<[String]>,
+    /// Whether one egress stands for several zones that serve it: whichever of them fails, it seems to be the egress.
+    pub shared_exit: bool,
     /// The other zone that it is a service of.
     pub remote: Option<Arc<str>>,
     pub vips: Vec<IpAddr>,

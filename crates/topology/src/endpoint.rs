@@ -13,6 +13,13 @@ use resources::{Labels, Resource, labels};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Endpoints(pub Vec<Endpoint>);
 
+impl Endpoints {
+    /// Whether some are at one place: an egress, which is there once for each zone behind it.
+    pub fn share_exits(&self) -> bool {
+        self.0.windows(2).any(|two| two[0].is_where(&two[1]))
+    }
+}
+
 /// One instance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
@@ -28,6 +35,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether another one is at the same place.
+    pub fn is_where(&self, other: &Endpoint) -> bool {
+        (&self.address, self.port) == (&other.address, other.port)
+    }
+
     /// The labels of its Dataplane.
     pub fn labels(&self) -> Option<&Labels> {
         self.instance.as_ref().map(Instance::labels).filter(|labels| !labels.is_empty())

@@ -4,6 +4,7 @@ mod alike;
 mod hosts;
 pub(crate) mod index;
 mod mesh;
+mod secrets;
 mod zones;
 
 use std::{

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use plan::{Concern, Lane, Passage, Problem, SecretNames, ZoneClass, ZoneServer};
+use plan::{Concern, Lane, Locality, Passage, Problem, SecretNames, ZoneClass, ZoneServer};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
@@ -44,8 +44,8 @@ struct State {
 struct OfMesh {
     lanes: Vec<Lane>,
     layer: Layer,
-    /// The clusters whose endpoints are discovered.
-    served: HashMap<DestinationId, Arc<str>>,
+    /// The clusters whose endpoints are discovered, and which of these are preferred.
+    served: HashMap<DestinationId, (Arc<str>, Option<Arc<Locality>>)>,
     secrets: Option<SecretNames>,
     problems: Vec<Problem>,
 }
@@ -175,7 +175,10 @@ impl OfMesh {
         OfMesh {
             layer: push.encoder.lower_passage(passage),
             served: discovered
-                .map(|backend| (backend.destination.clone(), backend.cluster.as_str().into()))
+                .map(|backend| {
+                    let preferred = (backend.cluster.as_str().into(), backend.locality.clone());
+                    (backend.destination.clone(), preferred)
+                })
                 .collect(),
             lanes: passage.lanes.clone(),
             secrets: passage.secrets.clone(),
@@ -197,14 +200,14 @@ impl State {
         for id in ids {
             let destination = mesh.destinations.get(id);
             let endpoints = destination.and_then(|destination| class.endpoints(mesh, destination));
-            let (Some(cluster), Some(endpoints)) = (of_mesh.served.get(id), &endpoints) else {
+            let (Some((cluster, locality)), Some(endpoints)) = (of_mesh.served.get(id), &endpoints) else {
                 // Endpoints outside of the mesh are a part of their cluster, and lanes may come and go with theirs.
                 match endpoints.is_none() && !of_mesh.served.contains_key(id) {
                     true => continue,
                     false => return false,
                 }
             };
-            let encoded = push.encoder.endpoints(cluster, endpoints, None);
+            let encoded = push.encoder.endpoints(cluster, endpoints, locality.as_deref());
             of_mesh.layer.insert(Type::Endpoint, encoded.clone());
             Arc::make_mut(&mut self.outcome.layer).insert(Type::Endpoint, encoded);
         }

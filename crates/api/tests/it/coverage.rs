@@ -107,7 +107,9 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
 fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
     let path = template.replace("{mesh}", "default").replace("{name}", "sample");
     match operation {
-        Operation::ProxyXds | Operation::ProxyStats | Operation::ProxyClusters => Case::get(path, Vec::new()),
+        Operation::ProxyXds(_) | Operation::ProxyStats(_) | Operation::ProxyClusters(_) => {
+            Case::get(path, Vec::new())
+        }
         Operation::ProxyConfig => Case::get(path, vec![("/xds/a.Type/of", json!("sample"))]),
         Operation::ProxyLayout => {
             Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])

@@ -12,13 +12,15 @@ use envoy::{Encoder, bootstrap::ClusterNames};
 use plan::{ProxyKind, ProxyTraits, ZoneClass, ZoneProxy};
 use resources::{Key, Kind, naming::sni};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
+use serde_json::Value;
 use xds::{Target, Type};
 
 use crate::{
     enforcement::free_port,
     live::Live,
     real_envoy::certificate,
-    support::{PLAIN, SECURED, mesh, traits, unified},
+    support::{PLAIN, SECURED, mesh, traits, unified, web},
+    view,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -144,22 +146,29 @@ fn an_ingress_that_leads_nowhere_says_who_it_is() {
     assert_eq!(said, r#"{"proxy":".gate","zone":"east"}"#);
 }
 
+/// `backend` of another zone, whose ingress is at that port.
+fn abroad(zone: &str, port: u16) -> String {
+    format!(
+        "type: MeshService\nmesh: default\nname: backend-{zone}\n\
+         labels: {{ kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend, app: backend }}\n\
+         spec:\n  state: Available\n  ports: [{{ port: 80, targetPort: 80, snis: [{{ value: {zone}.example }}, {{ value: a601e0c00295a9fbe.backend.80.default.ms }}] }}]\n\
+         ---\ntype: ZoneIngress\nname: {zone}\nzone: {zone}\nnetworking: {{ address: 10.0.0.1, port: 1, \
+         advertisedAddress: 127.0.0.1, advertisedPort: {port} }}"
+    )
+}
+
+/// `backend` of all zones.
+const ALL: &str = "type: MeshMultiZoneService\nmesh: default\nname: all\nspec:\n\
+                   \x20 selector: { meshService: { matchLabels: { app: backend } } }\n  ports: [{ port: 80 }]";
+
+fn of_all() -> String {
+    sni::hashed("all", "default", Kind::MeshMultiZoneService, 80, &BTreeMap::new()).unwrap()
+}
+
 #[test]
 fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
-    let abroad = |zone: &'static str| {
-        format!(
-            "type: MeshService\nmesh: default\nname: backend-{zone}\n\
-             labels: {{ kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend, app: backend }}\n\
-             spec:\n  state: Available\n  ports: [{{ port: 80, targetPort: 80, snis: [{{ value: {zone}.example }}, {{ value: a601e0c00295a9fbe.backend.80.default.ms }}] }}]\n\
-             ---\ntype: ZoneIngress\nname: {zone}\nzone: {zone}\nnetworking: {{ address: 10.0.0.1, port: 1, \
-             advertisedAddress: 127.0.0.1, advertisedPort: {} }}",
-            server(zone)
-        )
-    };
-    let zones = ["west", "south", "north"].map(abroad);
-    let all = "type: MeshMultiZoneService\nmesh: default\nname: all\nspec:\n\
-               \x20 selector: { meshService: { matchLabels: { app: backend } } }\n  ports: [{ port: 80 }]";
-    let documents = [SECURED, &zones[0], &zones[1], &zones[2], all];
+    let zones = ["west", "south", "north"].map(|zone| abroad(zone, server(zone)));
+    let documents = [SECURED, &zones[0], &zones[1], &zones[2], ALL];
     for traits in [unified("gate"), traits("gate")] {
         let (_envoy, port) = start(ProxyKind::Egress, &documents, traits);
         for zone in ["west", "south", "north"] {
@@ -168,8 +177,49 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
         // What all of them accept leads to one of them, and what is of all zones to any.
         let shared = who(port, "a601e0c00295a9fbe.backend.80.default.ms");
         assert_eq!(shared, "by north");
-        let of_all = sni::hashed("all", "default", Kind::MeshMultiZoneService, 80, &BTreeMap::new()).unwrap();
-        let any: BTreeSet<String> = (0..60).map(|_| who(port, &of_all)).collect();
+        let any: BTreeSet<String> = (0..60).map(|_| who(port, &of_all())).collect();
         assert_eq!(any.len(), 3, "{any:?}");
     }
+}
+
+#[test]
+fn an_egress_calls_other_zones_while_one_does_not_answer_and_leaves_that_one_out() {
+    // Nobody listens there.
+    let (west, south) = (abroad("west", free_port()), abroad("south", server("south")));
+    let (envoy, port) = start(ProxyKind::Egress, &[SECURED, &west, &south, ALL], unified("gate"));
+    for _ in 0..40 {
+        assert_eq!(who(port, &of_all()), "by south");
+    }
+    let stats = envoy.get("/stats?usedonly");
+    let cluster = "cluster.kri_mzsvc_default___all_80";
+    let left_out = format!("{cluster}.outlier_detection.ejections_active: 1");
+    assert!(stats.lines().any(|line| line == left_out), "{left_out} is not in\n{stats}");
+    // It did not take long to find out.
+    let failed =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("{cluster}.upstream_cx_connect_fail: ")));
+    assert!(failed.unwrap().parse::<u64>().unwrap() < 10, "{stats}");
+    assert_eq!(who(port, "west.example"), "");
+    assert_eq!(who(port, "south.example"), "by south");
+}
+
+#[test]
+fn clients_do_not_check_an_egress_that_stands_for_several_zones() {
+    let through = SECURED.replace("mtls:", "routing: { zoneEgress: true }\nmtls:");
+    let exit = "type: ZoneEgress\nname: exit\nnetworking: { address: 10.0.0.9, port: 10002 }";
+    let web =
+        web("outbound: [{ port: 10001, backendRef: { kind: MeshMultiZoneService, name: all, port: 80 } }, \
+         { port: 10002, backendRef: { kind: MeshService, name: backend-west, port: 80 } }]");
+    let (west, south) = (abroad("west", 1), abroad("south", 2));
+    let target = view::target(&[&through, exit, &west, &south, ALL, &web], &unified("web"));
+    let endpoints = |cluster: &str| {
+        let shown = view::shown(&target, Type::Endpoint, cluster);
+        let groups = shown["endpoints"].as_array().unwrap().clone();
+        groups.iter().flat_map(|group| group["lbEndpoints"].as_array().unwrap().clone()).collect::<Vec<_>>()
+    };
+    let unchecked =
+        |endpoint: &Value| endpoint["endpoint"]["healthCheckConfig"]["disableActiveHealthCheck"].clone();
+    let [one] = &endpoints("kri_mzsvc_default___all_80")[..] else { panic!("one endpoint") };
+    assert_eq!(unchecked(one), true);
+    let [one] = &endpoints("kri_msvc_default_west__backend_80")[..] else { panic!("one endpoint") };
+    assert_eq!(unchecked(one), Value::Null);
 }

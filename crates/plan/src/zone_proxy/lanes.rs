@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use policy::Permissions;
+use resources::kinds::mesh_load_balancing_strategy::HashPolicy;
 use topology::Protocol;
 
 use crate::Security;
@@ -15,6 +16,8 @@ pub struct Lane {
     pub cluster: String,
     /// The prefix of its statistics.
     pub stats: String,
+    /// How often a connection is attempted; once where it is not said.
+    pub attempts: Option<u32>,
     /// Set where the mesh ends: its TLS is taken off. Everything else is passed on unread.
     pub end: Option<Arc<LaneEnd>>,
 }
@@ -29,6 +32,8 @@ pub struct LaneEnd {
     pub security: Security,
     /// `None` where everything of the mesh may pass.
     pub permissions: Option<Permissions>,
+    /// What decides which endpoint gets a request or a connection.
+    pub hashed: Vec<HashPolicy>,
     pub ipv6: bool,
 }
 

@@ -5,18 +5,29 @@ use std::{
     sync::Arc,
 };
 
-use policy::Permissions;
+use policy::{Policy, select::is_for_every_sidecar};
 use resources::{
     Kind,
-    kinds::mesh::{Mesh, MeshServicesMode},
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        mesh_circuit_breaker,
+        mesh_load_balancing_strategy::LoadBalancer,
+    },
     labels,
     naming::{legacy, sni, system},
+    policy::Side,
 };
-use topology::{Affected, Destination, DestinationId, Endpoint, Endpoints, MeshSnapshot, Protocol};
+use topology::{
+    Affected, Destination, DestinationId, Endpoint, Endpoints, MeshSnapshot, PolicyChange, Protocol,
+};
 
-use super::lanes::{Lane, LaneEnd};
+use super::{
+    lanes::{Lane, LaneEnd},
+    policies::{ATTEMPTS, AtEgress},
+};
 use crate::{
-    Code, ConnectionTimeouts, External, Names, Problem, ProxyKind, SecretNames, Security, Timeouts, external,
+    Code, ConnectionTimeouts, External, HealthChecks, Locality, Names, Problem, ProxyKind, SecretNames,
+    Security, Timeouts, external,
 };
 
 /// Zone proxies that do the same for every mesh.
@@ -50,6 +61,14 @@ pub struct ZoneBackend {
     pub endpoints: Arc<Endpoints>,
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
+    /// When it gets no more.
+    pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
+    /// Which endpoints are asked how they are.
+    pub health: Option<HealthChecks>,
+    /// By which algorithm an endpoint is picked.
+    pub balancer: Option<Arc<LoadBalancer>>,
+    /// Which zones are preferred, if a policy says so.
+    pub locality: Option<Arc<Locality>>,
 }
 
 /// Who is behind a lane.
@@ -77,11 +96,14 @@ impl ZoneClass {
         if mesh.mtls.is_none() && !mesh.identities.any_ready() {
             return passage;
         }
-        for destination in mesh.destinations.values() {
-            match self.kind {
-                ProxyKind::Sidecar => {}
-                ProxyKind::Ingress => self.enter(mesh, destination, &mut passage),
-                ProxyKind::Egress => self.leave(mesh, destination, &mut passage),
+        match self.kind {
+            ProxyKind::Sidecar => {}
+            ProxyKind::Ingress => {
+                mesh.destinations.values().for_each(|to| self.enter(mesh, to, &mut passage));
+            }
+            ProxyKind::Egress => {
+                let policies = &AtEgress::of(mesh);
+                mesh.destinations.values().for_each(|to| self.leave(mesh, policies, to, &mut passage));
             }
         }
         passage
@@ -147,7 +169,10 @@ impl ZoneClass {
             DestinationId::Tags(_) => true,
         };
         let elsewhere = egress && !affected.zones.is_empty();
-        if affected.everyone || elsewhere || affected.destinations.iter().any(|id| led_to(&id)) {
+        let obeyed =
+            |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Egress) && is_for_every_sidecar(policy);
+        let ruled = egress && affected.policies.iter().flat_map(PolicyChange::versions).any(obeyed);
+        if affected.everyone || elsewhere || ruled || affected.destinations.iter().any(|id| led_to(&id)) {
             return Concern::Everything;
         }
         match affected.endpoints.iter().filter(led_to).cloned().collect::<BTreeSet<_>>() {
@@ -159,14 +184,22 @@ impl ZoneClass {
     /// A service of this zone, entered from others.
     fn enter(&self, mesh: &MeshSnapshot, destination: &Destination, passage: &mut Passage) {
         let Some(endpoints) = self.endpoints(mesh, destination) else { return };
-        self.pass(&mesh.name, destination, endpoints, passage);
+        let backend = self.pass(&mesh.name, destination, endpoints, None, passage);
+        passage.backends.push(backend);
     }
 
     /// Something outside of this zone.
-    fn leave(&self, mesh: &MeshSnapshot, destination: &Destination, passage: &mut Passage) {
+    fn leave(
+        &self,
+        mesh: &MeshSnapshot,
+        policies: &AtEgress<'_>,
+        destination: &Destination,
+        passage: &mut Passage,
+    ) {
         let Some(endpoints) = self.endpoints(mesh, destination) else { return };
         if destination.external.is_none() {
-            return self.pass(&mesh.name, destination, endpoints, passage);
+            let backend = self.pass(&mesh.name, destination, endpoints, Some(ATTEMPTS), passage);
+            return passage.backends.push(policies.elsewhere(backend));
         }
         // An egress acts in the mesh by a certificate of the mesh's own authority.
         if mesh.mtls.is_none() {
@@ -191,8 +224,6 @@ impl ZoneClass {
             }
         };
         let (cluster, cluster_stats) = names.backend(destination);
-        let forbidden = mesh.mesh.spec.get::<Mesh>().and_then(|mesh| mesh.routing.as_ref());
-        let forbidden = forbidden.is_some_and(|it| it.default_forbid_mesh_external_service_access);
         passage.secrets = Some(security.secrets.clone());
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
@@ -202,17 +233,27 @@ impl ZoneClass {
                 name: cluster.clone(),
                 protocol: destination.protocol,
                 security,
-                permissions: forbidden.then(Permissions::default),
+                permissions: policies.permissions(destination),
+                hashed: policies.hashed(&destination.id),
                 ipv6: self.ipv6,
             })),
             cluster: cluster.clone(),
+            attempts: None,
         });
         let served = ZoneServer::External(served);
-        passage.backends.push(self.backend(destination, (cluster, cluster_stats), served, endpoints));
+        let backend = self.backend(destination, (cluster, cluster_stats), served, endpoints);
+        passage.backends.push(policies.outside(backend));
     }
 
-    /// Passes connections for a destination on.
-    fn pass(&self, mesh: &str, destination: &Destination, endpoints: Arc<Endpoints>, passage: &mut Passage) {
+    /// Passes connections for a destination on, to the backend that is returned.
+    fn pass(
+        &self,
+        mesh: &str,
+        destination: &Destination,
+        endpoints: Arc<Endpoints>,
+        attempts: Option<u32>,
+        passage: &mut Passage,
+    ) -> ZoneBackend {
         let names = Names::chosen(self.unified_naming);
         let (cluster, cluster_stats) = names.zone_backend(destination, mesh);
         let server_names = match &destination.id {
@@ -227,10 +268,10 @@ impl ZoneClass {
             server_names,
             stats: legacy::sanitize_stat(&cluster),
             cluster: cluster.clone(),
+            attempts,
             end: None,
         });
-        let names = (cluster, cluster_stats);
-        passage.backends.push(self.backend(destination, names, ZoneServer::Proxy, endpoints));
+        self.backend(destination, (cluster, cluster_stats), ZoneServer::Proxy, endpoints)
     }
 
     fn backend(
@@ -249,6 +290,10 @@ impl ZoneClass {
             endpoints,
             ipv6: self.ipv6,
             timeouts: Timeouts::default().connection,
+            breaker: None,
+            health: None,
+            balancer: None,
+            locality: None,
         }
     }
 }

@@ -49,20 +49,20 @@ fn certificates_are_verified_as_the_service_says() {
         },
     );
     check(
-        "tls: { enabled: true, verification: { subjectAltNames: [{ type: Prefix, value: a. }], caCert: { inlineString: PEM } } }",
+        "tls: { enabled: true, verification: { subjectAltNames: [{ type: Prefix, value: a. }], caCert: { inlineString: CERTIFICATE----- } } }",
         None,
         &ExternalTls {
             names: vec![San::DnsPrefix("a.".to_owned())],
-            authorities: ExternalAuthorities::Pem("PEM".to_owned()),
+            authorities: ExternalAuthorities::Pem("CERTIFICATE-----".to_owned()),
             ..secured.clone()
         },
     );
     check(
-        "tls: { enabled: true, verification: { mode: SkipSAN, caCert: { inline: UEVN } } }",
+        "tls: { enabled: true, verification: { mode: SkipSAN, caCert: { inline: Q0VSVElGSUNBVEUtLS0tLQ== } } }",
         None,
         &ExternalTls {
             names: Vec::new(),
-            authorities: ExternalAuthorities::Pem("PEM".to_owned()),
+            authorities: ExternalAuthorities::Pem("CERTIFICATE-----".to_owned()),
             ..secured.clone()
         },
     );
@@ -82,7 +82,11 @@ fn what_cannot_be_verified_is_not_offered() {
         ),
         (
             "tls: { enabled: true, verification: { caCert: { secret: ca } } }",
-            "tls.verification.caCert refers to secret \"ca\", which proxies that call without an egress cannot be given; use inline",
+            "tls.verification.caCert refers to secret \"ca\", which the mesh does not have; create it",
+        ),
+        (
+            "tls: { enabled: true, verification: { caCert: { inlineString: nothing } } }",
+            "tls.verification.caCert is not in PEM form: it has no line with \"CERTIFICATE-----\"",
         ),
     ] {
         let plan = planned(tls, None);
@@ -95,7 +99,7 @@ fn what_cannot_be_verified_is_not_offered() {
 
 #[test]
 fn keys_are_not_shown() {
-    let tls = "tls: { enabled: true, verification: { mode: SkipCA, clientCert: { inlineString: CERT }, clientKey: { inlineString: SECRET } } }";
+    let tls = "tls: { enabled: true, verification: { mode: SkipCA, clientCert: { inlineString: CERTIFICATE----- }, clientKey: { inlineString: SECRET PRIVATE KEY----- } } }";
     let plan = planned(tls, None);
     assert!(plan.backends[0].external.as_ref().unwrap().tls.as_ref().unwrap().client.is_some());
     assert!(!format!("{plan:?}").contains("SECRET"));

@@ -5,6 +5,7 @@ mod checks_and_balance;
 mod classes;
 mod clients;
 mod effective;
+mod egress_policies;
 mod external;
 mod identities;
 mod inbounds;

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use plan::{
-    ProxyPlan,
+    Passage, ProxyKind, ProxyPlan, ZoneClass,
     effective::{Applying, Effective, KINDS},
 };
 use resources::{Kind, kinds::mesh_timeout::MeshTimeout, policy::Side};
 use topology::{DestinationId, MeshSnapshot};
 
-use crate::support::{BACKEND, SECURED, mesh, traits, web};
+use crate::{
+    support::{BACKEND, SECURED, mesh, traits, web},
+    zone_proxies::OUTSIDE,
+};
 
 /// A policy that says something on every side that its kind has.
 fn sample(kind: Kind) -> String {
@@ -57,7 +60,8 @@ fn sample(kind: Kind) -> String {
              rules: [{ default: { idleTimeout: 7s } }] }"
         }
         Kind::MeshTrafficPermission => {
-            "{ from: [{ targetRef: { kind: Mesh }, default: { action: Allow } }] }"
+            "{ from: [{ targetRef: { kind: Mesh }, default: { action: Allow } }], rules: [{ default: { deny: \
+             [{ sni: { type: Exact, value: sni.extsvc.default.payments.443 } }] } }] }"
         }
         other => panic!("{other} is a new policy: add one here that changes what a proxy does"),
     };
@@ -78,6 +82,15 @@ fn planned(policies: &[&str]) -> ProxyPlan {
     plan
 }
 
+/// What an egress does in that mesh.
+fn egress(policies: &[&str]) -> Passage {
+    let documents: Vec<&str> =
+        [SECURED, BACKEND, OUTSIDE].into_iter().chain(policies.iter().copied()).collect();
+    let system_ca_path = Some("/ca".into());
+    let class = ZoneClass { kind: ProxyKind::Egress, unified_naming: true, ipv6: true, system_ca_path };
+    class.passage(&mesh(&documents))
+}
+
 #[test]
 fn a_policy_changes_the_sides_of_a_proxy_that_its_row_says() {
     let without = planned(&[]);
@@ -87,6 +100,8 @@ fn a_policy_changes_the_sides_of_a_proxy_that_its_row_says() {
         let row = kind.descriptor().policy.unwrap();
         let is_about = |side| row.is_about(side);
         assert_eq!(with.inbounds != without.inbounds, is_about(Side::Inbound), "{kind}: inbounds");
+        let led = egress(&[&sample(kind)]) != egress(&[]);
+        assert_eq!(led, is_about(Side::Egress), "{kind}: egress");
         let outbound = with.outbounds != without.outbounds || with.backends != without.backends;
         assert_eq!(outbound, is_about(Side::Outbound), "{kind}: outbounds");
         assert_eq!(with != without, row.effect.is_some(), "{kind}: anything");

@@ -8,7 +8,7 @@ use topology::{Affected, DestinationId, MeshSnapshot};
 
 use crate::support::{BACKEND, PLAIN, SECURED, mesh, traits, unified};
 
-const PROXIES: &str = r#"
+pub const PROXIES: &str = r#"
 type: ZoneIngress
 name: gate
 networking: { address: 127.0.0.7, port: 10001, advertisedAddress: 192.168.0.7, advertisedPort: 10001 }
@@ -19,7 +19,7 @@ networking: { address: 127.0.0.8, port: 10002 }
 "#;
 
 /// What comes from other zones: one name in two of them, and where these are entered.
-const ABROAD: &str = r#"
+pub const ABROAD: &str = r#"
 type: MeshService
 mesh: default
 name: backend-west
@@ -57,7 +57,7 @@ spec:
   ports: [{ name: http, port: 80, appProtocol: http }]
 "#;
 
-const OUTSIDE: &str = r#"
+pub const OUTSIDE: &str = r#"
 type: MeshExternalService
 mesh: default
 name: payments
@@ -169,6 +169,7 @@ fn what_clients_dial_wins_over_what_is_merely_accepted() {
         server_names: names.iter().map(|&name| name.to_owned()).collect(),
         cluster: cluster.to_owned(),
         stats: cluster.to_owned(),
+        attempts: None,
         end: None,
     };
     let lanes =

@@ -278,3 +278,23 @@ fn policies_of_another_mesh_do_not_apply() {
     other.key.mesh = "other".into();
     assert!(Selector::default().select(&other, &sidecar()).is_empty());
 }
+
+#[test]
+fn whoever_stands_for_all_sidecars_of_a_zone_obeys_what_is_for_all_of_them() {
+    let check = |with: &[(&str, &str)], top: Value, expect: bool| {
+        let policy = Arc::new(Policy::of(policy(with, top.clone())).unwrap());
+        let found = Selector::default().for_every_sidecar([&policy], "east");
+        assert_eq!(!found.is_empty(), expect, "{with:?} {top}");
+    };
+    let of_zone = |zone| [("kuma.io/origin", "zone"), ("kuma.io/zone", zone)];
+    check(&[], Value::Null, true);
+    check(&[], json!({"kind": "Mesh", "proxyTypes": ["Sidecar"]}), true);
+    check(&[], json!({"kind": "Mesh", "proxyTypes": ["Gateway"]}), false);
+    check(&[], json!({"kind": "Dataplane", "labels": {"app": "web"}}), false);
+    check(&[("kuma.io/effect", "shadow")], Value::Null, false);
+    check(&of_zone("east"), Value::Null, true);
+    check(&of_zone("west"), Value::Null, false);
+    let role = |role| ("kuma.io/policy-role", role);
+    check(&[&of_zone("west")[..], &[role("producer")]].concat(), Value::Null, true);
+    check(&[&of_zone("east")[..], &[role("consumer")]].concat(), Value::Null, false);
+}

@@ -1,5 +1,7 @@
 //! A service outside the mesh: where it is reached, and how its TLS certificate is verified.
 
+use std::fmt;
+
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -135,7 +137,7 @@ open_enum! {
 }
 
 /// Bytes from a Secret of the mesh or from the resource itself (`inline` in base64).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSource {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,6 +188,13 @@ impl Endpoint {
             path.field("priority"),
             format!("must be in inclusive range [0, {MAX_PRIORITY}]"),
         );
+    }
+}
+
+impl fmt::Debug for DataSource {
+    /// It may be a key, which does not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataSource").field("secret", &self.secret).finish_non_exhaustive()
     }
 }
 

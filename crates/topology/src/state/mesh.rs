@@ -15,6 +15,7 @@ use super::{
     Affected, Change, Made, MeshUpdate, PolicyChange,
     alike::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
     index::{Index, Subject},
+    secrets::Secrets,
     zones::Abroad,
 };
 use crate::{
@@ -45,6 +46,8 @@ pub struct MeshState {
     services: OrdMap<Key, Arc<Resource>>,
     policies: OrdMap<Key, Arc<Policy>>,
     selections: Selections,
+    /// What MeshExternalServices refer to.
+    secrets: Secrets,
     /// The MeshOpenTelemetryBackends by name.
     telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// How many Dataplanes, routes and hostnames want each set of tags.
@@ -97,6 +100,7 @@ impl MeshState {
             && self.services.is_empty()
             && self.policies.is_empty()
             && self.telemetry.is_empty()
+            && self.secrets.is_empty()
             && self.identities.is_empty()
             && self.trusts.is_empty()
             && self.host_claims.is_empty()
@@ -134,6 +138,7 @@ impl MeshState {
             Kind::MeshTrust => round.affected.everyone |= self.trusts.replace(key, value),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
+            Kind::Secret => round.dirty.extend(self.secrets.replace(key, value)),
             Kind::MeshOpenTelemetryBackend => self.take_backend(key, value, round),
             Kind::VirtualOutbound => self.host_claims.replace_policy(&key.name, value, &mut round.touched),
             Kind::Config => self.take_config(key, value, round),
@@ -219,8 +224,9 @@ impl MeshState {
 
     /// A service that has no Dataplanes of its own.
     fn take_other(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        self.store_service(key, value);
+        let old = self.store_service(key, value);
         if key.kind == Kind::MeshExternalService {
+            self.secrets.replace_reader(old.as_deref(), value.map(|new| &**new));
             round.dirty.insert(Subject::External(key.name.clone()));
             return;
         }
@@ -343,7 +349,10 @@ impl MeshState {
             Subject::Service(_) => {
                 Some(build::service(self.services.get(&self.key_of(subject)?)?, &members, around))
             }
-            Subject::External(_) => Some(build::external(self.services.get(&self.key_of(subject)?)?, around)),
+            Subject::External(_) => {
+                let service = self.services.get(&self.key_of(subject)?)?;
+                Some(build::external(service, around, |tls| self.secrets.fill(tls)))
+            }
             Subject::MultiZone(_) => {
                 let resource = self.services.get(&self.key_of(subject)?)?;
                 let member = |name: &Arc<str>| {

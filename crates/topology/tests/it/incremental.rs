@@ -37,7 +37,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..22, 0u8..4, content);
+    let write = (0u8..23, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -73,6 +73,10 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
         15..=17 => virtual_outbound(name, content),
         18 => addresses(name, content),
         19 | 20 => ingress(name, content),
+        22 => {
+            let data = ["b25l", "dHdv", "b25l", ""][usize::from(content[0])];
+            resource(Kind::Secret, &format!("k-{name}"), &[], json!({ "data": data }))
+        }
         21 => {
             let networking = json!({ "address": format!("10.9.0.{}", content[0]), "port": 10002 });
             let zone = ["east", "", "west", "east"][usize::from(content[1])];
@@ -226,8 +230,10 @@ fn service(name: u8, [selector, port, label, status]: [u8; 4]) -> Resource {
     built
 }
 
-fn external(name: u8, [endpoint, zone, ..]: [u8; 4]) -> Resource {
+fn external(name: u8, [endpoint, zone, secret, ..]: [u8; 4]) -> Resource {
+    let verification = json!({ "caCert": { "secret": format!("k-{secret}") } });
     let spec = json!({
+        "tls": { "enabled": secret > 0, "verification": verification },
         "match": { "port": 443 },
         "endpoints": [{ "address": format!("host-{endpoint}.example"), "port": 443 }]
     });

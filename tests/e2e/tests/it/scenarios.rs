@@ -5,6 +5,7 @@
 
 mod failover;
 mod live;
+mod lost_zone;
 mod multi_zone;
 
 use std::{collections::BTreeSet, net::Ipv4Addr};

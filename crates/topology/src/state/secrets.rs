@@ -1,0 +1,80 @@
+//! What MeshExternalServices take from the secrets of their mesh: certificates and keys.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use resources::{
+    Key, Resource,
+    kinds::{
+        mesh_external_service::{DataSource, MeshExternalService, Tls},
+        secret::Secret,
+    },
+};
+
+use super::{
+    alike::seen_alike,
+    index::{Subject, remove_from},
+};
+
+/// The secrets of a mesh, and who refers to them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Secrets {
+    stored: OrdMap<Arc<str>, Arc<Resource>>,
+    /// The names of the MeshExternalServices that refer to a secret, by its name.
+    readers: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
+}
+
+impl Secrets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    /// Takes in another version of a secret; returns what must be built again.
+    pub(super) fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> BTreeSet<Subject> {
+        if seen_alike(self.stored.get(&key.name), value) {
+            return BTreeSet::new();
+        }
+        match value {
+            Some(secret) => self.stored.insert(key.name.clone(), secret.clone()),
+            None => self.stored.remove(&key.name),
+        };
+        self.readers.get(&key.name).into_iter().flatten().cloned().map(Subject::External).collect()
+    }
+
+    /// Takes in another version of a MeshExternalService.
+    pub(super) fn replace_reader(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
+        for (secret, reader) in referred(old) {
+            remove_from(&mut self.readers, &secret, &reader);
+        }
+        for (secret, reader) in referred(new) {
+            self.readers.entry(secret).or_default().insert(reader);
+        }
+    }
+
+    /// The same with what its secrets hold in place of their names; one that is missing stays a name.
+    pub(super) fn fill(&self, tls: &Tls) -> Tls {
+        let mut filled = tls.clone();
+        let verification = filled.verification.iter_mut();
+        let sources =
+            verification.flat_map(|it| [&mut it.ca_cert, &mut it.client_cert, &mut it.client_key]).flatten();
+        for source in sources {
+            let named = source.secret.as_deref().and_then(|name| self.stored.get(name));
+            if let Some(secret) = named.and_then(|secret| secret.spec.get::<Secret>()) {
+                // What is no text is no PEM either, which is found out where it is used.
+                let text = String::from_utf8_lossy(secret.data.as_bytes()).into_owned();
+                *source = DataSource { inline_string: Some(text), ..DataSource::default() };
+            }
+        }
+        filled
+    }
+}
+
+/// The secrets that a MeshExternalService refers to, each with the name of the service.
+fn referred(service: Option<&Resource>) -> Vec<(Arc<str>, Arc<str>)> {
+    let Some(service) = service else { return Vec::new() };
+    let tls = service.spec.get::<MeshExternalService>().and_then(|spec| spec.tls.as_ref());
+    let verification = tls.and_then(|tls| tls.verification.as_ref()).into_iter();
+    let sources = verification.flat_map(|it| [&it.ca_cert, &it.client_cert, &it.client_key]).flatten();
+    let names = sources.filter_map(|source| source.secret.as_deref());
+    names.map(|secret| (secret.into(), service.key.name.clone())).collect()
+}

@@ -1,0 +1,75 @@
+//! What MeshExternalServices take from secrets.
+
+use resources::{Kind, Resource};
+use serde_json::json;
+use topology::State;
+
+use crate::fixtures::{destination, gone, mesh, present, resource, spelled, state};
+
+const SHOP: &str = "kri_extsvc_default___shop_443";
+
+fn shop() -> Resource {
+    let verification = json!({
+        "caCert": { "secret": "ca" },
+        "clientCert": { "inlineString": "certificate" },
+        "clientKey": { "secret": "key" },
+    });
+    let spec = json!({
+        "match": { "port": 443 },
+        "endpoints": [{ "address": "shop.example", "port": 443 }],
+        "tls": { "enabled": true, "verification": verification },
+    });
+    resource(Kind::MeshExternalService, "shop", &[], spec)
+}
+
+/// `data` is in base64.
+fn secret(name: &str, data: &str) -> Resource {
+    resource(Kind::Secret, name, &[], json!({ "data": data }))
+}
+
+/// What the service verifies by: a secret that is missing has its name in angle brackets.
+fn material(state: &State) -> [String; 3] {
+    let destination = destination(state.mesh("default").unwrap(), SHOP);
+    let tls = destination.external.as_ref().unwrap().tls.as_ref().unwrap();
+    let verification = tls.verification.as_ref().unwrap();
+    let sources = [&verification.ca_cert, &verification.client_cert, &verification.client_key];
+    sources.map(|source| {
+        let source = source.as_ref().unwrap();
+        source.inline_string.clone().unwrap_or_else(|| format!("<{}>", source.secret.as_ref().unwrap()))
+    })
+}
+
+#[test]
+fn a_service_has_what_its_secrets_hold_whichever_comes_first() {
+    let (ca, key) = (secret("ca", "Y2E="), secret("key", "a2V5"));
+    let expected = ["ca", "certificate", "key"].map(str::to_owned);
+    assert_eq!(material(&state([mesh(""), shop(), ca.clone(), key.clone()])), expected);
+    assert_eq!(material(&state([ca.clone(), key, mesh(""), shop()])), expected);
+    let mut state = state([mesh(""), shop(), ca]);
+    assert_eq!(material(&state), ["ca", "certificate", "<key>"]);
+    state.apply(&[present(secret("ca", "b3RoZXI="))]);
+    assert_eq!(material(&state), ["other", "certificate", "<key>"]);
+    state.apply(&[gone(&secret("ca", ""))]);
+    assert_eq!(material(&state), ["<ca>", "certificate", "<key>"]);
+}
+
+#[test]
+fn a_secret_concerns_the_services_that_refer_to_it_only() {
+    let mut state = state([mesh(""), shop()]);
+    let mut affected = |secret: Resource| {
+        let updates = state.apply(&[present(secret)]);
+        let destinations = updates.iter().flat_map(|update| &update.affected.destinations);
+        destinations.map(spelled).collect::<Vec<_>>()
+    };
+    assert_eq!(affected(secret("other", "Y2E=")), Vec::<String>::new());
+    assert_eq!(affected(secret("ca", "Y2E=")), [SHOP]);
+    // The same again.
+    assert_eq!(affected(secret("ca", "Y2E=")), Vec::<String>::new());
+}
+
+#[test]
+fn keys_are_not_shown() {
+    let state = state([mesh(""), shop(), secret("key", "aHVzaC1odXNo")]);
+    assert_eq!(material(&state)[2], "hush-hush");
+    assert!(!format!("{state:?}").contains("hush-hush"));
+}

@@ -1,0 +1,150 @@
+//! Zone proxies as operators see them, in zones that are synchronised: who may leave the mesh through an egress, and
+//! what zone proxies say about themselves, asked in their zone and on the global control plane.
+
+use std::net::Ipv4Addr;
+
+use e2e::{
+    Client, Kumactl, eventually,
+    proxy::own_address,
+    service::{Service, call},
+};
+use resources::naming::kds::hashed_name;
+use serde_json::{Value, json};
+
+use crate::{
+    federated::{Federation, by_name, of_zone},
+    world::{World, answered_by, mesh},
+};
+
+/// The mesh with traffic through egresses; `forbidding` what is outside, where that is said.
+fn through_egress(forbidding: bool) -> Value {
+    let mut mesh = mesh("STRICT");
+    mesh["routing"] = json!({"zoneEgress": true, "defaultForbidMeshExternalServiceAccess": forbidding});
+    mesh
+}
+
+fn outside(address: std::net::SocketAddr) -> Value {
+    json!({"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": {
+        "match": {"type": "HostnameGenerator", "port": 9000, "protocol": "http"},
+        "endpoints": [{"address": address.ip().to_string(), "port": address.port()}]}})
+}
+
+/// What clients of one service may do at the port that a server name leads to.
+fn permission(effect: &str, sni: &str, service: &str) -> Value {
+    let client = json!({"sni": {"type": "Exact", "value": sni},
+        "spiffeID": {"type": "Exact", "value": format!("spiffe://default/{service}")}});
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "outside",
+        "spec": {"rules": [{"default": {(effect): [client]}}]}})
+}
+
+fn answers_with(address: Ipv4Addr, port: u16, status: u16) {
+    let mut last = String::new();
+    eventually(&format!("status {status}"), || {
+        let answer = call(address, port);
+        last = format!("{answer:?}");
+        answer.is_ok_and(|answer| answer.status == status)
+    })
+    .unwrap_or_else(|error| panic!("{error}: {last}"));
+}
+
+fn text(world: &World, path: &str) -> String {
+    let answer = world.control_plane.client().get(path).unwrap();
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    answer.body
+}
+
+/// Asks a control plane, by REST and by kumactl, what a zone proxy says about `cluster`.
+fn tells(world: &World, kind: &str, name: &str, cluster: &str) {
+    let path = format!("/{kind}es/{name}");
+    assert!(text(world, &format!("{path}/xds")).contains(&format!("\"{cluster}\"")), "{path}/xds");
+    assert!(text(world, &format!("{path}/stats")).contains(&format!("cluster.{cluster}.upstream_cx_total:")));
+    assert!(text(world, &format!("{path}/clusters")).contains(&format!("{cluster}::")), "{path}/clusters");
+    let summary = world.control_plane.client().get(&format!("{path}/stats?format=summary")).unwrap();
+    assert_eq!(summary.status, 400, "{}", summary.body);
+    let client = Kumactl::of(&world.control_plane).unwrap();
+    for (view, expected) in [
+        ("config-dump", format!("\"{cluster}\"")),
+        ("stats", format!("cluster.{cluster}.upstream_cx_total:")),
+        ("clusters", format!("{cluster}::")),
+    ] {
+        let shown = client.ok(&["inspect", kind, name, &format!("--type={view}")]).unwrap();
+        assert!(shown.contains(&expected), "{kind} {name} {view}: {shown}");
+    }
+    let missing = world.control_plane.client().get(&format!("/{kind}es/nobody/xds")).unwrap();
+    assert_eq!(missing.status, 404, "{}", missing.body);
+}
+
+fn features(world: &World, path: &str, insight: &str) -> Vec<String> {
+    let overview: Value = serde_json::from_str(&text(world, &format!("{path}/_overview"))).unwrap();
+    let features = overview[insight]["metadata"]["features"].as_array().cloned().unwrap_or_default();
+    features.into_iter().filter_map(|feature| feature.as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn an_egress_asks_permissions_by_server_name_and_zone_proxies_are_inspected_everywhere() {
+    let federation = Federation::start(&["east", "west"], true);
+    federation.global.put("/meshes/default", &through_egress(false));
+    let app = Service::start("outside", "http", (own_address(), 9000).into()).unwrap();
+    federation.global.put("/meshes/default/meshexternalservices/outside", &outside(app.address));
+    let (_app, _backend) = federation.serve("west", "backend-west", "backend");
+    let (gate, _) = federation.ingress("west");
+    let exit = federation.egress("east");
+    federation.knows("east", "backend", "west");
+    let known = hashed_name("default", "outside", None, None);
+    federation.arrives("east", &format!("/meshes/default/meshexternalservices/{known}"));
+    let targets = [of_zone("backend", "west"), by_name("MeshExternalService", &known, 9000)];
+    let (_web, web) = federation.client("east", "web", &targets);
+    let (_cron, cron) = federation.client("east", "cron", &targets);
+    for address in [web, cron] {
+        assert_eq!(answered_by(address, 10001), "backend-west");
+        assert_eq!(answered_by(address, 10002), "outside");
+    }
+
+    // The name that clients dial is in the resource, and so a permission can name it.
+    let stored = text(&federation.global, "/meshes/default/meshexternalservices/outside");
+    let stored: Value = serde_json::from_str(&stored).unwrap();
+    let sni = stored["spec"]["match"]["snis"][0]["value"].as_str().unwrap();
+    let path = "/meshes/default/meshtrafficpermissions/outside";
+    federation.global.put(path, &permission("deny", sni, "cron"));
+    answers_with(cron, 10002, 403);
+    answers_with(web, 10002, 200);
+    federation.global.put("/meshes/default", &through_egress(true));
+    answers_with(web, 10002, 403);
+    federation.global.put(path, &permission("allow", sni, "cron"));
+    answers_with(cron, 10002, 200);
+    answers_with(web, 10002, 403);
+    // What stays in the mesh is none of its business.
+    assert_eq!(answered_by(web, 10001), "backend-west");
+
+    let backend = "kri_msvc_default_west__backend_main";
+    tells(federation.zone("west"), "zoneingress", "gate-west", backend);
+    tells(federation.zone("east"), "zoneegress", "exit-east", backend);
+    let on_global = |name: &str, zone: &str| hashed_name("", name, Some(zone), None);
+    tells(&federation.global, "zoneingress", &on_global("gate-west", "west"), backend);
+    tells(&federation.global, "zoneegress", &on_global("exit-east", "east"), backend);
+    for proxy in [&gate, &exit] {
+        let page =
+            Client::new(format!("http://127.0.0.1:{}", proxy.readiness_port())).get("/metrics").unwrap();
+        let counted =
+            |line: &str| line.starts_with("envoy_cluster_upstream_cx_total{") && line.contains(backend);
+        assert!(page.body.lines().any(counted), "{}", page.body);
+    }
+    let unified = "feature-unified-resource-naming".to_owned();
+    for (world, path, insight) in [
+        (federation.zone("west"), "/zoneingresses/gate-west".to_owned(), "zoneIngressInsight"),
+        (federation.zone("east"), "/zoneegresses/exit-east".to_owned(), "zoneEgressInsight"),
+        (
+            &federation.global,
+            format!("/zoneingresses/{}", on_global("gate-west", "west")),
+            "zoneIngressInsight",
+        ),
+        (
+            &federation.global,
+            format!("/zoneegresses/{}", on_global("exit-east", "east")),
+            "zoneEgressInsight",
+        ),
+    ] {
+        let features = features(world, &path, insight);
+        assert!(features.contains(&unified), "{path}: {features:?}");
+    }
+}
