@@ -120,14 +120,19 @@ pub async fn start(config: Config) -> Result<Running> {
         problems: findings.clone(),
         gates: api::Gates::default(),
     });
-    let health = diagnostics::router(store, metrics, &shutdown);
+    let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
         let addr = listener.addr();
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let others = synchronisation::Setup { config: &config, registrar: &registrar, instance_id: &instance_id };
+    let others = synchronisation::Setup {
+        config: &config,
+        registrar: &registrar,
+        instance_id: &instance_id,
+        metrics: &metrics,
+    };
     let kds = others.start(zones, questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
