@@ -106,7 +106,12 @@ pub async fn start(config: Config) -> Result<Running> {
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);
-    let others = synchronisation::Setup { config: &config, registrar: &registrar, instance_id: &instance_id };
+    let others = synchronisation::Setup {
+        config: &config,
+        registrar: &registrar,
+        instance_id: &instance_id,
+        metrics: &metrics,
+    };
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
@@ -119,7 +124,7 @@ pub async fn start(config: Config) -> Result<Running> {
         problems: findings.clone(),
         gates: api::Gates::default(),
     });
-    let health = diagnostics::router(store, metrics, &shutdown);
+    let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
         let addr = listener.addr();

@@ -16,6 +16,7 @@ pub mod admin;
 pub mod authorities;
 pub mod client;
 pub mod frame;
+pub mod metrics;
 pub mod node;
 pub mod providing;
 pub mod receiving;
@@ -24,10 +25,21 @@ pub mod zones;
 
 use std::time::Duration;
 
-/// How often an idle peer is asked whether it is there. Kuma's servers do not want to be asked more often.
-pub const PING: Duration = Duration::from_secs(15);
-/// How long it may take to answer: half-open connections are found within the sum of both.
-pub const PONG: Duration = Duration::from_secs(10);
+/// How half-open connections are found: within the sum of both.
+#[derive(Debug, Clone, Copy)]
+pub struct KeepAlive {
+    /// How long a peer may be silent before it is asked whether it is there.
+    pub interval: Duration,
+    /// How long it may take to answer.
+    pub timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        KeepAlive { interval: Duration::from_secs(15), timeout: Duration::from_secs(10) }
+    }
+}
+
 /// How often a zone gives a sign of life.
 pub const HEALTH_CHECK: Duration = Duration::from_secs(10);
 

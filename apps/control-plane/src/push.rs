@@ -63,8 +63,6 @@ pub struct Push {
     readers: Mutex<Readers>,
     classes: Classes,
     zone_cells: ZoneCells,
-    /// Zones whose endpoints are not called.
-    withdrawn: watch::Sender<BTreeSet<Arc<str>>>,
     next_id: AtomicU64,
     turns: Semaphore,
     /// Who signs the certificates of admin interfaces.
@@ -137,7 +135,6 @@ impl Push {
             readers: Mutex::default(),
             classes: Classes::default(),
             zone_cells: ZoneCells::default(),
-            withdrawn: watch::Sender::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
             admin_authority: identity::admin::Stored::default(),
@@ -156,17 +153,11 @@ impl Push {
         shutdown.spawn(async move {
             let mut state = State::default();
             let mut changes = push.store.changes();
-            let mut withdrawn = push.withdrawn.subscribe();
             let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
             loop {
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
                     () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
-                    // Ends only with its sender, which is here.
-                    _ = withdrawn.changed() => {
-                        push.withdraw_from(&mut state);
-                        continue;
-                    }
                     () = begun.begun() => None,
                 };
                 let Some(dirty) = dirty else { return };
@@ -193,7 +184,6 @@ impl Push {
             // What is gone is not known, so the meshes are built anew and every proxy looks again.
             Dirty::Everything => {
                 *state = State::in_zone(&self.zone);
-                state.withdraw(self.withdrawn.borrow().iter().cloned());
                 (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };
@@ -208,21 +198,6 @@ impl Push {
             Ordering::Relaxed,
         );
         self.publish(&updates, meshes, anew);
-    }
-
-    /// Takes zones out of service, or back into it: a zone that has vanished is called by no proxy of this one.
-    pub fn withdraw(&self, zones: BTreeSet<Arc<str>>) {
-        self.withdrawn.send_if_modified(|known| {
-            let other = *known != zones;
-            *known = zones;
-            other
-        });
-    }
-
-    fn withdraw_from(&self, state: &mut State) {
-        let updates = state.withdraw(self.withdrawn.borrow().iter().cloned());
-        self.state.store(Arc::new(state.clone()));
-        self.publish(&updates, Meshes::clone(&self.meshes.load()), false);
     }
 
     /// Swaps the meshes and wakes the proxies that updates concern; all of them where it is not known what changed.

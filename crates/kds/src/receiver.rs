@@ -7,10 +7,10 @@ mod place;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource, Scope, Violations, labels};
 use store::{Snapshot, Write};
@@ -19,12 +19,17 @@ pub use self::place::Role;
 use crate::{
     Synced,
     guard::{Guard, Verdict},
-    mapping,
+    mapping, wire,
 };
 
 /// How many reasons a NACK names, and how long each may be.
 const REASONS: usize = 5;
 const REASON: usize = 300;
+/// How many resources of a kind are remembered as refused, and how much of a name is.
+const MOST_REFUSED: usize = 1000;
+const NAME: usize = 600;
+/// How many bytes of resources wait for their meshes.
+const MOST_WAITING: usize = 16 << 20;
 
 /// One stream of responses.
 #[derive(Debug)]
@@ -35,9 +40,64 @@ pub struct Receiver {
     /// What the parts of a complete set have named that is not complete yet.
     named: BTreeMap<Kind, Named>,
     /// Resources whose mesh is not here yet.
-    waiting: BTreeMap<Key, Synced>,
-    /// What was refused and not sent again since, by the name on the wire.
-    refused: BTreeMap<Kind, BTreeMap<String, String>>,
+    waiting: Waiting,
+    /// What was refused and not sent again since.
+    refused: BTreeMap<Kind, Known>,
+}
+
+/// Resources as bytes: what a peer sends takes many times the memory once it is read.
+#[derive(Debug, Default)]
+struct Waiting {
+    encoded: BTreeMap<Key, Bytes>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Says whether there is room for it.
+    fn add(&mut self, resource: &Synced) -> bool {
+        self.remove(&resource.key);
+        let Ok(encoded) = wire::encode(resource) else { return false };
+        if self.bytes + encoded.len() > MOST_WAITING {
+            return false;
+        }
+        self.bytes += encoded.len();
+        self.encoded.insert(resource.key.clone(), encoded);
+        true
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Synced> {
+        let encoded = self.encoded.remove(key)?;
+        self.bytes -= encoded.len();
+        wire::decode(key.kind, &encoded).ok()
+    }
+
+    fn remove_kind(&mut self, kind: Kind) {
+        let keys: Vec<Key> = self.encoded.keys().filter(|key| key.kind == kind).cloned().collect();
+        for encoded in keys.iter().filter_map(|key| self.encoded.remove(key)) {
+            self.bytes -= encoded.len();
+        }
+    }
+}
+
+/// What is refused of a kind, by the name on the wire.
+#[derive(Debug, Default)]
+struct Known {
+    reasons: BTreeMap<String, String>,
+    /// Whether there is more than is remembered. The next connection begins anew.
+    more: bool,
+}
+
+impl Known {
+    fn add(&mut self, refused: Refused) {
+        if self.reasons.len() >= MOST_REFUSED && !self.reasons.contains_key(&refused.name) {
+            self.more = true;
+            return;
+        }
+        let Refused { mut name, mut reason } = refused;
+        name.truncate(boundary(&name, NAME));
+        reason.truncate(boundary(&reason, REASON));
+        self.reasons.insert(name, reason);
+    }
 }
 
 /// What exists over there.
@@ -93,7 +153,7 @@ impl Receiver {
             role,
             complete: BTreeSet::new(),
             named: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             refused: BTreeMap::new(),
         }
     }
@@ -111,7 +171,7 @@ impl Receiver {
             return batch;
         }
         if !self.named.contains_key(&kind) {
-            self.waiting.retain(|key, _| key.kind != kind);
+            self.waiting.remove_kind(kind);
             self.refused.remove(&kind);
         }
         self.increment(&batch, guard);
@@ -145,10 +205,13 @@ impl Receiver {
     /// What the mesh that has come makes possible.
     pub fn no_longer_waiting(&mut self, snapshot: &Snapshot) -> Vec<Batch> {
         let mut batches: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
-        let ready: Vec<Key> = self.waiting.keys().filter(|key| has_mesh(snapshot, key)).cloned().collect();
+        let ready: Vec<Key> = {
+            let waiting = self.waiting.encoded.keys();
+            waiting.filter(|key| has_mesh(snapshot, key)).cloned().collect()
+        };
         for resource in ready.iter().filter_map(|key| self.waiting.remove(key)) {
             if let Some(refused) = self.refused.get_mut(&resource.key.kind) {
-                refused.remove(&mapping::wire_name(&resource.key));
+                refused.reasons.remove(&mapping::wire_name(&resource.key));
             }
             batches.entry(resource.key.kind).or_default().push(resource);
         }
@@ -162,9 +225,20 @@ impl Receiver {
         batches.into_iter().map(batch).collect()
     }
 
-    /// Keeps resources until their mesh comes.
-    pub fn wait(&mut self, orphans: Vec<Synced>) {
-        self.waiting.extend(orphans.into_iter().map(|orphan| (orphan.key.clone(), orphan)));
+    /// Keeps resources until their mesh comes. Says which are too many.
+    #[must_use]
+    pub fn wait(&mut self, orphans: Vec<Synced>) -> Vec<Refused> {
+        let mut refused = Vec::new();
+        for orphan in orphans.iter().filter(|orphan| !self.waiting.add(orphan)) {
+            let mesh = &orphan.key.mesh;
+            refused.push(Refused {
+                name: mapping::wire_name(&orphan.key),
+                reason: format!(
+                    "mesh {mesh:?} is not found, and what waits for meshes has {MOST_WAITING} bytes"
+                ),
+            });
+        }
+        refused
     }
 
     /// The answer to the peer after a batch was stored: `None` is an ACK. Whatever is not as the peer wants it is
@@ -172,12 +246,11 @@ impl Receiver {
     pub fn complaint(&mut self, batch: &Batch, refused: Vec<Refused>, guard: &Guard) -> Option<String> {
         let known = self.refused.entry(batch.kind).or_default();
         for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
-            known.remove(&mapping::wire_name(key));
+            known.reasons.remove(&mapping::wire_name(key));
         }
-        known.extend(refused.into_iter().map(|refused| (refused.name, refused.reason)));
+        refused.into_iter().for_each(|refused| known.add(refused));
         let held = guard.held().find(|(kind, _)| *kind == batch.kind).map_or(0, |(_, count)| count);
-        let known = known.iter().map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
-        complaint(&known.collect::<Vec<_>>(), held)
+        complaint(known, held)
     }
 
     /// What is to be written.
@@ -266,7 +339,12 @@ fn validate(synced: &Synced) -> Result<(), Problem> {
     let subject =
         resources::Subject { mesh: &synced.key.mesh, name: &synced.key.name, labels: &synced.labels };
     synced.spec.validate(subject, &mut found);
-    found.into_result().map_err(|violations| Problem::Refused(violations.to_string()))
+    found.into_result().map_err(|violations| {
+        let mut reason = violations.to_string();
+        reason.truncate(boundary(&reason, REASON));
+        reason.shrink_to_fit();
+        Problem::Refused(reason)
+    })
 }
 
 /// A mesh is not taken from under its proxies.
@@ -300,10 +378,12 @@ impl Plan {
 }
 
 /// Reasons in words: `None` when there is none.
-pub fn complaint(refused: &[Refused], held: usize) -> Option<String> {
-    let mut parts: Vec<String> = refused.iter().take(REASONS).map(ToString::to_string).collect();
-    if refused.len() > REASONS {
-        parts.push(format!("and {} more", refused.len() - REASONS));
+fn complaint(known: &Known, held: usize) -> Option<String> {
+    let refused = known.reasons.iter().take(REASONS);
+    let mut parts: Vec<String> = refused.map(|(name, reason)| format!("{name}: {reason}")).collect();
+    if known.reasons.len() > REASONS {
+        let at_least = if known.more { "at least " } else { "" };
+        parts.push(format!("and {at_least}{} more", known.reasons.len() - REASONS));
     }
     if held > 0 {
         parts.push(format!(
@@ -315,9 +395,7 @@ pub fn complaint(refused: &[Refused], held: usize) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = (0..=REASON.min(self.reason.len())).rev().find(|&end| self.reason.is_char_boundary(end));
-        write!(f, "{}: {}", self.name, &self.reason[..end.unwrap_or_default()])
-    }
+/// Where a text is cut that is to have this length at most.
+fn boundary(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default()
 }

@@ -45,6 +45,9 @@ const MOST_META: usize = 256 * 1024;
 /// message alone does not bound what reading it allocates.
 const MOST_VALUES: usize = 1 << 19;
 
+/// The most values in all resources of a message: twice as many as a message of 10 MiB has that is full of Dataplanes.
+pub const MOST_VALUES_OF_MESSAGE: usize = 1 << 20;
+
 /// A resource on its way: encoded on departure, decoded on arrival.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synced {
@@ -87,18 +90,31 @@ pub fn encode(resource: &Synced) -> Result<Bytes, Error> {
 
 /// Reads the bytes of a `KumaResource` of a kind. Unknown fields are dropped; an error names the field.
 pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Synced, Error> {
+    decode_within(kind, bytes, &mut { MOST_VALUES })
+}
+
+/// The same for a resource of a message of which so many values may still be read.
+pub fn decode_one_of_many(kind: Kind, bytes: &[u8], left: &mut usize) -> Result<Synced, Error> {
+    let most = MOST_VALUES.min(*left);
+    let mut own = most;
+    let decoded = decode_within(kind, bytes, &mut own);
+    *left -= most - own;
+    decoded
+}
+
+fn decode_within(kind: Kind, bytes: &[u8], left: &mut usize) -> Result<Synced, Error> {
     let encoding = encoding(kind)?;
     let unnamed = |fault: Fault| Error::decode(format!("a resource of kind {kind}"), fault);
     let encoded = KumaResource::decode(bytes).map_err(|why| unnamed(Fault::new(why.to_string())))?;
     let (key, labels) = read_meta(kind, &encoded.meta).map_err(|fault| unnamed(fault.inside("meta")))?;
     let failed = |fault: Fault, field| Error::decode(key.to_string(), fault.inside(field));
     let spec = match &encoded.spec {
-        Some(spec) => read_spec(kind, encoding, spec),
+        Some(spec) => read_spec(kind, encoding, spec, left),
         None => Err(Fault::new("is missing")),
     };
     let spec = spec.map_err(|fault| failed(fault, "spec"))?;
     let status = match encoded.status {
-        Some(status) if kind.descriptor().has_status => read_status(kind, &status),
+        Some(status) if kind.descriptor().has_status => read_status(kind, &status, left),
         _ => Ok(None),
     };
     let status = status.map_err(|fault| failed(fault, "status"))?;
@@ -137,17 +153,17 @@ fn read_meta(kind: Kind, bytes: &[u8]) -> Result<(Key, Labels), Fault> {
     Ok((Key::new(kind, &mesh, &name), labels))
 }
 
-fn read_spec(kind: Kind, encoding: Encoding, any: &Any) -> Result<Spec, Fault> {
+fn read_spec(kind: Kind, encoding: Encoding, any: &Any, left: &mut usize) -> Result<Spec, Fault> {
     let value = match encoding {
-        Encoding::Json => json::decode(any, MOST_VALUES)?,
-        Encoding::Proto(kind) => kind.decode(any, MOST_VALUES)?,
+        Encoding::Json => json::decode(any, left)?,
+        Encoding::Proto(kind) => kind.decode(any, left)?,
     };
     Ok(Spec::from_json(kind, value, &mut Vec::new())?)
 }
 
 /// An empty status is none.
-fn read_status(kind: Kind, any: &Any) -> Result<Option<StoredStatus>, Fault> {
-    let value = json::decode(any, MOST_VALUES)?;
+fn read_status(kind: Kind, any: &Any, left: &mut usize) -> Result<Option<StoredStatus>, Fault> {
+    let value = json::decode(any, left)?;
     if value.as_object().is_some_and(serde_json::Map::is_empty) {
         return Ok(None);
     }

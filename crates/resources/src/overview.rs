@@ -1,9 +1,9 @@
 //! A proxy or a zone together with what is known of its connection, as the `_overview` endpoints of
 //! the REST API show it.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::{Kind, Resource, format::universal};
+use crate::{Kind, Resource, Spec, format::universal, kinds::zone_insight::Presence};
 
 /// Joins a resource and its insight. `None` for kinds that have no insight.
 pub fn overview(resource: &Resource, insight: Option<&Resource>) -> Option<Value> {
@@ -18,6 +18,18 @@ pub fn overview(resource: &Resource, insight: Option<&Resource>) -> Option<Value
     out.insert(resource_field.into(), spec);
     if let Some(insight) = insight {
         out.insert(insight_field.into(), insight.spec.to_json());
+        if let (Spec::Zone(zone), Spec::ZoneInsight(insight)) = (&resource.spec, &insight.spec) {
+            // Kuma leaves it to its clients to work this out.
+            let (presence, since) = match zone.enabled {
+                Some(false) => (Presence::Offline, None),
+                _ => insight.presence(),
+            };
+            let mut shown = json!({ "status": presence.name() });
+            if let Some(since) = since {
+                shown["since"] = json!(since);
+            }
+            out.insert("presence".into(), shown);
+        }
     }
     Some(Value::Object(out))
 }
@@ -75,7 +87,8 @@ mod tests {
         );
         assert_eq!(
             joined(Kind::Zone, json!({ "enabled": true }), Some(subscriptions.clone())),
-            json!({ "type": "ZoneOverview", "zone": { "enabled": true }, "zoneInsight": subscriptions })
+            json!({ "type": "ZoneOverview", "zone": { "enabled": true }, "zoneInsight": subscriptions,
+                "presence": { "status": "Offline" } })
         );
         let ingress = json!({ "zone": "east", "networking": { "port": 10001 } });
         assert_eq!(

@@ -205,13 +205,6 @@ impl State {
         updates
     }
 
-    /// Sets the zones whose endpoints are not called, because they have vanished. Returns the meshes that look
-    /// different now.
-    pub fn withdraw(&mut self, zones: impl IntoIterator<Item = Arc<str>>) -> Vec<MeshUpdate> {
-        let moved = self.zones.withdraw(zones.into_iter().collect());
-        if moved.is_empty() { Vec::new() } else { self.share_globals(&BTreeSet::new(), &moved) }
-    }
-
     /// How other zones are reached.
     pub fn zones(&self) -> &Zones {
         &self.zones

@@ -34,8 +34,6 @@ pub struct Zones {
     own_ingresses: OrdSet<Arc<str>>,
     /// What ingresses of other zones list, by mesh and `kuma.io/service`.
     available: OrdMap<(Arc<str>, Arc<str>), Offers>,
-    /// Zones whose endpoints are not called.
-    withdrawn: OrdSet<Arc<str>>,
 }
 
 /// What is reached otherwise than before.
@@ -53,10 +51,6 @@ impl Moved {
         self.egress |= more.egress;
         self.services.extend(more.services);
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.zones.is_empty() && !self.egress && self.services.is_empty()
-    }
 }
 
 impl Zones {
@@ -69,9 +63,9 @@ impl Zones {
         &self.own
     }
 
-    /// Where a zone is entered from outside: nowhere when it is withdrawn or has no public ingress.
+    /// Where a zone is entered from outside: nowhere when it has no public ingress.
     pub fn entrances(&self, zone: &str) -> impl Iterator<Item = (&str, u32)> {
-        let there = self.ingresses.get(zone).filter(|_| !self.withdrawn.contains(zone));
+        let there = self.ingresses.get(zone);
         there.into_iter().flat_map(OrdMap::values).filter_map(|ingress| {
             let networking = ingress.spec.get::<ZoneIngress>()?.networking.as_ref()?;
             Some((networking.advertised_address.as_str(), networking.advertised_port))
@@ -124,9 +118,6 @@ impl Zones {
         let offers = self.available.get(&(mesh.into(), service.as_str().into()));
         let mut found = Vec::new();
         for ((zone, ingress), services) in offers.into_iter().flatten() {
-            if self.withdrawn.contains(zone) {
-                continue;
-            }
             let matching = services.iter().filter(|service| tags::matches(wanted, &service.tags));
             let matching: Vec<&AvailableService> = matching.collect();
             let weight = matching.iter().map(|service| service.instances).sum::<u32>().max(1);
@@ -198,17 +189,6 @@ impl Zones {
         moved
     }
 
-    /// Sets the zones whose endpoints are not called.
-    pub(crate) fn withdraw(&mut self, zones: OrdSet<Arc<str>>) -> Moved {
-        let changed: BTreeSet<Arc<str>> =
-            self.withdrawn.clone().symmetric_difference(zones.clone()).into_iter().collect();
-        self.withdrawn = zones;
-        let offered =
-            self.available.iter().filter(|(_, offers)| offers.keys().any(|(zone, _)| changed.contains(zone)));
-        let services = offered.map(|(service, _)| service.clone()).collect();
-        Moved { services, zones: changed, egress: false }
-    }
-
     fn forget(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, elsewhere: bool, moved: &mut Moved) {
         if let Some(of_zone) = self.ingresses.get_mut(zone) {
             of_zone.remove(&ingress.key.name);
@@ -258,8 +238,7 @@ impl PartialEq for Zones {
         let same = |a: &Named, b: &Named| {
             a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
         };
-        self.withdrawn == other.withdrawn
-            && same(&self.egresses, &other.egresses)
+        same(&self.egresses, &other.egresses)
             && self.ingresses.keys().eq(other.ingresses.keys())
             && self.ingresses.values().zip(other.ingresses.values()).all(|(a, b)| same(a, b))
     }

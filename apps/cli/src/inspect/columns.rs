@@ -39,6 +39,7 @@ pub fn zones(wide: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
         ("NAME", |item| text(&item["name"])),
         ("STATUS", zone_status),
+        ("SINCE", |item| moment(zone_status_since(item))),
         ("LAST CONNECTED AGO", |item| last_connected(&item["zoneInsight"])),
         ("LAST UPDATED AGO", |item| last_updated(&item["zoneInsight"])),
         ("TOTAL UPDATES", |item| total(&item["zoneInsight"], "responsesSent")),
@@ -214,11 +215,28 @@ fn zone_status(item: &Value) -> String {
     .to_owned()
 }
 
-/// `MeshTimeout rejected by the zone: …`
+/// When the connection came, or went.
+fn zone_status_since(item: &Value) -> &Value {
+    let insight = &item["zoneInsight"];
+    let (latest, away) = (insight::latest(insight), &insight["absence"]["since"]);
+    match () {
+        () if is_disabled(item) => &Value::Null,
+        () if is_online(insight) => &latest["connectTime"],
+        () if away.is_null() => &latest["disconnectTime"],
+        () => away,
+    }
+}
+
+/// `MeshTimeout rejected by the zone: …`; a zone also says why it has no connection.
 fn problems(item: &Value) -> String {
-    list(&item["zoneInsight"]["problems"], |problem| {
+    let mut shown = list(&item["zoneInsight"]["problems"], |problem| {
         format!("{} {}: {}", text(&problem["type"]), text(&problem["what"]), text(&problem["reason"]))
-    })
+    });
+    if let Some(reason) = item["zoneInsight"]["absence"]["reason"].as_str() {
+        let separator = if shown.is_empty() { "" } else { "," };
+        shown = format!("not connected: {reason}{separator}{shown}");
+    }
+    shown
 }
 
 fn is_disabled(item: &Value) -> bool {

@@ -189,8 +189,8 @@ fn meshes_services_and_zones_have_their_tables() {
             {"connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1", "version": {"kumaCp": {"version": "2.14.3"}},
              "status": {"total": {"responsesSent": "7"}}}],
             "problems": [{"type": "MeshTimeout", "what": "rejected by the zone", "reason": "no"}]}}),
-        "NAME | STATUS | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | ZONE-CP VERSION | PROBLEMS | ENABLED | ZONE-CP INSTANCE",
-        "east | Offline | 0s | never | 7 | 0 | 2.14.3 | MeshTimeout rejected by the zone: no | no | cp-1",
+        "NAME | STATUS | SINCE | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | ZONE-CP VERSION | PROBLEMS | ENABLED | ZONE-CP INSTANCE",
+        "east | Offline | - | 0s | never | 7 | 0 | 2.14.3 | MeshTimeout rejected by the zone: no | no | cp-1",
     );
 }
 
@@ -206,14 +206,17 @@ fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
     };
     let zones = [
         zone(&there, Value::Null),
-        zone(&gone, json!({"since": "2024-01-02T00:00:00Z"})),
-        zone(&gone, json!({"since": "2024-01-02T00:00:00Z", "withdrawn": true})),
+        zone(&gone, json!({"since": "2024-01-03T00:00:00Z", "reason": "TLS"})),
+        zone(&gone, json!({"since": "2024-01-03T00:00:00Z", "withdrawn": true})),
         zone(&gone, Value::Null),
     ];
     server.on("GET", "/zones/_overview?size=1000", 200, list(&zones));
     let ran = program.run(&["inspect", "zones"]).ok();
-    let shown: Vec<_> = ran.lines().iter().skip(1).map(|line| cells(line)[1].to_owned()).collect();
-    assert_eq!(shown, ["Online", "Unknown", "Offline", "Offline"]);
+    let shown: Vec<_> = ran.lines().iter().skip(1).map(|line| cells(line)[1..3].to_owned()).collect();
+    let (connected, left, lost) = ("2024-01-01 00:00:00", "2024-01-02 00:00:00", "2024-01-03 00:00:00");
+    let expected = [["Online", connected], ["Unknown", lost], ["Offline", lost], ["Offline", left]];
+    assert_eq!(shown, expected);
+    assert!(ran.lines()[2].contains("not connected: TLS"), "{:?}", ran.lines());
 }
 
 #[test]

@@ -15,9 +15,8 @@ use runtime::{
 
 use super::{serves_alone, std_duration};
 use crate::{
-    config::{Config, DpLimits, setting::Mode},
+    config::{Config, DpLimits, GlobalKds, setting::Mode},
     dp_server::admission::{self, Admission},
-    kds::{PING, PONG},
 };
 
 /// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
@@ -225,14 +224,17 @@ pub fn proxy_limits(config: &Config, connections: usize) -> listen::Limits {
 }
 
 /// The limits of the listener that zones connect to.
-pub fn zone_limits(connections: usize) -> listen::Limits {
+pub fn zone_limits(settings: &GlobalKds, connections: usize) -> listen::Limits {
     listen::Limits {
         connections,
         // Zones may all come from one address, that of a gateway.
         per_peer: connections - connections / 4,
         streams: CALLS,
         request: BEGINNING,
-        ping: Some((PING, PONG)),
+        ping: Some((
+            std_duration(settings.keep_alive_interval),
+            std_duration(settings.keep_alive_timeout),
+        )),
         windows: WINDOWS,
         ..listen::Limits::default()
     }

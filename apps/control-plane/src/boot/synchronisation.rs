@@ -10,9 +10,11 @@ use kds::guard::{Guard, Threshold};
 use runtime::{
     Shutdown,
     listen::Listener,
+    metrics::Metrics,
     tls::{Trust, certificates, client_config},
 };
 use store::Registrar;
+use tokio::sync::Semaphore;
 
 use super::{
     BASED_ON_KUMA,
@@ -23,14 +25,16 @@ use crate::{
     certificates,
     config::{Config, GlobalKds, ZoneKds, print},
     kds::{
+        KeepAlive,
         admin::{
             Questions,
             peers::{self, Peers},
         },
         authorities,
         client::{Address, Client},
+        metrics::{self, Meter},
         node,
-        receiving::Held,
+        receiving::{Held, TURNS},
         server,
         zones::{self, Zones},
     },
@@ -45,11 +49,15 @@ pub struct Listeners {
     pub shares: Shares,
 }
 
+/// How long it may take until a zone shows another reason why it is not connected.
+const OWN_FLUSH: Duration = Duration::from_secs(10);
+
 /// What it needs.
 pub struct Setup<'a> {
     pub config: &'a Config,
     pub registrar: &'a Arc<Registrar>,
     pub instance_id: &'a str,
+    pub metrics: &'a Metrics,
 }
 
 impl Setup<'_> {
@@ -132,18 +140,22 @@ impl Setup<'_> {
             None
         };
         authorities::start(registrar, shutdown);
+        let zones = Zones::start((*registrar).clone(), self.zones(address), shutdown)?;
+        metrics::of_global(&zones, self.metrics);
         let context = server::Context {
             store: registrar.store().clone(),
-            zones: Zones::start((*registrar).clone(), self.zones(address), shutdown)?,
+            zones,
             questions,
             tokens_required: settings.zone_token_required,
             skipped_labels: settings.labels.skip_prefixes.clone(),
             limit: self.limit(),
             patience: std_duration(settings.msg_send_timeout),
+            meter: Meter::register(self.metrics),
+            turns: Arc::new(Semaphore::new(TURNS)),
             shutdown: shutdown.clone(),
         };
         let addr = listener.addr();
-        let limits = ports::zone_limits(shares.zones);
+        let limits = ports::zone_limits(settings, shares.zones);
         listener.serve(server::router(Arc::new(context)), tls, limits, shutdown);
         Ok(addr)
     }
@@ -161,14 +173,31 @@ impl Setup<'_> {
         }
     }
 
+    /// What a zone knows about its own connection. Nothing is withdrawn for it.
+    fn own_zone(&self) -> zones::Settings {
+        zones::Settings {
+            // Who the global control plane is, it does not say.
+            instance_id: String::new(),
+            most: usize::MAX,
+            flush: OWN_FLUSH,
+            withdraw_after: Duration::ZERO,
+            threshold: Threshold::default(),
+            alone: serves_alone(self.config),
+        }
+    }
+
     fn follow_global(&self, inspect: Arc<dyn Inspect>, shutdown: &Shutdown) -> Result<()> {
-        let Setup { config, registrar, instance_id } = self;
+        let Setup { config, registrar, instance_id, .. } = self;
         let (zone, settings) = (&config.multizone.zone.name, &config.multizone.zone.kds);
         let shown = print::masked_json(config).to_string();
         let token_file =
             Some(PathBuf::from(&settings.token_file)).filter(|file| !file.as_os_str().is_empty());
         let general = &config.general;
+        let own = Zones::start((*registrar).clone(), self.own_zone(), shutdown)?;
+        metrics::of_zone(&own, &zone.as_str().into(), self.metrics);
         let client = Client {
+            own,
+            meter: Meter::register(self.metrics),
             zone: zone.as_str().into(),
             address: address(&config.multizone.zone.global_address, settings)?,
             store: registrar.store().clone(),
@@ -180,6 +209,10 @@ impl Setup<'_> {
             skipped_labels: settings.labels.skip_prefixes.clone(),
             limit: count(settings.max_msg_size),
             patience: std_duration(settings.msg_send_timeout),
+            keep_alive: KeepAlive {
+                interval: std_duration(settings.keep_alive_interval),
+                timeout: std_duration(settings.keep_alive_timeout),
+            },
             pauses: (
                 std_duration(general.resilient_component_base_backoff),
                 std_duration(general.resilient_component_max_backoff),

@@ -27,6 +27,12 @@ section! {
         /// How long a zone may take to take a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
             "KUMA_MULTIZONE_GLOBAL_KDS_MSG_SEND_TIMEOUT";
+        /// How long a connection may be silent before the zone is asked whether it is there. This key is not Kuma's.
+        keep_alive_interval: GoDuration = GoDuration::from_secs(15), "keepAliveInterval",
+            "KUMA_MULTIZONE_GLOBAL_KDS_KEEP_ALIVE_INTERVAL";
+        /// How long the zone may take to answer; then the connection is over. This key is not Kuma's.
+        keep_alive_timeout: GoDuration = GoDuration::from_secs(10), "keepAliveTimeout",
+            "KUMA_MULTIZONE_GLOBAL_KDS_KEEP_ALIVE_TIMEOUT";
         /// How long it may take until the insight of a zone tells what was sent and acknowledged. Connections,
         /// disconnections and problems are written at once.
         zone_insight_flush_interval: GoDuration = GoDuration::from_secs(10), "zoneInsightFlushInterval",
@@ -35,8 +41,8 @@ section! {
         zone_token_required: bool = false, "zoneTokenRequired", "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_TOKEN_REQUIRED";
         /// How many Zones are made by themselves when a zone connects; others must be created. This key is not Kuma's.
         max_zones: u32 = 1000, "maxZones", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_ZONES";
-        /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. This key is
-        /// not Kuma's.
+        /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. While no zone
+        /// is connected no time passes. This key is not Kuma's.
         zone_withdraw_after: GoDuration = GoDuration::from_secs(300), "zoneWithdrawAfter",
             "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_WITHDRAW_AFTER";
         /// A zone that connects and lacks more than this share of the resources of a kind, in percent, is not believed
@@ -70,6 +76,13 @@ section! {
         /// How long the global control plane may take to take a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
             "KUMA_MULTIZONE_ZONE_KDS_MSG_SEND_TIMEOUT";
+        /// How long a connection may be silent before the global control plane is asked whether it is there. Kuma's
+        /// wants to be asked no more often than every 15 s. This key is not Kuma's.
+        keep_alive_interval: GoDuration = GoDuration::from_secs(15), "keepAliveInterval",
+            "KUMA_MULTIZONE_ZONE_KDS_KEEP_ALIVE_INTERVAL";
+        /// How long it may take to answer; then the zone connects again. This key is not Kuma's.
+        keep_alive_timeout: GoDuration = GoDuration::from_secs(10), "keepAliveTimeout",
+            "KUMA_MULTIZONE_ZONE_KDS_KEEP_ALIVE_TIMEOUT";
         /// A global control plane that connects and lacks more than this share of the resources of a kind, in percent,
         /// is not believed at once: they are deleted when the next connection lacks the same. From 100 on it is. This
         /// key is not Kuma's.
@@ -95,6 +108,15 @@ impl super::Multizone {
         for (size, key) in [(global.max_msg_size, "global"), (zone.max_msg_size, "zone")] {
             let problem = format!("multizone.{key}.kds.maxMsgSize: must be at least {SMALLEST_MESSAGE}");
             refuse(size < SMALLEST_MESSAGE, &problem);
+        }
+        for (duration, key) in [
+            (global.keep_alive_interval, "global.kds.keepAliveInterval"),
+            (global.keep_alive_timeout, "global.kds.keepAliveTimeout"),
+            (zone.keep_alive_interval, "zone.kds.keepAliveInterval"),
+            (zone.keep_alive_timeout, "zone.kds.keepAliveTimeout"),
+        ] {
+            let problem = format!("multizone.{key}: must be longer than 0s, or silent peers are never found");
+            refuse(duration == GoDuration::from_secs(0), &problem);
         }
         refuse(
             global.tls_cert_file.is_empty() != global.tls_key_file.is_empty(),

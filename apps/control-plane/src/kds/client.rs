@@ -23,19 +23,21 @@ use store::Store;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    sync::Semaphore,
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
 use tonic::Status;
 
 use super::{
-    AUTHORIZATION, CLIENT_ID, HEALTH_CHECK, PING, PONG, admin,
+    AUTHORIZATION, CLIENT_ID, HEALTH_CHECK, KeepAlive, admin,
     frame::{Answer, Messages, Outgoing},
-    node::Introduction,
+    metrics::Meter,
+    node::{self, Introduction},
     providing::{self, Providing},
     public_key,
-    receiving::{self, Held, Receiving},
-    zones::Stream,
+    receiving::{self, Held, Receiving, TURNS},
+    zones::{Stream, Visit, Way, Zones},
 };
 
 /// How long it may take to connect, and to shake hands.
@@ -50,6 +52,9 @@ const WINDOW: u32 = 1 << 20;
 /// What connecting needs.
 pub struct Client {
     pub zone: Arc<str>,
+    /// What this zone knows about itself.
+    pub own: Arc<Zones>,
+    pub meter: Arc<Meter>,
     pub address: Address,
     pub store: Arc<dyn Store>,
     pub inspect: Arc<dyn Inspect>,
@@ -62,6 +67,7 @@ pub struct Client {
     pub limit: usize,
     /// How long the peer may take to take a message.
     pub patience: Duration,
+    pub keep_alive: KeepAlive,
     /// How long to wait after a connection that failed: between the two, longer each time.
     pub pauses: (Duration, Duration),
 }
@@ -88,6 +94,9 @@ impl Client {
 
     async fn stay_connected(self: Arc<Self>) {
         let mut backoff = Backoff::new(self.pauses.0, self.pauses.1);
+        if let Err(status) = self.own.enter(&self.zone).await {
+            tracing::warn!(reason = status.message(), "this zone cannot show how it is connected");
+        }
         loop {
             let begun = Timestamp::now();
             let ended = self.clone().session().await;
@@ -95,6 +104,7 @@ impl Client {
             if lasted >= GOOD {
                 backoff.reset();
             }
+            self.own.is_away(&self.zone, &ended);
             let pause = backoff.next_delay();
             let Address { host, port, .. } = &self.address;
             tracing::warn!(
@@ -140,7 +150,9 @@ impl Client {
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
         // Messages are complete; waiting for more bytes only delays them.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = tls else { return timeout(CONNECT, speak(stream)).await.map_err(late)? };
+        let Some(tls) = tls else {
+            return timeout(CONNECT, speak(stream, self.keep_alive)).await.map_err(late)?;
+        };
         let name =
             ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is no name of a host"))?;
         let shaken =
@@ -148,7 +160,7 @@ impl Client {
         let stream = shaken.map_err(|error| {
             format!("TLS: {error}; is multizone.zone.kds.rootCaFile the authority of its certificate?")
         })?;
-        timeout(CONNECT, speak(stream)).await.map_err(late)?
+        timeout(CONNECT, speak(stream, self.keep_alive)).await.map_err(late)?
     }
 
     fn token(&self) -> Result<Option<HeaderValue>, String> {
@@ -163,14 +175,14 @@ impl Client {
 }
 
 /// Begins HTTP/2 on a connection.
-pub(super) async fn speak<S>(stream: S) -> Result<SendRequest<Body>, String>
+pub(super) async fn speak<S>(stream: S, keep_alive: KeepAlive) -> Result<SendRequest<Body>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PONG)
+        .keep_alive_interval(keep_alive.interval)
+        .keep_alive_timeout(keep_alive.timeout)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
@@ -247,8 +259,11 @@ impl Link {
             role: Role::Zone(client.zone.clone()),
             held: client.held.clone(),
             node: client.node.clone(),
+            meter: client.meter.clone(),
+            // The global control plane sends one at a time.
+            turns: Arc::new(Semaphore::new(TURNS)),
         };
-        setup.run(responses, &requests, &mut Silent).await
+        setup.run(responses, &requests, &mut Storing { link: self, visit: None }).await
     }
 
     async fn provide(&self) -> Result<(), Status> {
@@ -264,8 +279,9 @@ impl Link {
             },
             limit: client.limit,
             identifier: client.zone.to_string(),
+            meter: client.meter.clone(),
         };
-        setup.run(requests, &responses, &mut Silent).await
+        setup.run(requests, &responses, &mut Sending { client, unsent: Vec::new() }).await
     }
 
     async fn answer(&self, path: &'static str, stream: Stream) -> Result<(), Status> {
@@ -309,10 +325,38 @@ pub(super) fn judged(status: http::StatusCode, headers: &HeaderMap) -> Result<()
     }
 }
 
-/// A zone says what is wrong in its log; the global control plane shows it.
-struct Silent;
+/// What comes from the global control plane. The zone is connected from the first response on: before that it may
+/// have been refused.
+struct Storing<'l> {
+    link: &'l Link,
+    visit: Option<Visit>,
+}
 
-impl providing::Watch for Silent {
+impl receiving::Watch for Storing<'_> {
+    fn stored(&mut self, kind: Kind, complaint: Option<&str>) {
+        let client = &self.link.client;
+        if self.visit.is_none() {
+            let authenticated = self.link.token.is_some();
+            self.visit = client.own.visit(&client.zone, Stream::GlobalToZone, authenticated).ok();
+            self.visit.iter().for_each(|visit| visit.introduced(node::read(&client.node)));
+        }
+        client.own.problem(&client.zone, Way::ToZone, kind, complaint);
+    }
+}
+
+/// What goes to the global control plane.
+struct Sending<'c> {
+    client: &'c Client,
+    unsent: Vec<(Kind, String)>,
+}
+
+impl Sending<'_> {
+    fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
+        self.client.own.problem(&self.client.zone, way, kind, reason);
+    }
+}
+
+impl providing::Watch for Sending<'_> {
     fn introduced(&mut self, _: Introduction) {}
 
     fn sent(&mut self, _: Kind) {}
@@ -321,15 +365,17 @@ impl providing::Watch for Silent {
         if let Some(reason) = rejected {
             tracing::warn!(%kind, reason, "the global control plane refuses a part of what this zone has");
         }
+        self.problem(Way::ToGlobal, kind, rejected);
     }
 
     fn unsent(&mut self, problems: Vec<(Kind, String)>) {
-        for (kind, reason) in problems {
-            tracing::warn!(%kind, reason, "not sent to the global control plane");
+        for (kind, _) in std::mem::take(&mut self.unsent) {
+            self.problem(Way::UnsentToGlobal, kind, None);
         }
+        for (kind, reason) in &problems {
+            tracing::warn!(%kind, reason, "not sent to the global control plane");
+            self.problem(Way::UnsentToGlobal, *kind, Some(reason));
+        }
+        self.unsent = problems;
     }
-}
-
-impl receiving::Watch for Silent {
-    fn stored(&mut self, _: Kind, _: Option<&str>) {}
 }

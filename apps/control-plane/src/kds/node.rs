@@ -23,6 +23,10 @@ const CONFIG: &str = "config";
 const INSTANCE: &str = "control-plane-id";
 const FEATURE_LIST: &str = "features";
 
+/// How much of what a peer says about itself is kept: it is stored with every connection.
+const LONGEST_TEXT: usize = 256;
+const LONGEST_CONFIG: usize = 256 << 10;
+
 /// What a peer has said about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Introduction {
@@ -79,7 +83,7 @@ pub fn read(node: &wire::Node) -> Introduction {
     };
     Introduction {
         version: ZoneVersion { kuma_cp },
-        config: string(metadata, CONFIG),
+        config: bounded(metadata, CONFIG, LONGEST_CONFIG),
         instance_id: string(metadata, INSTANCE),
         producer_policies: has(PRODUCER_POLICIES),
         parts: has(PARTS),
@@ -103,8 +107,13 @@ fn below<'a>(within: &'a Struct, name: &str) -> Option<&'a Struct> {
 }
 
 fn string(within: &Struct, name: &str) -> String {
+    bounded(within, name, LONGEST_TEXT)
+}
+
+/// Nothing where there is too much: half a JSON is of no use.
+fn bounded(within: &Struct, name: &str, longest: usize) -> String {
     match within.fields.get(name).and_then(|value| value.kind.as_ref()) {
-        Some(Kind::StringValue(text)) => text.clone(),
+        Some(Kind::StringValue(text)) if text.len() <= longest => text.clone(),
         _ => String::new(),
     }
 }
@@ -119,6 +128,13 @@ mod tests {
         assert_eq!(said.version.kuma_cp.unwrap().version, "2.14.3");
         assert_eq!((said.config.as_str(), said.instance_id.as_str()), ("{}", "east-1"));
         assert!(said.producer_policies && said.parts);
+    }
+
+    #[test]
+    fn a_peer_that_says_too_much_is_not_quoted() {
+        let said = read(&ours("east", &"a".repeat(1 << 20), "2.14.3", "b".repeat(1 << 20)));
+        assert_eq!(said.version.kuma_cp.unwrap().version, "2.14.3");
+        assert_eq!((said.config.as_str(), said.instance_id.as_str()), ("", ""));
     }
 
     #[test]

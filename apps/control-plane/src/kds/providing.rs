@@ -16,6 +16,7 @@ use tonic::Status;
 
 use super::{
     frame::{Messages, Outgoing},
+    metrics::Meter,
     node::{self, Introduction},
 };
 
@@ -43,6 +44,7 @@ pub struct Providing {
     pub limit: usize,
     /// How this control plane calls itself in responses.
     pub identifier: String,
+    pub meter: Arc<Meter>,
 }
 
 impl Providing {
@@ -59,6 +61,7 @@ impl Providing {
             deadlines: HashMap::new(),
             introduced: false,
             unsent: Vec::new(),
+            meter: self.meter.clone(),
         };
         loop {
             self.send_what_is_due(&mut stream, responses, watch).await?;
@@ -95,6 +98,8 @@ impl Providing {
             responses.send(&self.message(response)).await?;
             let more = ANSWER_PER_RESOURCE.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
             stream.deadlines.insert(kind, Instant::now() + ANSWER + more);
+            self.meter.sent(kind, count);
+            self.meter.unanswered.inc();
             watch.sent(kind);
         }
         let problems: Vec<_> = stream.provider.problems().map(|(kind, why)| (kind, why.to_owned())).collect();
@@ -137,6 +142,13 @@ struct Stream {
     deadlines: HashMap<Kind, Instant>,
     introduced: bool,
     unsent: Vec<(Kind, String)>,
+    meter: Arc<Meter>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.meter.unanswered.dec_by(i64::try_from(self.deadlines.len()).unwrap_or(i64::MAX));
+    }
 }
 
 impl Stream {
@@ -155,8 +167,13 @@ impl Stream {
             return Ok(());
         }
         if self.provider.answered(kind, &request.response_nonce) == Answer::Current {
-            self.deadlines.remove(&kind);
+            if self.deadlines.remove(&kind).is_some() {
+                self.meter.unanswered.dec();
+            }
             let rejected = request.error_detail.map(|detail| detail.message);
+            if rejected.is_some() {
+                self.meter.rejected(kind);
+            }
             watch.answered(kind, rejected.as_deref());
         }
         Ok(())
@@ -193,7 +210,8 @@ mod tests {
             producer_policies: true,
             public_key: |_| None,
         };
-        Providing { store, selection, limit: 10 << 20, identifier: "global".to_owned() }
+        let meter = Arc::default();
+        Providing { store, selection, limit: 10 << 20, identifier: "global".to_owned(), meter }
     }
 
     /// The two ends of a stream in memory.

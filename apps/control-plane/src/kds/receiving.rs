@@ -16,9 +16,13 @@ use kds::{
 use prost::Message as _;
 use resources::{Key, Kind, labels};
 use store::{Dirty, Error, Store, Write};
+use tokio::sync::Semaphore;
 use tonic::Status;
 
-use super::frame::{Messages, Outgoing};
+use super::{
+    frame::{Messages, Outgoing},
+    metrics::Meter,
+};
 
 /// How often a batch is planned again because other writers were faster.
 const ATTEMPTS: usize = 10;
@@ -26,6 +30,9 @@ const ATTEMPTS: usize = 10;
 const CATCH_UP: Duration = Duration::from_secs(10);
 /// How many resources are written at once.
 const CHUNK: usize = 512;
+/// Messages from this size on wait for a turn, and how many have one at a time.
+const LARGE: usize = 1 << 20;
+pub const TURNS: usize = 2;
 
 /// What is held back of a peer, over all its connections.
 #[derive(Debug, Default)]
@@ -53,6 +60,9 @@ pub struct Receiving {
     pub held: Arc<Held>,
     /// How we introduce ourselves.
     pub node: wire::Node,
+    pub meter: Arc<Meter>,
+    /// For large messages: those of all peers have their turns.
+    pub turns: Arc<Semaphore>,
 }
 
 impl Receiving {
@@ -112,16 +122,21 @@ impl Receiving {
 
     /// Asks for the first kinds; says which are left for later.
     async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<Kind>, Status> {
-        let direction = match &self.role {
-            Role::Zone(zone) => Direction::ToZone(zone.clone()),
-            Role::Global(zone) => Direction::ToGlobal(zone.clone()),
-        };
-        let (now, later): (Vec<Kind>, Vec<Kind>) =
-            direction.wanted().partition(|kind| matches!(self.role, Role::Global(_)) || *kind == Kind::Mesh);
+        let (now, later): (Vec<Kind>, Vec<Kind>) = self
+            .direction()
+            .wanted()
+            .partition(|kind| matches!(self.role, Role::Global(_)) || *kind == Kind::Mesh);
         for (index, kind) in now.into_iter().enumerate() {
             requests.send(&self.subscription(kind, index == 0)).await?;
         }
         Ok(later)
+    }
+
+    fn direction(&self) -> Direction {
+        match &self.role {
+            Role::Zone(zone) => Direction::ToZone(zone.clone()),
+            Role::Global(zone) => Direction::ToGlobal(zone.clone()),
+        }
     }
 
     fn subscription(&self, kind: Kind, introduces: bool) -> wire::DeltaDiscoveryRequest {
@@ -152,15 +167,22 @@ impl Receiving {
             response_nonce: response.nonce.clone(),
             ..wire::DeltaDiscoveryRequest::default()
         };
-        let Some(kind) = Kind::by_name(&response.type_url) else {
+        // A zone must not bring secrets, say, or meshes.
+        let asked_for = |kind: &Kind| self.direction().wanted().any(|wanted| wanted == *kind);
+        let Some(kind) = Kind::by_name(&response.type_url).filter(asked_for) else {
             reject(&mut answer, &format!("{:?} was not asked for", response.type_url));
             requests.send(&answer).await?;
             return Ok(None);
         };
+        let count = response.resources.len() + response.removed_resources.len();
+        // A large message takes many times its size while it is read and stored.
+        let size: usize = response.resources.iter().map(bytes::Bytes::len).sum();
+        let _turn = if size > LARGE { self.turns.acquire().await.ok() } else { None };
         let arrival = decoded(kind, &response)?;
         let snapshot = self.store.snapshot().map_err(unavailable)?;
         let batch = receiver.receive(arrival, &snapshot, &mut self.held.guard());
         let refused = self.apply(receiver, &batch).await?;
+        self.meter.received(kind, count, refused.len());
         let complaint = receiver.complaint(&batch, refused, &self.held.guard());
         if let Some(complaint) = &complaint {
             tracing::warn!(zone = self.role.zone(), %kind, reason = complaint, "part of what was synchronised is not stored");
@@ -197,7 +219,7 @@ impl Receiving {
                 }
             }
             if !outdated {
-                receiver.wait(plan.orphans);
+                plan.refused.extend(receiver.wait(plan.orphans));
                 return Ok(plan.refused);
             }
             snapshot = self.store.caught_up(CATCH_UP).await.map_err(unavailable)?;
@@ -239,12 +261,13 @@ fn reject(answer: &mut wire::DeltaDiscoveryRequest, reason: &str) {
 fn decoded(kind: Kind, response: &wire::DeltaDiscoveryResponse) -> Result<Arrival, Status> {
     let more = response.system_version_info == wire::MORE_PARTS;
     let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new(), more };
+    let mut values = wire::MOST_VALUES_OF_MESSAGE;
     for bytes in &response.resources {
         let resource = wire::Resource::decode(bytes.clone()).map_err(|error| {
             Status::invalid_argument(format!("a response with {kind} cannot be read: {error}"))
         })?;
         let body = resource.resource.map(|any| any.value).unwrap_or_default();
-        match wire::decode(kind, &body) {
+        match wire::decode_one_of_many(kind, &body, &mut values) {
             Ok(synced) => arrival.resources.push(synced),
             Err(error) => {
                 arrival.refused.push(Refused { name: resource.name, reason: error.to_string() });

@@ -20,12 +20,14 @@ use prost_types::Duration as WireDuration;
 use resources::{Kind, kinds::zone_insight::KdsSubscription, naming::dns};
 use runtime::Shutdown;
 use store::Store;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::{
     AUTHORIZATION, CLIENT_ID, HEALTH_CHECK,
     admin::Questions,
     frame::{Frames, Messages, Outgoing},
+    metrics::Meter,
     node, providing,
     providing::Providing,
     public_key, receiving,
@@ -37,6 +39,8 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 /// How the global control plane calls itself.
 const GLOBAL: &str = "global";
+/// Bytes of a request on a stream that only goes to the zone: its configuration, or the reasons of a rejection.
+const LARGEST_REQUEST: usize = 1 << 20;
 /// How often the token of a connected zone is looked at again.
 const TOKEN_CHECK: Duration = Duration::from_secs(5);
 
@@ -51,6 +55,9 @@ pub struct Context {
     pub limit: usize,
     /// How long a zone may take to take a message.
     pub patience: Duration,
+    pub meter: Arc<Meter>,
+    /// For large messages.
+    pub turns: Arc<Semaphore>,
     pub shutdown: Shutdown,
 }
 
@@ -137,14 +144,14 @@ impl Context {
     fn open<L>(
         self: &Arc<Self>,
         caller: Caller,
-        body: Body,
+        (body, limit): (Body, usize),
         life: impl FnOnce(Messages, Outgoing, Arc<str>) -> L + Send + 'static,
     ) -> Response<Body>
     where
         L: Future<Output = Result<(), Status>> + Send + 'static,
     {
         let (outgoing, frames) = Outgoing::of_answer(caller.compress, self.patience);
-        let incoming = Messages::of(body, self.limit);
+        let incoming = Messages::of(body, limit);
         let compress = caller.compress;
         let context = self.clone();
         let life = Box::pin(life(incoming, outgoing.clone(), caller.zone.clone()));
@@ -197,7 +204,9 @@ async fn global_to_zone(State(context): State<Arc<Context>>, request: Request) -
         },
         limit: context.limit,
         identifier: GLOBAL.to_owned(),
+        meter: context.meter.clone(),
     };
+    let body = (body, context.limit.min(LARGEST_REQUEST));
     context.open(caller, body, |requests, responses, _| async move {
         setup.run(requests, &responses, &mut Sending { visit, unsent: Vec::new() }).await
     })
@@ -219,7 +228,10 @@ async fn zone_to_global(State(context): State<Arc<Context>>, request: Request) -
             crate::boot::BASED_ON_KUMA,
             String::new(),
         ),
+        meter: context.meter.clone(),
+        turns: context.turns.clone(),
     };
+    let body = (body, context.limit);
     context.open(caller, body, |responses, requests, _| async move {
         setup.run(responses, &requests, &mut Storing(visit)).await
     })
@@ -261,6 +273,7 @@ async fn ask(State(context): State<Arc<Context>>, request: Request, stream: Stre
         Err(status) => return status.into_http(),
     };
     let questions = context.questions.clone();
+    let body = (body, context.limit);
     context.open(caller, body, move |answers, asked, zone| async move {
         let _visit = visit;
         questions.ask(&zone, stream, answers, &asked).await

@@ -1,4 +1,5 @@
-//! What the global control plane knows about its zones: who is connected, since when, and what is not in order.
+//! What the global control plane knows about its zones: who is connected, since when, and what is not in order. A zone
+//! knows the same about itself.
 //!
 //! A zone is made when it connects for the first time. Its ZoneInsight is written by one task, comings and goings at
 //! once and the rest in intervals. A zone that is gone is *unknown* at first; when it stays away its ingresses are
@@ -18,7 +19,7 @@ use resources::{
     Draft, Key, Kind, Spec,
     kinds::{
         zone::Zone,
-        zone_insight::{KdsSubscription, ZoneInsight},
+        zone_insight::{KdsSubscription, Presence, ZoneInsight},
     },
 };
 use runtime::Shutdown;
@@ -26,7 +27,7 @@ use store::{Registrar, Snapshot};
 use tokio::{sync::Notify, time::Instant};
 use tonic::Status;
 
-use self::insight::State;
+use self::insight::{State, Waits};
 pub use self::insight::{Stream, Way};
 use super::{node::Introduction, receiving::Held};
 use crate::insights;
@@ -67,6 +68,8 @@ pub struct Zones {
     registrar: Arc<Registrar>,
     settings: Settings,
     states: Mutex<BTreeMap<String, State>>,
+    /// Since when any zone is connected.
+    in_touch_since: Mutex<Option<Timestamp>>,
     changed: Notify,
 }
 
@@ -85,7 +88,13 @@ impl Zones {
             Some((stored.name().to_owned(), State::of(insight, held, settings.alone, now)))
         });
         let states = Mutex::new(states.collect());
-        let zones = Arc::new(Zones { registrar, settings, states, changed: Notify::new() });
+        let zones = Arc::new(Zones {
+            registrar,
+            settings,
+            states,
+            in_touch_since: Mutex::default(),
+            changed: Notify::new(),
+        });
         let (running, ending) = (zones.clone(), shutdown.clone());
         shutdown.spawn(async move { running.write_until(&ending).await });
         Ok(zones)
@@ -147,6 +156,26 @@ impl Zones {
         Ok(Visit { zones: self.clone(), zone: zone.to_owned(), stream, id })
     }
 
+    /// Whether a zone is connected, and since when that is so.
+    pub fn presence(&self, zone: &str) -> (Presence, Option<Timestamp>) {
+        self.states().get(zone).map_or((Presence::Offline, None), State::presence)
+    }
+
+    /// The same of all zones.
+    pub fn present(&self) -> Vec<(Presence, Option<Timestamp>)> {
+        self.states().values().map(State::presence).collect()
+    }
+
+    /// The zone could not be connected, or is no longer.
+    pub fn is_away(&self, zone: &str, reason: &str) {
+        self.update(zone, |state| state.away(reason, Timestamp::now()));
+    }
+
+    /// What is wrong with a kind, or that nothing is.
+    pub fn problem(&self, zone: &str, way: Way, kind: Kind, reason: Option<&str>) {
+        self.update(zone, |state| state.problem(way, kind, reason));
+    }
+
     /// The zone is alive.
     pub fn is_alive(&self, zone: &str) {
         self.of(zone, |state| state.alive(Timestamp::now()));
@@ -205,17 +234,21 @@ impl Zones {
     /// Writes what must be written; says when to look again.
     async fn write_due(&self) -> Instant {
         let now = Timestamp::now();
+        let waits = Waits {
+            withdraw_after: self.settings.withdraw_after,
+            back: BACK,
+            in_touch_since: self.in_touch_since(now),
+        };
         let (due, next) = {
             let mut states = self.states();
-            let after = self.settings.withdraw_after;
-            states.values_mut().for_each(|state| state.judge_absence(now, after, BACK));
+            states.values_mut().for_each(|state| state.judge_absence(now, &waits));
             let due: Vec<String> = states
                 .iter()
                 .filter(|(_, state)| state.is_due(now, self.settings.flush))
                 .map(|(zone, _)| zone.clone())
                 .collect();
-            let waits = states.values().filter_map(|state| state.next(now, self.settings.flush, after, BACK));
-            (due, waits.min().unwrap_or(Duration::from_secs(60)))
+            let pauses = states.values().filter_map(|state| state.next(now, self.settings.flush, &waits));
+            (due, pauses.min().unwrap_or(Duration::from_secs(60)))
         };
         for zone in due {
             if let Err(error) = self.write(&zone).await {
@@ -225,6 +258,21 @@ impl Zones {
         }
         let most = if self.settings.alone { next } else { next.min(LOOKS) };
         Instant::now() + most.max(Duration::from_millis(10))
+    }
+
+    /// Since when any zone is connected: to this control plane, or to another one on the same store.
+    fn in_touch_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let here = self.states().values().any(State::is_online);
+        let elsewhere = || {
+            let snapshot = self.registrar.store().snapshot().ok()?;
+            let mut insights =
+                snapshot.of_kind(Kind::ZoneInsight).filter_map(|stored| stored.spec.get::<ZoneInsight>());
+            Some(insights.any(ZoneInsight::is_online))
+        };
+        let in_touch = here || !self.settings.alone && elsewhere().unwrap_or(false);
+        let mut since = self.in_touch_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = in_touch.then(|| since.unwrap_or(now));
+        *since
     }
 
     async fn write(&self, zone: &str) -> Result<(), store::Error> {
@@ -293,7 +341,7 @@ impl Visit {
 
     /// What is wrong with a kind, or that nothing is.
     pub fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
-        self.zones.update(&self.zone, |state| state.problem(way, kind, reason));
+        self.zones.problem(&self.zone, way, kind, reason);
     }
 }
 

@@ -116,6 +116,8 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             | "general.resilientComponentMaxBackoff"
             | "multizone.global.kds.zoneInsightFlushInterval"
             | "multizone.global.kds.zoneWithdrawAfter"
+            | "multizone.global.kds.keepAliveInterval"
+            | "multizone.zone.kds.keepAliveInterval"
             | "ipam.quarantine",
             _,
         ) => text("77ms"),

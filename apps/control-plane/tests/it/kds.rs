@@ -1,6 +1,7 @@
 //! A global control plane and a zone in one process, over real sockets that a test cuts.
 
 mod instances;
+mod presence;
 
 use std::{
     net::SocketAddr,
@@ -26,7 +27,7 @@ use tokio::{
 use crate::client::{agent, config, get, get_with, names, post, put, start};
 
 /// Waits for a condition that is looked at again and again.
-async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds().await {
         assert!(Instant::now() < deadline, "{what}: not within a minute");

@@ -11,6 +11,7 @@ mod command;
 mod config;
 mod findings;
 mod health;
+mod hostile_zones;
 mod hostnames;
 mod identities;
 mod impostors;

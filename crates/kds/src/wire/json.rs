@@ -15,13 +15,11 @@ pub(super) fn encode(value: &impl Serialize) -> Result<Any, Fault> {
     Ok(any(json))
 }
 
-/// An object; `null` is an empty one, as Go writes both.
-pub(super) fn decode(any: &Any, most_values: usize) -> Result<Value, Fault> {
+/// An object; `null` is an empty one, as Go writes both. Spends what is `left` of values.
+pub(super) fn decode(any: &Any, left: &mut usize) -> Result<Value, Fault> {
     // No value without a separator before it. Those in strings count, too: texts have fewer by far.
     let separators = any.value.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-    if separators > most_values {
-        return Err(Fault::new(format!("has more than {most_values} values")));
-    }
+    *left = left.checked_sub(separators).ok_or_else(|| Fault::new(format!("has more than {left} values")))?;
     match serde_json::from_slice(&any.value) {
         Ok(Value::Null) => Ok(Value::Object(Map::new())),
         Ok(value @ Value::Object(_)) => Ok(value),

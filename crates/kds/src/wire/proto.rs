@@ -33,15 +33,18 @@ impl Kind {
         Ok(Any { type_url: format!("type.googleapis.com/{}", self.name), value: bytes.into() })
     }
 
-    pub(super) fn decode(&self, any: &Any, most_values: usize) -> Result<Value, Fault> {
+    /// Spends what is `left` of values.
+    pub(super) fn decode(&self, any: &Any, left: &mut usize) -> Result<Value, Fault> {
         // What stands before the last slash says where types are described, and means nothing.
         if any.type_url.rsplit('/').next() != Some(self.name) {
             let found: String = any.type_url.chars().take(100).collect();
             return Err(Fault::new(format!("is of type {found:?}, expected {:?}", self.name)));
         }
         let mut fields = Map::new();
-        read::message(&self.message, &any.value, &mut fields, &mut Budget::new(most_values))?;
-        Ok(Value::Object(fields))
+        let mut budget = Budget::new(*left);
+        let read = read::message(&self.message, &any.value, &mut fields, &mut budget);
+        *left = budget.left;
+        read.map(|()| Value::Object(fields))
     }
 }
 

@@ -259,3 +259,20 @@ fn no_error_shows_a_secret() {
         wire::decode(Kind::Secret, &Bytes::new().message(1, meta).message(2, any).done()).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
 }
+
+#[test]
+fn the_resources_of_a_message_share_a_bound_of_values() {
+    let bytes = wire::encode(&resource(Kind::MeshTimeout, full(Kind::MeshTimeout))).unwrap();
+    let mut left = 1000;
+    wire::decode_one_of_many(Kind::MeshTimeout, &bytes, &mut left).unwrap();
+    let each = 1000 - left;
+    assert!(each > 10, "{each}");
+    let mut left = each + each / 2;
+    wire::decode_one_of_many(Kind::MeshTimeout, &bytes, &mut left).unwrap();
+    let error = wire::decode_one_of_many(Kind::MeshTimeout, &bytes, &mut left).unwrap_err().to_string();
+    assert!(error.contains("spec: has more than"), "{error}");
+    let ingress = wire::encode(&resource(Kind::ZoneIngress, full(Kind::ZoneIngress))).unwrap();
+    let mut left = 3;
+    let error = wire::decode_one_of_many(Kind::ZoneIngress, &ingress, &mut left).unwrap_err().to_string();
+    assert!(error.contains("spec: has more than 3 values") && left == 0, "{error} {left}");
+}

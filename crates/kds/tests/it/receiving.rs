@@ -1,10 +1,13 @@
 //! What is stored, kept, refused and held back.
 
 use kds::{
-    Synced, guard,
-    receiver::{Arrival, Receiver, Role, complaint},
+    Synced,
+    guard::{self, Guard},
+    receiver::{Arrival, Batch, Receiver, Refused, Role},
 };
-use resources::{Key, Kind, Resource, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels};
+use resources::{
+    Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -185,7 +188,7 @@ fn a_policy_that_comes_before_its_mesh_waits_for_it() {
     let batch = receiver.receive(arrival(Kind::MeshTimeout, synced(first)), &plane.snapshot(), &mut guard);
     let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((plan.writes.len(), plan.refused.len(), plan.orphans.len()), (0, 0, 1));
-    receiver.wait(plan.orphans);
+    assert_eq!(receiver.wait(plan.orphans), []);
     assert!(receiver.no_longer_waiting(&plane.snapshot()).is_empty());
     plane.put(mesh("default"));
     let ready = receiver.no_longer_waiting(&plane.snapshot());
@@ -292,11 +295,49 @@ fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
 
 #[test]
 fn a_complaint_names_a_few_reasons_and_counts_the_rest() {
-    let refused: Vec<_> = (0..9)
-        .map(|n| kds::receiver::Refused { name: format!("r{n}.default"), reason: "é".repeat(1000) })
-        .collect();
-    let text = complaint(&refused, 0).unwrap();
+    assert_eq!(complaint(0), None);
+    let text = complaint(9).unwrap();
     assert!(text.contains("r0.default: é") && text.ends_with("and 4 more"), "{text}");
     assert!(text.len() < 2000, "{}", text.len());
-    assert_eq!(complaint(&[], 0), None);
+    let text = complaint(100_000).unwrap();
+    assert!(text.ends_with("and at least 995 more"), "{text}");
+}
+
+/// What is said about so many resources that are refused.
+fn complaint(count: usize) -> Option<String> {
+    let batch = Batch {
+        kind: Kind::MeshService,
+        resources: Vec::new(),
+        deletions: Vec::new(),
+        refused: Vec::new(),
+        held: 0,
+    };
+    let refused = |n| Refused { name: format!("r{n}.default"), reason: "é".repeat(1000) };
+    let mut receiver = Receiver::new(Role::Global("east".into()));
+    receiver.complaint(&batch, (0..count).map(refused).collect(), &Guard::default())
+}
+
+#[test]
+fn what_waits_for_meshes_has_a_bound() {
+    let spec = json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": {
+        "kuma.io/service": "a".repeat(1 << 20) } }] } });
+    let spec = Spec::from_json(Kind::Dataplane, spec, &mut Vec::new()).unwrap();
+    let orphan = |n: usize| Synced {
+        key: Key::new(Kind::Dataplane, "nowhere", &format!("d-{n}")),
+        labels: Labels::new(),
+        spec: spec.clone(),
+        status: None,
+    };
+    let mut receiver = Receiver::new(Role::Global("east".into()));
+    let refused = receiver.wait((0..20).map(orphan).collect());
+    assert_eq!(refused.len(), 5);
+    assert!(refused[0].reason.contains("is not found"), "{refused:?}");
+    // The same ones take no more room.
+    assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);
+    let plane = Plane::new();
+    plane.put(mesh("nowhere"));
+    let ready = receiver.no_longer_waiting(&plane.snapshot());
+    assert_eq!(ready[0].resources.len(), 15);
+    assert_eq!(ready[0].resources[0].spec, spec);
+    assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);
 }

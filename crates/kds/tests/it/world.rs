@@ -154,7 +154,7 @@ impl Half {
             }
             self.refused.extend(plan.refused.iter().cloned());
             self.complaint = self.receiver.complaint(&batch, plan.refused, guard);
-            self.receiver.wait(plan.orphans);
+            assert_eq!(self.receiver.wait(plan.orphans), []);
             batches.extend(self.receiver.no_longer_waiting(&plane.snapshot()));
         }
     }

@@ -44,6 +44,30 @@ pub struct Absence {
     /// Whether other zones no longer call its ingresses.
     #[serde(skip_serializing_if = "is_default")]
     pub withdrawn: bool,
+    /// Why a zone is not connected to its global control plane; only the zone knows.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Whether a zone is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Online,
+    /// The connection is lost, and others still call the zone.
+    Unknown,
+    Offline,
+}
+
+impl Presence {
+    pub const ALL: [Presence; 3] = [Presence::Online, Presence::Unknown, Presence::Offline];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Presence::Online => "Online",
+            Presence::Unknown => "Unknown",
+            Presence::Offline => "Offline",
+        }
+    }
 }
 
 /// Resources of a kind that are not where they should be.
@@ -191,6 +215,20 @@ impl ZoneInsight {
         self.health_check.as_ref().and_then(|check| check.time)
     }
 
+    /// Whether the zone is connected, and since when that is so.
+    pub fn presence(&self) -> (Presence, Option<Timestamp>) {
+        let open = self.subscriptions.iter().filter(|subscription| subscription.is_online());
+        if self.is_online() {
+            return (Presence::Online, open.filter_map(|subscription| subscription.connect_time).min());
+        }
+        let ended = self.subscriptions.iter().filter_map(|subscription| subscription.disconnect_time).max();
+        match &self.absence {
+            Some(absence) if absence.withdrawn => (Presence::Offline, absence.since.or(ended)),
+            Some(absence) => (Presence::Unknown, absence.since.or(ended)),
+            None => (Presence::Offline, ended),
+        }
+    }
+
     /// Whether other zones no longer call its ingresses.
     pub fn is_withdrawn(&self) -> bool {
         self.absence.as_ref().is_some_and(|absence| absence.withdrawn)
@@ -208,6 +246,7 @@ impl Schema for ZoneInsight {
 mod tests {
     use serde_json::json;
 
+    use super::*;
     use crate::{Kind, kinds::testing::round_trips};
 
     #[test]
@@ -251,5 +290,31 @@ mod tests {
             }),
         );
         round_trips(Kind::ZoneInsight, json!({}));
+    }
+
+    #[test]
+    fn a_zone_is_online_unknown_or_offline_since_its_connection_came_or_went() {
+        let presence = |spec: serde_json::Value| {
+            let insight: ZoneInsight = serde_json::from_value(spec).unwrap();
+            let (presence, since) = insight.presence();
+            (presence.name(), since.map(|since| since.to_string()).unwrap_or_default())
+        };
+        let (came, went, lost) = ("2024-05-01T10:00:00Z", "2024-05-01T11:00:00Z", "2024-05-01T11:00:01Z");
+        let open = json!({ "id": "1", "connectTime": came });
+        let over = json!({ "id": "1", "connectTime": came, "disconnectTime": went });
+        for (spec, expected) in [
+            (json!({}), ("Offline", "")),
+            (json!({ "subscriptions": [open] }), ("Online", came)),
+            // It is back, and not called yet.
+            (json!({ "subscriptions": [open], "absence": { "withdrawn": true } }), ("Online", came)),
+            (json!({ "subscriptions": [over] }), ("Offline", went)),
+            (json!({ "subscriptions": [over], "absence": { "since": lost } }), ("Unknown", lost)),
+            (
+                json!({ "subscriptions": [over], "absence": { "since": lost, "withdrawn": true } }),
+                ("Offline", lost),
+            ),
+        ] {
+            assert_eq!(presence(spec.clone()), (expected.0, expected.1.to_owned()), "{spec}");
+        }
     }
 }

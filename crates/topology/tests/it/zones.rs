@@ -1,6 +1,6 @@
 //! What is served in other zones, and how it is reached.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
@@ -258,24 +258,6 @@ fn every_service_is_offered_by_its_tag_while_other_zones_can_enter() {
     exclusive["meshServices"] = json!({ "mode": "Exclusive" });
     state.apply(&[present(resource(Kind::Mesh, "default", &[], exclusive))]);
     assert_eq!(offered(&state), Vec::<String>::new());
-}
-
-#[test]
-fn a_zone_that_is_withdrawn_is_not_called_until_it_returns() {
-    let mut state = seen([
-        mesh("STRICT"),
-        synchronised("backend", "west", &[]),
-        synchronised("backend", "south", &[]),
-        ingress("i-1", "west", "192.168.0.1", json!([])),
-        ingress("i-2", "south", "192.168.0.2", json!([])),
-    ]);
-    let updates = state.withdraw([Arc::from("west")]);
-    assert_eq!(updates[0].affected.endpoints.iter().map(spelled).collect::<Vec<_>>(), [WEST]);
-    assert_eq!(endpoints(default(&state), WEST), Vec::<String>::new());
-    assert_eq!(endpoints(default(&state), "kri_msvc_default_south__backend_80"), ["192.168.0.2:10001"]);
-    assert!(state.withdraw([Arc::from("west")]).is_empty(), "nothing is different");
-    state.withdraw([]);
-    assert_eq!(endpoints(default(&state), WEST), ["192.168.0.1:10001"]);
 }
 
 #[test]

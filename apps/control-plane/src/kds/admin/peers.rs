@@ -41,6 +41,7 @@ use tonic::Status;
 
 use super::{PATIENCE, Question, Questions, next, said, send};
 use crate::kds::{
+    KeepAlive,
     client::{judged, speak},
     frame::{Answer, Messages, Outgoing},
     server::answer,
@@ -166,7 +167,7 @@ impl Peers {
         let stream = TcpStream::connect(address).await.context("cannot connect")?;
         let name = ServerName::try_from(NAME)?;
         let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.context("TLS")?;
-        let mut sender = speak(stream).await.map_err(anyhow::Error::msg)?;
+        let mut sender = speak(stream, KeepAlive::default()).await.map_err(anyhow::Error::msg)?;
         let (asked, frames) = Outgoing::of_call(false, PATIENCE);
         let uri = Uri::builder().scheme("https").authority(NAME).path_and_query(path(question.stream()));
         let mut request = http::Request::post(uri.build()?).body(Body::new(frames))?;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use resources::{
     Kind,
     kinds::zone_insight::{
-        Absence, EnvoyAdminStreams, HealthCheck, KdsStatus, KdsStream, KdsStreams, KdsSubscription,
+        Absence, EnvoyAdminStreams, HealthCheck, KdsStatus, KdsStream, KdsStreams, KdsSubscription, Presence,
         SyncProblem, ZoneInsight,
     },
 };
@@ -15,6 +15,9 @@ use crate::kds::{node::Introduction, receiving::Held};
 
 /// How many connections of a zone are remembered, as in Kuma.
 const SUBSCRIPTIONS: usize = 10;
+
+/// How much of a reason is kept: a peer may say anything.
+const LONGEST_REASON: usize = 2048;
 
 /// The streams of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,8 +36,10 @@ pub enum Way {
     ToZone,
     /// Not sent to the zone.
     Unsent,
-    /// Refused here.
+    /// Refused by the global control plane.
     ToGlobal,
+    /// Not sent to the global control plane.
+    UnsentToGlobal,
 }
 
 impl Way {
@@ -43,7 +48,28 @@ impl Way {
             Way::ToZone => "rejected by the zone",
             Way::Unsent => "not sent to the zone",
             Way::ToGlobal => "refused by global",
+            Way::UnsentToGlobal => "not sent to global",
         }
+    }
+}
+
+/// How long it takes until others stop calling a zone that is away, and until they call it again.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits {
+    /// Zero means forever.
+    pub withdraw_after: Duration,
+    pub back: Duration,
+    /// Since when any zone is connected. While none is, it is this control plane that is cut off: no zone is withdrawn
+    /// then, and all have their time to connect again.
+    pub in_touch_since: Option<Timestamp>,
+}
+
+impl Waits {
+    /// How long until a zone is withdrawn that is still called.
+    fn left(&self, absence: &Absence, now: Timestamp) -> Option<Duration> {
+        let waiting = !absence.withdrawn && !self.withdraw_after.is_zero();
+        let since = absence.since?.max(self.in_touch_since?);
+        waiting.then(|| self.withdraw_after.saturating_sub(passed(since, now)))
     }
 }
 
@@ -92,7 +118,7 @@ impl State {
         state.absence = insight.absence.clone();
         if alone && insight.is_online() {
             state.closes_others = true;
-            state.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
+            state.absence.get_or_insert_with(|| absent(now));
             (state.changed, state.urgent) = (true, true);
         }
         state
@@ -141,7 +167,7 @@ impl State {
     /// The instance that the zone was connected to has gone without a word.
     pub fn is_lost(&mut self, since: Timestamp) {
         self.closes_others = true;
-        self.absence.get_or_insert_with(|| Absence { since: Some(since), withdrawn: false });
+        self.absence.get_or_insert_with(|| absent(since));
         (self.changed, self.urgent) = (true, true);
     }
 
@@ -174,7 +200,7 @@ impl State {
         }
         if !self.is_online() {
             self.back = None;
-            self.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
+            self.absence.get_or_insert_with(|| absent(now));
         }
         self.changed = true;
     }
@@ -188,7 +214,7 @@ impl State {
             ended = true;
         }
         if ended {
-            self.absence.get_or_insert(Absence { since: Some(now), withdrawn: false });
+            self.absence.get_or_insert_with(|| absent(now));
             (self.changed, self.urgent) = (true, true);
         }
     }
@@ -199,6 +225,7 @@ impl State {
     }
 
     pub fn problem(&mut self, way: Way, kind: Kind, reason: Option<&str>) {
+        let reason = reason.map(shortened);
         let before = match reason {
             Some(reason) => self.problems.insert((way, kind), reason.to_owned()),
             None => self.problems.remove(&(way, kind)),
@@ -208,22 +235,46 @@ impl State {
         }
     }
 
-    fn is_online(&self) -> bool {
+    /// Whether the zone is connected, and since when that is so.
+    pub fn presence(&self) -> (Presence, Option<Timestamp>) {
+        let open = self.subscriptions.values().filter(|subscription| subscription.is_online());
+        match &self.absence {
+            _ if self.is_online() => {
+                (Presence::Online, open.filter_map(|subscription| subscription.connect_time).min())
+            }
+            Some(absence) if absence.withdrawn => (Presence::Offline, absence.since),
+            Some(absence) => (Presence::Unknown, absence.since),
+            None => (Presence::Offline, None),
+        }
+    }
+
+    /// There is no connection, for this reason.
+    pub fn away(&mut self, reason: &str, now: Timestamp) {
+        let absence = self.absence.get_or_insert_with(|| absent(now));
+        let reason = shortened(reason);
+        if absence.reason != reason {
+            // The first reason is of interest at once; others come with every attempt.
+            self.urgent |= absence.reason.is_empty();
+            reason.clone_into(&mut absence.reason);
+            self.changed = true;
+        }
+    }
+
+    pub fn is_online(&self) -> bool {
         self.subscriptions.values().any(KdsSubscription::is_online)
     }
 
     /// Withdraws a zone that has been away for too long, and takes it back when it has stayed for a while.
-    pub fn judge_absence(&mut self, now: Timestamp, withdraw_after: Duration, back: Duration) {
+    pub fn judge_absence(&mut self, now: Timestamp, waits: &Waits) {
         let Some(absence) = &mut self.absence else { return };
-        let returned = self.back.is_some_and(|since| passed(since, now) >= back || !absence.withdrawn);
+        let returned = self.back.is_some_and(|since| passed(since, now) >= waits.back || !absence.withdrawn);
         if returned {
             (self.absence, self.back) = (None, None);
             (self.changed, self.urgent) = (true, true);
             return;
         }
-        let away = absence.since.map_or(Duration::ZERO, |since| passed(since, now));
-        let is_gone = self.back.is_none() && !withdraw_after.is_zero() && away >= withdraw_after;
-        if is_gone && !absence.withdrawn {
+        let left = waits.left(absence, now).filter(|_| self.back.is_none());
+        if left.is_some_and(|left| left.is_zero()) {
             absence.withdrawn = true;
             (self.changed, self.urgent) = (true, true);
         }
@@ -234,22 +285,13 @@ impl State {
     }
 
     /// How long nothing has to be done about it.
-    pub fn next(
-        &self,
-        now: Timestamp,
-        flush: Duration,
-        withdraw_after: Duration,
-        back: Duration,
-    ) -> Option<Duration> {
+    pub fn next(&self, now: Timestamp, flush: Duration, waits: &Waits) -> Option<Duration> {
         let left = |since: Timestamp, wait: Duration| wait.saturating_sub(passed(since, now));
         let flushed =
             self.changed.then(|| self.written.map_or(Duration::ZERO, |written| left(written, flush)));
-        let absence = self.absence.as_ref();
-        let returned = self.back.map(|since| left(since, back));
-        let withdrawn = absence
-            .filter(|absence| !absence.withdrawn && self.back.is_none() && !withdraw_after.is_zero())
-            .and_then(|absence| absence.since)
-            .map(|since| left(since, withdraw_after));
+        let returned = self.back.map(|since| left(since, waits.back));
+        let absence = self.absence.as_ref().filter(|_| self.back.is_none());
+        let withdrawn = absence.and_then(|absence| waits.left(absence, now));
         [flushed, returned, withdrawn].into_iter().flatten().min()
     }
 
@@ -333,6 +375,15 @@ impl State {
     }
 }
 
+fn shortened(reason: &str) -> &str {
+    let end = (0..=LONGEST_REASON.min(reason.len())).rev().find(|&end| reason.is_char_boundary(end));
+    &reason[..end.unwrap_or_default()]
+}
+
+fn absent(now: Timestamp) -> Absence {
+    Absence { since: Some(now), ..Absence::default() }
+}
+
 fn passed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
@@ -357,10 +408,12 @@ mod tests {
         let insight = state.written(stored, instance, now);
         state.is_stored(&insight);
         insight
+    fn waits(in_touch_since: Option<Timestamp>) -> Waits {
+        Waits { withdraw_after: MINUTE, back: BACK, in_touch_since }
     }
 
     fn withdrawn(state: &mut State, second: i64) -> Option<bool> {
-        state.judge_absence(at(second), MINUTE, BACK);
+        state.judge_absence(at(second), &waits(Some(at(0))));
         state.absence.as_ref().map(|absence| absence.withdrawn)
     }
 
@@ -378,6 +431,43 @@ mod tests {
         state.begin(Stream::GlobalToZone, "3", "g", false, at(210));
         assert_eq!(withdrawn(&mut state, 219), Some(true));
         assert_eq!(withdrawn(&mut state, 220), None);
+    }
+
+    #[test]
+    fn a_global_control_plane_that_is_cut_off_itself_withdraws_nobody_and_gives_all_their_time_to_return() {
+        let mut state = state();
+        state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
+        state.end(Stream::GlobalToZone, "1", at(100));
+        let mut withdrawn = |second, in_touch_since: Option<i64>| {
+            state.judge_absence(at(second), &waits(in_touch_since.map(at)));
+            state.absence.as_ref().unwrap().withdrawn
+        };
+        assert!(!withdrawn(10_000, None));
+        assert!(!withdrawn(10_059, Some(10_000)), "others have come back before it");
+        assert!(withdrawn(10_060, Some(10_000)));
+    }
+
+    #[test]
+    fn a_zone_that_has_gone_to_another_instance_is_not_away() {
+        let mut state = state();
+        state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
+        let mut stored = state.written(ZoneInsight::default(), at(0));
+        // Of an instance that has ended without a word.
+        stored.subscriptions.push(KdsSubscription {
+            id: "0".to_owned(),
+            connect_time: Some(at(-100)),
+            ..KdsSubscription::default()
+        });
+        state.end(Stream::GlobalToZone, "1", at(100));
+        let mut stored = state.written(stored, at(100));
+        assert!(stored.absence.is_some());
+        stored.subscriptions.push(KdsSubscription {
+            id: "2".to_owned(),
+            connect_time: Some(at(101)),
+            ..KdsSubscription::default()
+        });
+        assert_eq!(withdrawn(&mut state, 200), Some(true));
+        assert_eq!(state.written(stored, at(200)).absence, None);
     }
 
     #[test]
@@ -434,6 +524,10 @@ mod tests {
         assert_eq!(insight.problems[0].reason, "no");
         state.problem(Way::ToZone, Kind::MeshTimeout, Some("no"));
         assert!(!state.is_due(at(0), MINUTE), "it is known");
+        state.problem(Way::ToZone, Kind::MeshRetry, Some(&"é".repeat(1 << 20)));
+        let insight = saved(&mut state, insight, "g", at(0));
+        assert_eq!(insight.problems.iter().map(|problem| problem.reason.len()).max(), Some(LONGEST_REASON));
+        state.problem(Way::ToZone, Kind::MeshRetry, None);
         state.problem(Way::ToZone, Kind::MeshTimeout, None);
         assert_eq!(saved(&mut state, insight, "g", at(0)).problems, []);
     }

@@ -115,7 +115,7 @@ async fn who_does_not_have_the_certificate_of_the_store_is_not_answered() {
     let stream = TcpStream::connect(&address).await.unwrap();
     let stream =
         TlsConnector::from(config).connect(ServerName::try_from(NAME).unwrap(), stream).await.unwrap();
-    let mut sender = speak(stream).await.unwrap();
+    let mut sender = speak(stream, KeepAlive::default()).await.unwrap();
     let request = http::Request::post(format!("https://{NAME}/questions/stats")).body(Body::empty()).unwrap();
     let response = sender.send_request(request).await.unwrap();
     let refused = judged(response.status(), response.headers()).unwrap_err();

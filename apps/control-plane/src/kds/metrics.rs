@@ -1,0 +1,126 @@
+//! Synchronisation as metrics: what went over the links, and which links there are.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::{EncodeMetric, MetricEncoder},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
+};
+use resources::{Kind, kinds::zone_insight::Presence};
+use runtime::metrics::Metrics;
+
+use super::zones::Zones;
+
+/// Counts by the kind of resources.
+type ByKind = Family<[(&'static str, &'static str); 1], Counter>;
+
+/// What all streams of this process count.
+#[derive(Debug, Default)]
+pub struct Meter {
+    sent: ByKind,
+    received: ByKind,
+    refused: ByKind,
+    rejected: ByKind,
+    /// Responses that the peers have not answered yet.
+    pub unanswered: Gauge,
+}
+
+impl Meter {
+    pub fn register(metrics: &Metrics) -> Arc<Meter> {
+        let meter = Meter::default();
+        let help = "Resources sent to other control planes, by type; deletions are counted, too";
+        metrics.register("kds_resources_sent", help, meter.sent.clone());
+        let help = "Resources that came from other control planes, by type; deletions are counted, too";
+        metrics.register("kds_resources_received", help, meter.received.clone());
+        let help = "Resources that came from other control planes and are not stored, by type";
+        metrics.register("kds_resources_refused", help, meter.refused.clone());
+        let help = "Responses that other control planes rejected, by type";
+        metrics.register("kds_responses_rejected", help, meter.rejected.clone());
+        let help = "Responses that other control planes have not answered yet";
+        metrics.register("kds_responses_unanswered", help, meter.unanswered.clone());
+        Arc::new(meter)
+    }
+
+    pub fn sent(&self, kind: Kind, count: usize) {
+        add(&self.sent, kind, count);
+    }
+
+    pub fn received(&self, kind: Kind, count: usize, refused: usize) {
+        add(&self.received, kind, count);
+        add(&self.refused, kind, refused);
+    }
+
+    pub fn rejected(&self, kind: Kind) {
+        add(&self.rejected, kind, 1);
+    }
+}
+
+fn add(to: &ByKind, kind: Kind, count: usize) {
+    if count > 0 {
+        to.get_or_create(&[("type", kind.name())]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+}
+
+/// How many zones are connected to a global control plane.
+pub fn of_global(zones: &Arc<Zones>, metrics: &Metrics) {
+    let reading = Reading { zones: zones.clone(), what: What::Zones };
+    metrics.register("kds_zones", "Zones, by whether they are connected", reading);
+}
+
+/// Whether a zone is connected to its global control plane.
+pub fn of_zone(zones: &Arc<Zones>, zone: &Arc<str>, metrics: &Metrics) {
+    let of = |what: fn(Arc<str>) -> What| Reading { zones: zones.clone(), what: what(zone.clone()) };
+    let help = "Whether this zone is connected to its global control plane";
+    metrics.register("kds_global_connected", help, of(What::Connected));
+    let help = "When the connection to the global control plane came or went last, in seconds since 1970";
+    metrics.register("kds_global_connection_changed_timestamp_seconds", help, of(What::Changed));
+}
+
+/// A metric that is looked up when it is asked for.
+#[derive(Clone)]
+struct Reading {
+    zones: Arc<Zones>,
+    what: What,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    Zones,
+    Connected(Arc<str>),
+    Changed(Arc<str>),
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.what.fmt(f)
+    }
+}
+
+impl EncodeMetric for Reading {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match &self.what {
+            What::Zones => {
+                let present = self.zones.present();
+                for presence in Presence::ALL {
+                    let count = present.iter().filter(|(of_zone, _)| *of_zone == presence).count();
+                    let labels = [("status", presence.name())];
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
+                    encoder.encode_family(&labels)?.encode_gauge(&count)?;
+                }
+                Ok(())
+            }
+            What::Connected(zone) => {
+                let connected = self.zones.presence(zone).0 == Presence::Online;
+                encoder.encode_gauge(&i64::from(connected))
+            }
+            What::Changed(zone) => {
+                let since = self.zones.presence(zone).1.map_or(0, |since| since.as_second());
+                encoder.encode_gauge(&since)
+            }
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
