@@ -231,10 +231,7 @@ pub fn zone_limits(settings: &GlobalKds, connections: usize) -> listen::Limits {
         per_peer: connections - connections / 4,
         streams: CALLS,
         request: BEGINNING,
-        ping: Some((
-            std_duration(settings.keep_alive_interval),
-            std_duration(settings.keep_alive_timeout),
-        )),
+        ping: Some((std_duration(settings.keep_alive_interval), std_duration(settings.keep_alive_timeout))),
         windows: WINDOWS,
         ..listen::Limits::default()
     }

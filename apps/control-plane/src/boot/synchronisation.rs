@@ -1,6 +1,6 @@
 //! Starts the synchronisation with other control planes.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
@@ -178,6 +178,7 @@ impl Setup<'_> {
         zones::Settings {
             // Who the global control plane is, it does not say.
             instance_id: String::new(),
+            address: String::new(),
             most: usize::MAX,
             flush: OWN_FLUSH,
             withdraw_after: Duration::ZERO,
