@@ -82,7 +82,7 @@ fn what_cannot_be_verified_is_not_offered() {
         ),
         (
             "tls: { enabled: true, verification: { caCert: { secret: ca } } }",
-            "tls.verification.caCert refers to secret \"ca\", which the mesh does not have; create it",
+            "tls.verification.caCert refers to secret \"ca\", which the mesh does not have, or signs with; create one",
         ),
         (
             "tls: { enabled: true, verification: { caCert: { inlineString: nothing } } }",

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
 use resources::{
-    Key, Resource,
+    Key, Kind, Resource,
     kinds::{
         mesh_external_service::{DataSource, MeshExternalService, Tls},
         secret::Secret,
@@ -29,8 +29,10 @@ impl Secrets {
         self.stored.is_empty()
     }
 
-    /// Takes in another version of a secret; returns what must be built again.
+    /// Takes in another version of a secret; returns what must be built again. What the control plane signs with is not
+    /// for proxies, whoever refers to it.
     pub(super) fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> BTreeSet<Subject> {
+        let value = value.filter(|secret| !signs(secret));
         if seen_alike(self.stored.get(&key.name), value) {
             return BTreeSet::new();
         }
@@ -67,6 +69,13 @@ impl Secrets {
         }
         filled
     }
+}
+
+/// Whether a secret is a key of an authority of the mesh, or of its tokens.
+fn signs(secret: &Resource) -> bool {
+    let of_mesh = [format!("{}.ca-builtin-key-", secret.mesh()), "dataplane-token-signing-key-".to_owned()];
+    let of_identity = secret.owner.as_ref().is_some_and(|owner| owner.kind == Kind::MeshIdentity);
+    of_identity || of_mesh.iter().any(|prefix| secret.name().starts_with(prefix))
 }
 
 /// The secrets that a MeshExternalService refers to, each with the name of the service.

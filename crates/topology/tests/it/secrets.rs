@@ -1,6 +1,6 @@
 //! What MeshExternalServices take from secrets.
 
-use resources::{Kind, Resource};
+use resources::{Key, Kind, Resource};
 use serde_json::json;
 use topology::State;
 
@@ -65,6 +65,26 @@ fn a_secret_concerns_the_services_that_refer_to_it_only() {
     assert_eq!(affected(secret("ca", "Y2E=")), [SHOP]);
     // The same again.
     assert_eq!(affected(secret("ca", "Y2E=")), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_control_plane_signs_with_is_not_for_proxies() {
+    let of_identity = Resource {
+        owner: Some(Key::new(Kind::MeshIdentity, "default", "identity")),
+        ..secret("identity-private-key", "a2V5")
+    };
+    let signing = [
+        secret("default.ca-builtin-key-ca-1", "a2V5"),
+        secret("dataplane-token-signing-key-default-1", "a2V5"),
+        of_identity,
+    ];
+    for key in signing {
+        let mut spec = shop().spec.to_json();
+        spec["tls"]["verification"]["clientKey"] = json!({ "secret": key.name() });
+        let shop = resource(Kind::MeshExternalService, "shop", &[], spec);
+        let expected = format!("<{}>", key.name());
+        assert_eq!(material(&state([mesh(""), shop, key]))[2], expected);
+    }
 }
 
 #[test]
