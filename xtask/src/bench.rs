@@ -1,6 +1,7 @@
 //! Benchmarks. Speed is measured here, as numbers and ratios, and never asserted by a test.
 
 mod dns;
+mod kds;
 mod permissions;
 
 use std::{fs, path::Path, process::Command};
@@ -20,6 +21,8 @@ pub enum What {
     Permissions,
     /// Names of the mesh in the agent: looking one up, and taking over one that changed.
     Dns,
+    /// Synchronisation of control planes: everything to all zones, and one change.
+    Kds,
     /// What an Envoy that starts pays for the statistics of each profile.
     Metrics,
     /// Thousands of simulated proxies, against a server that only pushes bytes.
@@ -33,7 +36,10 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             build(&["kuma-cp", "scale"])?;
             run::step("at scale", scale(arguments).args(arguments))
         }
-        _ if !arguments.is_empty() => bail!("only `bench scale` takes arguments, not {arguments:?}"),
+        What::Kds => kds::run(arguments),
+        _ if !arguments.is_empty() => {
+            bail!("only `bench scale` and `bench kds` take arguments, not {arguments:?}")
+        }
         What::Store => {
             prerequisites::install()?;
             build(&["kuma-cp", "e2e"])?;

@@ -13,12 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::again;
 use anyhow::{Context, bail};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+
+use super::again;
 
 const FILE: &str = "processes";
 /// How long a process may take to end before it is killed.

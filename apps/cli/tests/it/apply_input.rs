@@ -117,7 +117,7 @@ fn a_control_plane_that_is_not_there_is_named_with_its_context_and_a_hint() {
 }
 
 const EXPORTED: &str = "\
-type: MeshGateway
+type: MeshServiceInsight
 mesh: default
 name: logs
 ---
@@ -143,7 +143,7 @@ fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
     let program = Program::new();
     let file = program.file("all.yaml", EXPORTED);
     let ran = program.run(&["apply", "-f", &file]).failed(2);
-    ran.says("unknown resource type \"MeshGateway\": Kuma has this type, and it is not known here yet")
+    ran.says("unknown resource type \"MeshServiceInsight\": Kuma has this type, and it is not known here yet")
         .says("unknown resource type \"MeshTimout\": there is no such type")
         .says("all.yaml:12: TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead; `kumactl migrate policies -f FILE` translates it")
         .says("--skip-unknown applies the rest");
@@ -158,7 +158,9 @@ fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
     let ran = program.run(&["apply", "--skip-unknown", "-f", &file]).ok();
     assert_eq!(server.lines(), ["GET /meshes/a", "PUT /meshes/a"]);
     ran.says("warning: 4 resources skipped:")
-        .says(&format!("* {file}:1: MeshGateway \"logs\": Kuma has this type, and it is not known here yet"))
+        .says(&format!(
+            "* {file}:1: MeshServiceInsight \"logs\": Kuma has this type, and it is not known here yet"
+        ))
         .says("MeshTimout \"slip\": there is no such type")
         .says(
             "TrafficRoute \"old\": TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead",

@@ -290,8 +290,11 @@ async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() 
     config.multizone.zone.kds.token_file = token_file.to_str().unwrap().to_owned();
     let zone = start(config).await;
     eventually("the zone has the mesh", || async { has(&zone, "/meshes/default").await }).await;
-    let overview = get(&global, "/zones/_overview").await;
-    assert_eq!(overview["items"][0]["zoneInsight"]["subscriptions"][0]["authTokenProvided"], true);
+    eventually("the insight says that there was a token", || async {
+        let overview = get(&global, "/zones/_overview").await;
+        overview["items"][0]["zoneInsight"]["subscriptions"][0]["authTokenProvided"] == true
+    })
+    .await;
     zone.finish().await;
     global.finish().await;
 }

@@ -231,3 +231,39 @@ fn a_change_costs_what_it_changes() {
     assert_eq!(drain(&mut provider, &plane)[0].resources.len(), 1);
     assert_eq!(ENCODED.load(Ordering::Relaxed) - before, 1);
 }
+
+/// How often a resource is looked at and encoded.
+static ENCODED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+fn counted(synced: &kds::Synced) -> Result<bytes::Bytes, String> {
+    ENCODED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    codec::encode(synced)
+}
+
+#[test]
+fn a_change_costs_one_resource_whatever_is_there() {
+    let plane = global();
+    for number in 0..500 {
+        plane.put(timeout(&format!("t-{number}"), 1));
+    }
+    let mut provider = Provider::new(selection(Direction::ToZone("west".into())), counted, 64 << 20);
+    provider.subscribe(Kind::MeshTimeout);
+    let mut changes = plane.store.changes();
+    drain(&mut provider, &plane);
+    let encoded = || ENCODED.swap(0, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(encoded(), 500, "each once");
+    for (change, looks) in [(Some(timeout("t-7", 2)), 1), (Some(timeout("new", 1)), 1), (None, 0)] {
+        match change {
+            Some(change) => plane.put(change),
+            None => plane.delete(&timeout("t-8", 0).key),
+        }
+        provider.changed(&changes.try_next().unwrap(), &plane.snapshot());
+        let sent = drain(&mut provider, &plane);
+        assert_eq!((sent.len(), sent[0].resources.len() + sent[0].removed.len()), (1, 1));
+        assert_eq!(encoded(), looks);
+    }
+    // Insights of zones do not go to zones.
+    plane.put(resource(Kind::ZoneInsight, "", "west", &[], json!({})));
+    provider.changed(&changes.try_next().unwrap(), &plane.snapshot());
+    assert_eq!((drain(&mut provider, &plane).len(), encoded()), (0, 0));
+}

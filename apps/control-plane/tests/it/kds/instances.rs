@@ -1,5 +1,7 @@
 //! Two global control planes on one database, and a zone that is connected to one of them at a time.
 
+use std::sync::Mutex;
+
 use control_plane::config::setting::Password;
 use testkit::postgres::{Database, fresh_database};
 
@@ -52,14 +54,17 @@ async fn every_instance_answers_for_proxies_of_a_zone_that_one_of_them_has_and_f
     let mut moved_from = String::new();
     for to in [&first, &second] {
         wire.lead_to(local(to.kds));
+        // What was seen last: the streams may go and come once more.
+        let seen = Mutex::new(String::new());
         eventually("the zone is connected to it", || async {
             let streams = insight(to).await["kdsStreams"].clone();
             let holder = streams["stats"]["globalInstanceId"].as_str().unwrap_or_default().to_owned();
-            !holder.is_empty() && holder != moved_from && streams["clusters"]["globalInstanceId"] == holder
+            let is_there = !holder.is_empty() && holder != moved_from;
+            seen.lock().unwrap().clone_from(&holder);
+            is_there && streams["clusters"]["globalInstanceId"] == holder
         })
         .await;
-        let known = insight(to).await;
-        moved_from = known["kdsStreams"]["stats"]["globalInstanceId"].as_str().unwrap().to_owned();
+        moved_from = seen.into_inner().unwrap();
         // The proxy does not run: the zone says so, through either instance.
         for running in [&first, &second] {
             for view in ["xds", "stats", "clusters"] {
