@@ -15,6 +15,9 @@ pub struct Lane {
     pub cluster: String,
     /// The prefix of its statistics.
     pub stats: String,
+    /// Whether connections are counted by server name, too. Where names may change it has to be seen which are
+    /// asked for.
+    pub counted: bool,
     /// Set where the mesh ends: its TLS is taken off. Everything else is passed on unread.
     pub end: Option<Arc<LaneEnd>>,
 }

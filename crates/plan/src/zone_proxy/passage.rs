@@ -197,6 +197,7 @@ impl ZoneClass {
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
             stats: legacy::sanitize_stat(&cluster),
+            counted: true,
             end: Some(Arc::new(LaneEnd {
                 mesh: mesh.name.clone(),
                 name: cluster.clone(),
@@ -227,6 +228,7 @@ impl ZoneClass {
             server_names,
             stats: legacy::sanitize_stat(&cluster),
             cluster: cluster.clone(),
+            counted: matches!(destination.id, DestinationId::Port(_)),
             end: None,
         });
         let names = (cluster, cluster_stats);
