@@ -101,7 +101,8 @@ impl Get {
     fn look(&self, kind: &Type, client: &Client) -> Result<Found> {
         if let Some(name) = &self.name {
             let items: Vec<Value> = self.one(kind, name, client)?.into_iter().collect();
-            return Ok(Found { total: items.len() as u64, items, next_offset: None, revision: None });
+            let total = items.len() as u64;
+            return Ok(Found { total, items, next_offset: None, revision: None, rest: Value::Null });
         }
         let mesh = (!self.all_meshes).then_some(self.mesh.as_str());
         let filters: String = self

@@ -16,6 +16,8 @@ pub struct Found {
     pub total: u64,
     pub next_offset: Option<u64>,
     pub revision: Option<String>,
+    /// What else the last page says.
+    pub rest: Value,
 }
 
 impl Found {
@@ -51,7 +53,8 @@ pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>,
         items.extend(found);
         if size.is_some() || !more {
             let total = page["total"].as_u64().unwrap_or(items.len() as u64);
-            return Ok(Found { items, total, next_offset: more.then_some(offset), revision });
+            let next_offset = more.then_some(offset);
+            return Ok(Found { items, total, next_offset, revision, rest: page });
         }
     }
 }

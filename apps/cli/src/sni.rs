@@ -1,4 +1,6 @@
-//! `sni encode` and `sni decode`.
+//! `sni encode`, `sni decode` and `sni usage`.
+
+mod usage;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +28,7 @@ use crate::{
 pub enum Command {
     Encode(Encode),
     Decode(Decode),
+    Usage(usage::Usage),
 }
 
 /// Make the server name of a destination's port
@@ -74,6 +77,7 @@ impl Command {
         match self {
             Command::Encode(encode) => Ok(terminal::data(&format!("{}\n", encode.sni()?))?),
             Command::Decode(decode) => decode.run(global),
+            Command::Usage(usage) => usage.run(global),
         }
     }
 }

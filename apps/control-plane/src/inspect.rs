@@ -54,6 +54,11 @@ use crate::{
 };
 use client::Endpoint;
 
+/// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
+/// part of all statistics.
+const SNI_USAGE: &str =
+    "/stats?usedonly&filter=system_sni_%7C%5Eserver%5C.uptime%24%7C%5C.no_filter_chain_match%24";
+
 /// How long an answer waits for changes that are being taken in.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -142,6 +147,7 @@ impl Inspect for Proxies {
                 };
                 Ok(AdminAnswer { content_type, body })
             }
+            AdminView::SniUsage => Ok(AdminAnswer { content_type: "text/plain", body }),
         }
     }
 
@@ -412,6 +418,7 @@ fn path(view: AdminView) -> &'static str {
         AdminView::Stats { format: Format::Text, used_only: true } => "/stats?usedonly",
         AdminView::Stats { format: Format::Json, used_only: false } => "/stats?format=json",
         AdminView::Stats { format: Format::Json, used_only: true } => "/stats?format=json&usedonly",
+        AdminView::SniUsage => SNI_USAGE,
         AdminView::Clusters { format: Format::Text } => "/clusters",
         AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }

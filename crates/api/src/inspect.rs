@@ -96,9 +96,18 @@ pub struct Config {
 /// What to ask a proxy for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminView {
-    ConfigDump { include_eds: bool },
-    Stats { format: Format, used_only: bool },
-    Clusters { format: Format },
+    ConfigDump {
+        include_eds: bool,
+    },
+    Stats {
+        format: Format,
+        used_only: bool,
+    },
+    Clusters {
+        format: Format,
+    },
+    /// What a zone proxy counts by server name.
+    SniUsage,
 }
 
 /// How Envoy writes its answer.
@@ -371,7 +380,7 @@ fn format(call: &Call) -> Result<Format, Error> {
 }
 
 /// A parameter that is on or off. Named without a value it is on, as in Envoy.
-fn flag(call: &Call, name: &str, default: bool) -> Result<bool, Error> {
+pub(crate) fn flag(call: &Call, name: &str, default: bool) -> Result<bool, Error> {
     match call.query_pairs().iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str()) {
         None => Ok(default),
         Some("" | "true" | "1") => Ok(true),

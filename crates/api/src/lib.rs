@@ -31,6 +31,7 @@ mod serve;
 mod service_dataplanes;
 mod service_insight;
 mod settings;
+mod sni_usage;
 mod snis;
 mod superseded;
 mod token;

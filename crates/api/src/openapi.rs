@@ -14,7 +14,7 @@ use crate::{
         rules::{Meta, RuleList},
     },
     route::{self, Operation, Route},
-    snis, what_if,
+    sni_usage, snis, what_if,
 };
 
 /// The whole document, the same for every control plane of this version.
@@ -260,6 +260,7 @@ fn summary(operation: Operation) -> String {
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
+        Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
         Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -306,6 +307,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::Access
         | Operation::Problems
         | Operation::Snis
+        | Operation::SniUsage
         | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -343,6 +345,13 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         Operation::Snis => {
             vec![("size", "integer"), ("offset", "integer"), ("after", "string"), ("value", "string")]
         }
+        Operation::SniUsage => vec![
+            ("size", "integer"),
+            ("offset", "integer"),
+            ("after", "string"),
+            ("value", "string"),
+            ("dialled", "boolean"),
+        ],
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
@@ -429,6 +438,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
+        Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(anything()),
     };

@@ -41,6 +41,7 @@ pub enum Operation {
     Access,
     Problems,
     Snis,
+    SniUsage,
     WhatIf,
     ServiceInsightList,
     ServiceInsight,
@@ -133,6 +134,7 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/_access", Operation::Access),
         Route::get("/meshes/{mesh}/_problems", Operation::Problems),
         Route::get("/meshes/{mesh}/_sni", Operation::Snis),
+        Route::get("/meshes/{mesh}/_sni-usage", Operation::SniUsage),
         post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }

@@ -18,7 +18,7 @@ use crate::{
     call::Call,
     describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
-    service_dataplanes, service_insight, snis, superseded, token, what_if,
+    service_dataplanes, service_insight, sni_usage, snis, superseded, token, what_if,
 };
 
 /// The REST API as a service. Requests are expected to carry a [`runtime::listen::Peer`].
@@ -123,6 +123,10 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::Access => inspect::reach(call).await,
         Operation::Problems => inspect::problems::list(call).await,
         Operation::Snis => aside(call, snis::list).await,
+        Operation::SniUsage => {
+            let seen = sni_usage::ask(&call)?.await;
+            aside(call, move |call| sni_usage::list(call, seen)).await
+        }
         Operation::WhatIf => what_if::ask(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),

@@ -6,6 +6,7 @@ use axum::response::Response;
 use resources::{Kind, Resource, naming::sni};
 use schemars::JsonSchema;
 use serde::Serialize;
+use store::Snapshot;
 
 use crate::{
     Error,
@@ -14,7 +15,8 @@ use crate::{
     list::{Listing, Named, Paging, in_scope},
 };
 
-const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
+/// What has values of SNI.
+pub const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
 
 /// A value of SNI that servers of the mesh accept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -46,13 +48,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
         call.check_access(kind)?;
     }
     let paging = Paging::read(call)?;
-    let known = match call.query("value") {
-        Some(value) => {
-            let of_mesh = |resource: &&Arc<Resource>| Some(resource.mesh()) == mesh;
-            gathered(snapshot.accepting(value).into_iter().filter(of_mesh), Some(value))
-        }
-        None => gathered(KINDS.iter().flat_map(|kind| in_scope(&snapshot, *kind, mesh)), None),
-    };
+    let known = known(call, &snapshot, mesh);
     let mesh = call.param("mesh");
     let placed = known.into_iter().map(|(value, destinations)| Placed { mesh, value, destinations });
     let page: Listing<KnownSni> = paging.cut(call, placed, |placed| KnownSni {
@@ -60,6 +56,17 @@ pub fn list(call: &Call) -> Result<Response, Error> {
         destinations: placed.destinations.clone(),
     });
     Ok(with_revision(json::ok(&page), &snapshot))
+}
+
+/// What is accepted in the mesh of a request, by value; only `value` of the query, if it has one.
+pub fn known(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> BTreeMap<String, Vec<SniDestination>> {
+    match call.query("value") {
+        Some(value) => {
+            let of_mesh = |resource: &&Arc<Resource>| Some(resource.mesh()) == mesh;
+            gathered(snapshot.accepting(value).into_iter().filter(of_mesh), Some(value))
+        }
+        None => gathered(KINDS.iter().flat_map(|kind| in_scope(snapshot, *kind, mesh)), None),
+    }
 }
 
 /// What is accepted, by value; only `wanted`, if one is.
@@ -85,10 +92,10 @@ fn gathered<'a>(
 }
 
 /// A value with its place in the list.
-struct Placed<'a> {
-    mesh: &'a str,
-    value: String,
-    destinations: Vec<SniDestination>,
+pub struct Placed<'a> {
+    pub mesh: &'a str,
+    pub value: String,
+    pub destinations: Vec<SniDestination>,
 }
 
 impl Named for Placed<'_> {

@@ -2,17 +2,27 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::{
-    config::{
-        cluster::v3::cluster::{DiscoveryType, EdsClusterConfig},
-        core::v3::{DataSource, TrafficDirection, data_source::Specifier},
-        listener::v3 as listener,
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            cluster::v3::cluster::{DiscoveryType, EdsClusterConfig},
+            core::v3::{DataSource, TrafficDirection, data_source::Specifier},
+            listener::v3 as listener,
+            rbac::v3 as rbac,
+        },
+        extensions::filters::network::{
+            connection_limit::v3 as connection_limit, direct_response::v3 as direct_response,
+            rbac::v3 as network_rbac,
+        },
     },
-    extensions::filters::network::direct_response::v3 as direct_response,
+    google::protobuf::UInt64Value,
 };
 use plan::{Lane, LaneEnd, ZoneBackend, ZoneListener, is_http};
 use prost::Message;
-use resources::kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::HashPolicy};
+use resources::{
+    kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::HashPolicy},
+    naming::system,
+};
 use topology::Protocol;
 use xds::Type;
 
@@ -64,7 +74,7 @@ impl Part for LaneListener<'_> {
         let ZoneListener { names, address, port, reuse_port, greeting } = self.listener;
         let filter_chains = match self.lanes.is_empty() {
             true => vec![greeted(greeting)],
-            false => self.lanes.iter().map(chain).collect(),
+            false => self.lanes.iter().flat_map(chains).collect(),
         };
         listener::Listener {
             name: names.listener.clone(),
@@ -105,25 +115,33 @@ fn greeted(greeting: &str) -> listener::FilterChain {
     listener::FilterChain { filters, ..Default::default() }
 }
 
-fn chain(lane: &Lane) -> listener::FilterChain {
-    let asked = listener::FilterChainMatch {
-        transport_protocol: "tls".to_owned(),
+/// A chain of filters for each server name. With one for all of them, a name that comes or goes would end the
+/// connections of the others: Envoy keeps only those whose chain is the same.
+fn chains(lane: &Lane) -> impl Iterator<Item = listener::FilterChain> {
+    lane.server_names.iter().map(move |name| {
         // Envoy compares what was asked for in lower case.
-        server_names: lane.server_names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-        ..Default::default()
-    };
+        let name = name.to_ascii_lowercase();
+        let mut made = chain(lane);
+        if lane.counted {
+            made.filters.splice(..0, counters(&name));
+        }
+        made.filter_chain_match = Some(listener::FilterChainMatch {
+            transport_protocol: "tls".to_owned(),
+            server_names: vec![name],
+            ..Default::default()
+        });
+        made
+    })
+}
+
+fn chain(lane: &Lane) -> listener::FilterChain {
     let through = |hashed: &[HashPolicy]| {
         filter::tcp(&lane.stats, filter::to_cluster(&lane.cluster), None, lane.attempts, Vec::new(), hashed)
     };
     match &lane.end {
-        None => listener::FilterChain {
-            filter_chain_match: Some(asked),
-            filters: vec![through(&[])],
-            ..Default::default()
-        },
+        None => listener::FilterChain { filters: vec![through(&[])], ..Default::default() },
         Some(end) => listener::FilterChain {
             name: end.name.clone(),
-            filter_chain_match: Some(asked),
             filters: match is_http(end.protocol) {
                 true => requests(lane, end),
                 false => {
@@ -141,6 +159,26 @@ fn chain(lane: &Lane) -> listener::FilterChain {
             ..Default::default()
         },
     }
+}
+
+/// Count connections, and those that are open. Neither filter keeps out anything: rules that only pretend to deny,
+/// and deny nothing, and a limit that is never reached.
+fn counters(server_name: &str) -> [listener::Filter; 2] {
+    let stats = system::sni(server_name);
+    let all = network_rbac::Rbac {
+        shadow_rules: Some(rbac::Rbac { action: rbac::rbac::Action::Deny.into(), ..Default::default() }),
+        stat_prefix: format!("{stats}."),
+        ..Default::default()
+    };
+    let open = connection_limit::ConnectionLimit {
+        stat_prefix: stats,
+        max_connections: Some(UInt64Value { value: u64::MAX }),
+        ..Default::default()
+    };
+    [
+        filter::filter("envoy.filters.network.rbac", &all),
+        filter::filter("envoy.filters.network.connection_limit", &open),
+    ]
 }
 
 fn requests(lane: &Lane, end: &LaneEnd) -> Vec<listener::Filter> {

@@ -102,6 +102,7 @@ pub struct Registrar {
     store: Arc<dyn Store>,
     setup: Setup,
     snis: sni::Owner,
+    claims: snis::Claims,
     secrets: secrets::Workshop,
 }
 
@@ -149,7 +150,8 @@ impl Registrar {
             }
         };
         let snis = sni::Owner { place, formats: Formats::default() };
-        Registrar { store, setup, snis, secrets: secrets::Workshop::default() }
+        let (claims, secrets) = Default::default();
+        Registrar { store, setup, snis, claims, secrets }
     }
 
     /// The same with other formats of SNIs than usual: `multizone.sni.formats`.
@@ -192,6 +194,15 @@ impl Registrar {
     pub async fn put_on(&self, draft: Draft, snapshot: &Snapshot) -> Result<Put, Refusal> {
         let admitted = self.admit(draft, snapshot, (self.setup.now)())?;
         let Admitted { resource, outcome, warnings, pending } = admitted;
+        // Another write may have taken a value of SNI since the caller looked, or be about to.
+        let existing = snapshot.get(&resource.key).map(Arc::as_ref);
+        let values = snis::new_values(&resource, existing, &self.snis);
+        let _claim = self.claims.claim(values.iter().map(String::as_str)).await;
+        if !values.is_empty() {
+            let mut found = Violations::default();
+            snis::check(&resource, existing, (&*self.store.snapshot()?, &self.snis), &mut found);
+            found.into_result().map_err(Refusal::Invalid)?;
+        }
         let committed = self.commit(pending).await.map_err(|refusal| match refusal {
             // The mesh was deleted after it was looked at.
             Refusal::Store(Error::OwnerMissing { owner, .. }) if owner.kind == Kind::Mesh => {

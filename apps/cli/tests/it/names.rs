@@ -112,6 +112,45 @@ fn the_control_plane_is_asked_where_a_server_name_leads_to() {
 }
 
 #[test]
+fn which_server_names_are_still_asked_for_is_shown_with_what_came_in_between() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let usage = |connections: u64| {
+        let destinations = json!([{"kri": "kri_msvc_shop_east__backend_http", "port": 80, "dialled": false, "listed": true}]);
+        let seen = json!([{"kri": "kri_zi__east__gate_", "connections": connections, "active": 1}]);
+        json!({"total": 1, "next": null, "items": [{"value": "old.example", "destinations": destinations,
+        "connections": connections, "active": 1, "seenBy": seen}],
+        "proxies": [
+            {"kri": "kri_zi__east__gate_", "type": "ZoneIngress", "name": "gate", "unknown": 2},
+            {"kri": "kri_ze__east__exit_", "type": "ZoneEgress", "name": "exit", "error": "not connected"},
+        ]})
+    };
+    let path = "/meshes/shop/_sni-usage?size=1000&dialled=false";
+    server.on("GET", path, 200, usage(7));
+    server.on("GET", path, 200, usage(12));
+    let shown = program.run(&["sni", "usage", "-m", "shop", "--old", "--over", "1ms"]).ok();
+    assert_eq!(
+        shown.lines(),
+        [
+            "SNI           DESTINATION                        DIALLED   CONNECTIONS   OPEN   NEW   SEEN BY",
+            "old.example   kri_msvc_shop_east__backend_http   no        12            1      5     kri_zi__east__gate_",
+        ]
+    );
+    let shown = shown.says("what ZoneEgress \"exit\" saw is missing: not connected");
+    shown.says("ZoneIngress \"gate\" turned away 2 connections whose server name leads nowhere");
+
+    server.on(
+        "GET",
+        "/meshes/default/_sni-usage?size=1000&value=a.example",
+        200,
+        json!({"total": 0, "items": [], "next": null, "proxies": []}),
+    );
+    let shown = program.run(&["sni", "usage", "--value", "a.example", "-o", "json"]).ok();
+    assert_eq!(shown.json(), json!({"items": [], "proxies": []}));
+    shown.says("there is no zone ingress");
+}
+
+#[test]
 fn the_version_is_told_with_and_without_a_control_plane() {
     let server = Server::start();
     let program = Program::of(&server);

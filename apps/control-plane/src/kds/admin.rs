@@ -44,7 +44,7 @@ impl Question {
     fn stream(&self) -> Stream {
         match self.view {
             AdminView::ConfigDump { .. } => Stream::ConfigDump,
-            AdminView::Stats { .. } => Stream::Stats,
+            AdminView::Stats { .. } | AdminView::SniUsage => Stream::Stats,
             AdminView::Clusters { .. } => Stream::Clusters,
         }
     }
@@ -54,7 +54,7 @@ impl Question {
             AdminView::ConfigDump { .. }
             | AdminView::Stats { format: Format::Json, .. }
             | AdminView::Clusters { format: Format::Json } => "application/json",
-            AdminView::Stats { .. } | AdminView::Clusters { .. } => "text/plain",
+            AdminView::Stats { .. } | AdminView::Clusters { .. } | AdminView::SniUsage => "text/plain",
         }
     }
 }
@@ -171,15 +171,19 @@ async fn send(asked: &Outgoing, request_id: String, question: Question) -> Resul
             };
             asked.send(&request).await
         }
-        AdminView::Stats { format, used_only } => {
-            let format = wire_format(format);
+        AdminView::Stats { .. } | AdminView::SniUsage => {
+            let (format, used_only) = match question.view {
+                AdminView::Stats { format, used_only } => (format, used_only),
+                _ => (Format::Text, true),
+            };
             let request = wire::StatsRequest {
                 request_id,
                 resource_type,
                 resource_name,
                 resource_mesh,
-                format,
+                format: wire_format(format),
                 used_only,
+                sni_usage: question.view == AdminView::SniUsage,
             };
             asked.send(&request).await
         }
@@ -244,7 +248,10 @@ type Read = (String, Result<Question, String>);
 async fn next(questions: &mut Messages, stream: Stream) -> Result<Option<Read>, Status> {
     let read = match stream {
         Stream::Stats => questions.next::<wire::StatsRequest>().await?.map(|asked| {
-            let view = AdminView::Stats { format: read_format(asked.format), used_only: asked.used_only };
+            let view = match asked.sni_usage {
+                true => AdminView::SniUsage,
+                false => AdminView::Stats { format: read_format(asked.format), used_only: asked.used_only },
+            };
             (asked.request_id, asked.resource_type, asked.resource_mesh, asked.resource_name, view)
         }),
         Stream::Clusters => questions.next::<wire::ClustersRequest>().await?.map(|asked| {

@@ -151,6 +151,11 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
             let expect = vec![("/total", json!(1)), (destination, json!("kri_msvc_default___sample_80"))];
             Case::get(format!("{path}?value={value}"), expect)
         }
+        Operation::SniUsage => {
+            let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
+            let expect = vec![("/total", json!(1)), ("/items/0/connections", json!(0))];
+            Case::get(format!("{path}?value={value}"), expect)
+        }
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])

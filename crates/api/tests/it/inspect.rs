@@ -33,10 +33,14 @@ pub struct FakeProxies;
 impl Inspect for FakeProxies {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
         match &*proxy.name {
+            "gate" if view == AdminView::SniUsage => {
+                Ok(AdminAnswer { content_type: "text/plain", body: super::sni_usage::SAID.into() })
+            }
             "gone" => Err(InspectError::Unreachable("nobody at 192.0.2.1:9901: start kuma-dp".to_owned())),
             name => {
                 let json = match view {
                     AdminView::ConfigDump { .. } => true,
+                    AdminView::SniUsage => false,
                     AdminView::Stats { format, .. } | AdminView::Clusters { format } => {
                         format == Format::Json
                     }

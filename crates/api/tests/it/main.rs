@@ -9,6 +9,7 @@ mod inspect;
 mod lists;
 mod meshes;
 mod samples;
+mod sni_usage;
 mod snis;
 mod special;
 mod tokens;

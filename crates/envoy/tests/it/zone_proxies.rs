@@ -120,12 +120,27 @@ fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
             }
         }
         assert_eq!(who(port, "unknown.example"), "");
+        // Each name has a count of its own, and what is open; what was asked for in capitals is the same name.
+        assert_eq!(who(port, "NEW.one.example"), "by one");
+        for (name, count) in
+            [("new_one_example", 2), ("old_one_example", 1), ("sni_msvc_default_east_two_main", 1)]
+        {
+            let counted = format!("system_sni_{name}.rbac.shadow_allowed");
+            let open = format!("connection_limit.system_sni_{name}.active_connections");
+            let stats = envoy.get("/stats");
+            let told = |name: &str| {
+                let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
+                lines.find(|(told, _)| *told == name).map(|(_, value)| value.to_owned())
+            };
+            assert_eq!(told(&counted), Some(count.to_string()), "{counted} in\n{stats}");
+            assert!(told(&open).is_some(), "{open} in\n{stats}");
+        }
         let stats = envoy.get("/stats?usedonly");
         let listener = listener.replace("PORT", &port.to_string());
         for counted in [
             format!("listener.{listener}.no_filter_chain_match: 1"),
-            format!("cluster.{cluster}.upstream_cx_total: 3"),
-            format!("tcp.{cluster}.downstream_cx_total: 3"),
+            format!("cluster.{cluster}.upstream_cx_total: 4"),
+            format!("tcp.{cluster}.downstream_cx_total: 4"),
         ] {
             assert!(stats.lines().any(|line| line == counted), "{counted} is not in\n{stats}");
         }
@@ -222,4 +237,34 @@ fn clients_do_not_check_an_egress_that_stands_for_several_zones() {
     assert_eq!(unchecked(one), true);
     let [one] = &endpoints("kri_msvc_default_west__backend_80")[..] else { panic!("one endpoint") };
     assert_eq!(unchecked(one), Value::Null);
+}
+
+/// The chains of filters of an ingress, as Envoy gets them.
+fn chains(documents: &[&str]) -> BTreeSet<String> {
+    let gate = "type: ZoneIngress\nname: gate\nnetworking: { address: 127.0.0.1, port: 10001 }";
+    let mesh = mesh(&[documents, &[gate]].concat());
+    let traits = ProxyTraits { kind: ProxyKind::Ingress, ..unified("gate") };
+    let stored = mesh.globals.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
+    let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
+    let lanes = plan::merged(ZoneClass::of(&traits).passage(&mesh).lanes.iter());
+    let target = Target { own: Encoder::default().lower_zone(&own, &lanes), shared: Arc::default() };
+    let listeners = target.of(Type::Listener);
+    let listener = listeners.values().find(|listener| &*listener.name == "self_10001").unwrap();
+    let listener = envoy::json::to_json(Type::Listener.url(), &listener.body()).unwrap();
+    let chains = listener["filterChains"].as_array().or(listener["filter_chains"].as_array());
+    chains.unwrap().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_server_name_that_comes_or_goes_leaves_the_connections_of_others_alone() {
+    // Envoy ends connections whose chain of filters is not there any more, and keeps all others.
+    let service = own_service("one", 9000);
+    let before = chains(&[SECURED, &service]);
+    let rotated = service.replace("snis: [", "snis: [{ value: newest.example }, ");
+    let during = chains(&[SECURED, &rotated]);
+    assert!(before.is_subset(&during), "{before:#?}\n{during:#?}");
+    assert_eq!(during.len(), before.len() + 1);
+    let after = chains(&[SECURED, &rotated.replace(", { value: old.one.example }", "")]);
+    assert!(after.is_subset(&during), "{after:#?}\n{during:#?}");
+    assert_eq!(after.len(), during.len() - 1);
 }

@@ -121,15 +121,22 @@ fn pin_tags(tags: &mut Tags, zone: &str) {
     }
 }
 
+/// How much longer the names of secrets may be that a control plane makes for a mesh: they contain the mesh's name.
+const AROUND_MESH: usize = 64;
+
 fn check_names(key: &Key) -> Result<(), String> {
-    let is_valid = |name: &str| {
+    let is_valid = |name: &str, longest: usize| {
         let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
-        !name.is_empty() && name.len() <= dns::HOSTNAME_MAX && name.bytes().all(known)
+        !name.is_empty() && name.len() <= longest && name.bytes().all(known)
     };
-    if !is_valid(&key.name) {
+    let longest = match key.kind {
+        Kind::Secret => dns::HOSTNAME_MAX + AROUND_MESH,
+        _ => dns::HOSTNAME_MAX,
+    };
+    if !is_valid(&key.name, longest) {
         return Err(format!("{:?} is not a name", key.name));
     }
-    if key.kind.descriptor().scope == Scope::Mesh && !is_valid(&key.mesh) {
+    if key.kind.descriptor().scope == Scope::Mesh && !is_valid(&key.mesh, dns::HOSTNAME_MAX) {
         return Err(format!("{:?} is not the name of a mesh", key.mesh));
     }
     Ok(())

@@ -102,6 +102,9 @@ pub struct StatsRequest {
     /// Leave out statistics that were never written.
     #[prost(bool, tag = "6")]
     pub used_only: bool,
+    /// Only what is counted by server name. Kuma's zones do not know the field and answer with everything.
+    #[prost(bool, tag = "50001")]
+    pub sni_usage: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

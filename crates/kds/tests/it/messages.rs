@@ -83,6 +83,7 @@ fn questions_about_proxies_and_their_answers_have_the_numbers_of_kuma() {
         resource_mesh: mesh.clone(),
         format: AdminOutputFormat::Json.into(),
         used_only: true,
+        sni_usage: false,
     };
     check(&stats, proxy().varint(5, 1).varint(6, 1));
     let clusters = ClustersRequest {

@@ -272,6 +272,20 @@ fn a_zone_cannot_speak_for_another_one_or_for_global() {
 }
 
 #[test]
+fn secrets_that_are_named_after_the_longest_mesh_arrive() {
+    let (zone, longest) = (Plane::new(), "m".repeat(253));
+    zone.put(mesh(&longest));
+    let (data, role) = (|| json!({ "data": "aGk=" }), || Role::Zone("east".into()));
+    let key = format!("dataplane-token-signing-key-{longest}-1");
+    let refused = arrives(&zone, role(), Kind::Secret, &longest, &key, &[], data());
+    assert_eq!(refused, Vec::<String>::new());
+    assert_eq!(zone.names(Kind::Secret).len(), 1);
+    let endless = "k".repeat(400);
+    let refused = arrives(&zone, role(), Kind::Secret, &longest, &endless, &[], data());
+    assert_eq!(refused, [format!("{endless:?} is not a name")]);
+}
+
+#[test]
 fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
     let global = Plane::new();
     global.put(mesh("default"));

@@ -18,6 +18,9 @@ pub struct Lane {
     pub stats: String,
     /// How often a connection is attempted; once where it is not said.
     pub attempts: Option<u32>,
+    /// Whether connections are counted by server name, too. Where names may change it has to be seen which are
+    /// asked for.
+    pub counted: bool,
     /// Set where the mesh ends: its TLS is taken off. Everything else is passed on unread.
     pub end: Option<Arc<LaneEnd>>,
 }

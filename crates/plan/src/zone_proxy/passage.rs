@@ -228,6 +228,7 @@ impl ZoneClass {
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
             stats: legacy::sanitize_stat(&cluster),
+            counted: true,
             end: Some(Arc::new(LaneEnd {
                 mesh: mesh.name.clone(),
                 name: cluster.clone(),
@@ -269,6 +270,7 @@ impl ZoneClass {
             stats: legacy::sanitize_stat(&cluster),
             cluster: cluster.clone(),
             attempts,
+            counted: matches!(destination.id, DestinationId::Port(_)),
             end: None,
         });
         self.backend(destination, (cluster, cluster_stats), ZoneServer::Proxy, endpoints)

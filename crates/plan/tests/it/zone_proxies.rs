@@ -167,6 +167,7 @@ fn an_egress_leads_to_the_ingress_of_each_zone_and_tells_zones_apart() {
 fn what_clients_dial_wins_over_what_is_merely_accepted() {
     let lane = |cluster: &str, names: &[&str]| Lane {
         server_names: names.iter().map(|&name| name.to_owned()).collect(),
+        counted: true,
         cluster: cluster.to_owned(),
         stats: cluster.to_owned(),
         attempts: None,

@@ -4,7 +4,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Error, Kri};
+use super::{Error, Kri, legacy};
 
 pub const ADS: &str = "system_ads";
 pub const ACCESS_LOG_SINK: &str = "system_access_log_sink";
@@ -14,6 +14,8 @@ pub const DNS: &str = "system_dns";
 pub const DYNAMIC_CONFIG: &str = "system_dynamicconfig";
 pub const KUBE_API_SERVER_BYPASS: &str = "system_kube_api_server_bypass";
 pub const TRUST_BUNDLE: &str = "system_trust_bundle";
+/// The beginning of what connections are counted under by server name.
+pub const SNI: &str = "system_sni_";
 pub const CA_OF_ALL_MESHES: &str = "system_mtls_ca_all_meshes";
 
 /// What a page of metrics is called that nobody gave a name.
@@ -43,6 +45,12 @@ pub fn trust_bundle(mesh: &str) -> String {
 /// Whether a secret is what the proxies of a mesh believe, by trust domain.
 pub fn is_trust_bundle(secret: &str) -> bool {
     secret.starts_with(TRUST_BUNDLE)
+}
+
+/// What connections that ask for a server name are counted under. No two server names share it: they are host
+/// names, which have no `_`.
+pub fn sni(server_name: &str) -> String {
+    format!("{SNI}{}", legacy::sanitize_stat(&server_name.to_ascii_lowercase()))
 }
 
 /// The route that serves one part of the proxy's dynamic configuration, such as `dns`.

@@ -1,5 +1,7 @@
 //! SNIs of destinations: that no value leads to two of them, and what their author should know.
 
+mod claims;
+
 use std::collections::{BTreeMap, HashSet};
 
 use resources::{
@@ -12,6 +14,19 @@ use resources::{
 };
 
 use crate::Snapshot;
+
+pub use claims::Claims;
+
+/// The values that are new with this resource, if its owner is this control plane.
+pub fn new_values(resource: &Resource, existing: Option<&Resource>, owner: &Owner) -> Vec<String> {
+    if !owner.owns(resource) {
+        return Vec::new();
+    }
+    let before = existing.map(sni::accepted).unwrap_or_default();
+    let before: HashSet<&str> = before.iter().map(|it| it.value.as_str()).collect();
+    let all = sni::accepted(resource).into_iter().map(|it| it.value);
+    all.filter(|value| !before.contains(value.as_str())).collect()
+}
 
 /// Whether the values that are new with this resource lead somewhere else already. Only what has the same owner
 /// counts: services of one name in several zones have the hash without a zone in common.

@@ -105,6 +105,7 @@ async fn a_zone_answers_for_its_proxies() {
         (AdminView::ConfigDump { include_eds: true }, "application/json"),
         (stats(Format::Text), "text/plain"),
         (stats(Format::Json), "application/json"),
+        (AdminView::SniUsage, "text/plain"),
         (AdminView::Clusters { format: Format::Json }, "application/json"),
     ] {
         let answer = questions.put("east", question("web", view)).await.unwrap();

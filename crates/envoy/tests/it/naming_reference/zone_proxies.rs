@@ -1,6 +1,6 @@
 //! Zone proxies: their one listener, and what it leads to.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use plan::{ProxyKind, ProxyTraits};
 
@@ -57,6 +57,7 @@ fn rows(shown: &Shown, address: &str) -> Vec<Row> {
         ("statistics of the listener", format!("listener.{stats}.downstream_cx_total")),
     ];
     let mut lanes: Vec<Vec<Row>> = Vec::new();
+    let mut led_to = BTreeSet::new();
     for chain in listener["filter_chains"].as_array().unwrap() {
         let mut lane = vec![("first server name", text(&chain["filter_chain_match"]["server_names"][0]))];
         let handled = &chain["filters"].as_array().unwrap().last().unwrap()["typed_config"];
@@ -66,12 +67,29 @@ fn rows(shown: &Shown, address: &str) -> Vec<Row> {
             true => text(&handled["cluster"]),
             false => text(&host["routes"][0]["route"]["cluster"]),
         };
+        // Other server names of the same destination have the same names.
+        if !led_to.insert(cluster.clone()) {
+            continue;
+        }
         if !chain["name"].is_null() {
             lane.push(("chain of filters where the mesh ends", text(&chain["name"])));
         }
         lane.push(("cluster", cluster.clone()));
         lane.push(("statistics of the cluster", shown.cluster_statistic(&cluster)));
         lane.push(("statistics of connections", format!("tcp.{prefix}.downstream_cx_total")));
+        for filter in chain["filters"].as_array().unwrap() {
+            let (name, prefix) = (text(&filter["name"]), text(&filter["typed_config"]["stat_prefix"]));
+            match name.as_str() {
+                "envoy.filters.network.rbac" => {
+                    lane.push(("statistics of the server name", format!("{prefix}rbac.shadow_allowed")));
+                }
+                "envoy.filters.network.connection_limit" => {
+                    let statistic = format!("connection_limit.{prefix}.active_connections");
+                    lane.push(("statistics of its open connections", statistic));
+                }
+                _ => {}
+            }
+        }
         lanes.push(lane);
     }
     lanes.sort_by_key(|lane| lane[0].1.clone());

@@ -174,3 +174,30 @@ async fn global_looks_at_what_originates_there() {
                    destination, so give one of the two another name or other snis";
     assert_eq!(found, [("spec.ports[0].snis[0].value".to_owned(), message.to_owned())]);
 }
+
+#[tokio::test]
+async fn of_two_writes_at_one_moment_that_want_one_value_one_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    // Writes of this store take a while, so that both are on their way at the same time.
+    let store = crate::Sqlite::open(folder.path().join("store.db")).unwrap();
+    let mut registrar = in_mode(zone(false), &["hashed"]);
+    registrar.store = Arc::new(store);
+    let registrar = with_mesh(registrar).await;
+    for round in 0..20 {
+        let value = format!("wanted-{round}.example");
+        let [one, two] = ["one", "two"].map(|name| custom(&format!("{name}-{round}"), "default", &[&value]));
+        let apart = custom(&format!("apart-{round}"), "default", &[&format!("apart-{round}.example")]);
+        // All were admitted before any was made.
+        let snapshot = registrar.store().snapshot().unwrap();
+        let (one, two, apart) = tokio::join!(
+            registrar.put_on(one, &snapshot),
+            registrar.put_on(two, &snapshot),
+            registrar.put_on(apart, &snapshot)
+        );
+        apart.unwrap();
+        let refused: Vec<Refusal> = [one, two].into_iter().filter_map(Result::err).collect();
+        let [Refusal::Invalid(found)] = &refused[..] else { panic!("{refused:?}") };
+        assert!(found.to_string().contains("an SNI leads to one destination"), "{found}");
+        assert_eq!(registrar.store().snapshot().unwrap().accepting(&value).len(), 1);
+    }
+}

@@ -1,0 +1,247 @@
+//! Which values of SNI are asked for, as zone proxies count it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use axum::response::Response;
+use resources::{Kind, Resource, Spec, labels, naming::system};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
+
+use crate::{
+    AdminView, Error, Inspect, access,
+    call::{Call, with_revision},
+    inspect::flag,
+    json,
+    list::{Listing, Paging},
+    snis::{self, Placed, SniDestination},
+};
+
+/// How long a zone proxy may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long all of them may take together; those whose turn has not come by then are not asked.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(15);
+/// How many are asked at a time.
+const AT_ONCE: usize = 16;
+
+/// A page of values, and who was asked about them.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageList {
+    pub total: usize,
+    pub items: Vec<SniUsage>,
+    pub next: Option<String>,
+    /// Every zone ingress and zone egress of this control plane. Where one of them did not answer, the counts lack
+    /// what it saw.
+    pub proxies: Vec<AskedProxy>,
+}
+
+/// A value of SNI, and how often zone proxies saw it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SniUsage {
+    pub value: String,
+    /// Services of one name in several zones have a value in common.
+    pub destinations: Vec<SniDestination>,
+    /// Connections that asked for it, since each proxy started.
+    pub connections: u64,
+    /// Those that are open now.
+    pub active: u64,
+    /// The zone proxies that saw it.
+    pub seen_by: Vec<SeenBy>,
+}
+
+/// What one zone proxy saw of a value.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenBy {
+    /// The zone proxy, as in `proxies`.
+    pub kri: String,
+    pub connections: u64,
+    pub active: u64,
+}
+
+/// A zone proxy that was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedProxy {
+    pub kri: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// For how many seconds it has been counting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uptime_seconds: Option<u64>,
+    /// Connections that asked for a value which leads nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<u64>,
+    /// Why it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What zone proxies said.
+#[derive(Debug, Default)]
+pub struct Seen {
+    proxies: Vec<AskedProxy>,
+    /// By what a value is counted under, then by proxy.
+    values: HashMap<String, Vec<SeenBy>>,
+}
+
+/// What one of them said.
+#[derive(Debug, Default)]
+struct Said {
+    uptime: Option<u64>,
+    unknown: Option<u64>,
+    /// Connections and those that are open, by what they are counted under.
+    counts: HashMap<String, (u64, u64)>,
+}
+
+/// Asks all zone proxies of this control plane: those of its zone, or of all zones on a global one.
+pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
+    access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
+    let snapshot = call.snapshot()?;
+    call.mesh(&snapshot)?;
+    let deadline = Instant::now() + PATIENCE_WITH_ALL;
+    let (turns, mut asked) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    let proxies = [Kind::ZoneIngress, Kind::ZoneEgress].into_iter().flat_map(|kind| snapshot.of_kind(kind));
+    // Those of other zones are asked there.
+    for proxy in proxies.filter(|proxy| proxy.label(labels::ORIGIN) != Some(labels::ORIGIN_GLOBAL)) {
+        let (proxy, turns, inspect) = (proxy.clone(), turns.clone(), call.context.inspect.clone());
+        asked.spawn(async move {
+            let said = timeout_at(deadline, async {
+                let _turn = turns.acquire_owned().await;
+                question(&*inspect, &proxy).await
+            });
+            let said = said.await.unwrap_or_else(|_| {
+                Err(format!("{} was not asked: others took {PATIENCE_WITH_ALL:?}", proxy.key))
+            });
+            (proxy, said)
+        });
+    }
+    Ok(async move {
+        let mut seen = Seen::default();
+        while let Some(answer) = asked.join_next().await {
+            if let Ok((proxy, said)) = answer {
+                seen.add(&proxy, said);
+            }
+        }
+        seen.settle();
+        seen
+    })
+}
+
+async fn question(inspect: &dyn Inspect, proxy: &Resource) -> Result<Said, String> {
+    let late = |_| format!("{} did not answer within {PATIENCE:?}", proxy.key);
+    let answer = timeout(PATIENCE, inspect.admin(&proxy.key, AdminView::SniUsage)).await.map_err(late)?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    Ok(Said::read(&String::from_utf8_lossy(&answer.body), port(proxy)))
+}
+
+/// Where a zone proxy takes connections.
+fn port(proxy: &Resource) -> Option<u32> {
+    match &proxy.spec {
+        Spec::ZoneIngress(ingress) => ingress.networking.as_ref().map(|networking| networking.port),
+        Spec::ZoneEgress(egress) => egress.networking.as_ref().map(|networking| networking.port),
+        _ => None,
+    }
+}
+
+impl Said {
+    /// Reads statistics of Envoy, of which there may be more than what is counted by server name.
+    fn read(text: &str, port: Option<u32>) -> Said {
+        let mut said = Said::default();
+        // Its listener is named after the port, in either scheme of names.
+        let unknown = port.map(|port| format!("_{port}.no_filter_chain_match"));
+        for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
+            let Ok(value) = value.parse::<u64>() else { continue };
+            let counted = |name: &str, end: &str| {
+                let under = name.strip_suffix(end)?;
+                under.starts_with(system::SNI).then(|| under.to_owned())
+            };
+            if name == "server.uptime" {
+                said.uptime = Some(value);
+            } else if unknown.as_deref().is_some_and(|end| name.ends_with(end)) {
+                said.unknown = Some(said.unknown.unwrap_or(0).saturating_add(value));
+            } else if let Some(under) = counted(name, ".rbac.shadow_allowed") {
+                said.counts.entry(under).or_default().0 = value;
+            } else if let Some(under) =
+                name.strip_prefix("connection_limit.").and_then(|name| counted(name, ".active_connections"))
+            {
+                said.counts.entry(under).or_default().1 = value;
+            }
+        }
+        said
+    }
+}
+
+impl Seen {
+    fn add(&mut self, proxy: &Resource, said: Result<Said, String>) {
+        let kri = proxy.kri("").map(|kri| kri.to_string()).unwrap_or_default();
+        let (said, error) = match said {
+            Ok(said) => (said, None),
+            Err(error) => (Said::default(), Some(error)),
+        };
+        for (under, (connections, active)) in said.counts {
+            self.values.entry(under).or_default().push(SeenBy { kri: kri.clone(), connections, active });
+        }
+        self.proxies.push(AskedProxy {
+            kri,
+            kind: proxy.kind().name().to_owned(),
+            name: proxy.display_name().to_owned(),
+            zone: proxy.label(labels::ZONE).unwrap_or_default().to_owned(),
+            uptime_seconds: said.uptime,
+            unknown: error.is_none().then(|| said.unknown.unwrap_or(0)),
+            error,
+        });
+    }
+
+    /// Answers come in any order.
+    fn settle(&mut self) {
+        self.proxies.sort_by(|one, other| one.kri.cmp(&other.kri));
+        for seen in self.values.values_mut() {
+            seen.sort_by(|one, other| one.kri.cmp(&other.kri));
+        }
+    }
+
+    fn usage(&self, value: &str, destinations: Vec<SniDestination>) -> SniUsage {
+        let seen_by = self.values.get(&system::sni(value)).cloned().unwrap_or_default();
+        SniUsage {
+            value: value.to_owned(),
+            destinations,
+            connections: seen_by.iter().map(|seen| seen.connections).sum(),
+            active: seen_by.iter().map(|seen| seen.active).sum(),
+            seen_by,
+        }
+    }
+}
+
+/// `GET /meshes/{mesh}/_sni-usage`, from what zone proxies said.
+pub fn list(call: &Call, seen: Seen) -> Result<Response, Error> {
+    let snapshot = call.snapshot()?;
+    let mesh = call.mesh(&snapshot)?;
+    for kind in snis::KINDS {
+        call.check_access(kind)?;
+    }
+    let paging = Paging::read(call)?;
+    let dialled = match call.query("dialled") {
+        Some(_) => Some(flag(call, "dialled", false)?),
+        None => None,
+    };
+    let wanted = |destinations: &[SniDestination]| {
+        dialled.is_none_or(|dialled| destinations.iter().any(|it| it.dialled) == dialled)
+    };
+    let known = snis::known(call, &snapshot, mesh).into_iter().filter(|(_, all)| wanted(all));
+    let mesh = call.param("mesh");
+    let placed = known.map(|(value, destinations)| Placed { mesh, value, destinations });
+    let page = paging.cut(call, placed, |placed| seen.usage(&placed.value, placed.destinations.clone()));
+    let Listing { total, items, next } = page;
+    let answer = UsageList { total, items, next, proxies: seen.proxies };
+    Ok(with_revision(json::ok(&answer), &snapshot))
+}
