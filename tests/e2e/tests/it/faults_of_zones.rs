@@ -273,12 +273,18 @@ fn a_link_is_half_open(world: &World, traffic: &Traffic) {
     world.are(&["west"], "Online");
 }
 
-/// An instance of `backend` that was ended in order, and is called no more by `caller`.
+/// The address of a proxy as Envoy shows it.
+fn endpoint_of(world: &World, zone: &str, dataplane: &str) -> String {
+    let control_plane = world.federation().zone(zone).control_plane.client();
+    let stored = control_plane.get(&format!("/meshes/default/dataplanes/{dataplane}")).unwrap().json();
+    format!("::{}:", stored["networking"]["address"].as_str().unwrap())
+}
+
+/// Ends an instance of `backend` in order, and waits until `caller` no longer calls it.
 fn is_ended(world: &World, zone: &str, (name, mut proxy): (&str, Proxy)) {
     let control_plane = world.federation().zone(zone).control_plane.client();
     let path = format!("/meshes/default/dataplanes/{name}");
-    let stored = control_plane.get(&path).unwrap().json();
-    let endpoint = format!("::{}:", stored["networking"]["address"].as_str().unwrap());
+    let endpoint = endpoint_of(world, zone, name);
     for proxy in [&proxy, &world.proxies["caller"]] {
         eventually("a connection to the control plane", || {
             proxy.stat("control_plane.connected_state").is_ok_and(|connected| connected == 1)
@@ -298,10 +304,14 @@ fn global_is_dead(world: &mut World, traffic: &Traffic) {
     let before = world.settled();
     world.global().kill().unwrap();
     let (_app, second) = world.federation().serve("west", "backend-west-2", "backend");
-    for (address, port) in [(world.web, 10001), (world.caller, 10002)] {
-        eventually("the new instance to be called", || answered_by(address, port) == "backend-west-2")
-            .unwrap();
-    }
+    eventually("the new instance to be called", || answered_by(world.caller, 10002) == "backend-west-2")
+        .unwrap();
+    // Connections of other zones stay where they are; new ones may be led to it.
+    let endpoint = endpoint_of(world, "west", "backend-west-2");
+    eventually("the ingress to lead to the new instance", || {
+        world.proxies["gate-west"].admin("/clusters").unwrap().contains(&endpoint)
+    })
+    .unwrap();
     world.zone("west").kill().unwrap();
     traffic.is_unharmed("two control planes are dead");
     world.zone("west").start_again().unwrap();
@@ -432,7 +442,9 @@ fn zones_are_restarted_with_other_flags(world: &mut World, traffic: &Traffic) {
     let path = format!("/meshes/default/meshservices/{west}");
     eventually("the SNI of the other format in another zone", || {
         let service = world.federation().zone("east").control_plane.client().get(&path).unwrap().json();
-        service["spec"]["ports"][0]["snis"][0]["value"].as_str().is_some_and(|value| value.starts_with("kri"))
+        service["spec"]["ports"][0]["snis"][0]["value"]
+            .as_str()
+            .is_some_and(|value| value.starts_with("sni."))
     })
     .unwrap();
     traffic.is_unharmed("all zones have other flags");
