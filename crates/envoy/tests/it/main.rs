@@ -11,7 +11,6 @@ mod faults;
 mod health_checks;
 mod listeners;
 mod live;
-mod localities;
 mod metrics;
 mod migration_guide;
 mod naming_reference;
