@@ -263,15 +263,7 @@ pub(crate) fn external(
         _ => (Vec::new(), Vec::new()),
     };
     let port = spec.match_.port;
-    let endpoints = spec.endpoints.iter().flatten().map(|endpoint| Endpoint {
-        address: endpoint.address.clone(),
-        port: endpoint.port,
-        tags: BTreeMap::new(),
-        weight: 1,
-        priority: endpoint.priority.unwrap_or(0),
-        instance: None,
-    });
-    let served = sorted(endpoints.collect());
+    let served = listed(spec);
     let id = kri.with_section(&port.to_string());
     let server_names = server_names(resource, &port.to_string());
     // An egress proves itself by a certificate of the mesh's own authority.
@@ -310,6 +302,19 @@ pub(crate) fn external(
         },
         endpoints: called,
     }]
+}
+
+/// The endpoints that a MeshExternalService lists.
+fn listed(spec: &MeshExternalService) -> Endpoints {
+    let endpoints = spec.endpoints.iter().flatten().map(|endpoint| Endpoint {
+        address: endpoint.address.clone(),
+        port: endpoint.port,
+        tags: BTreeMap::new(),
+        weight: 1,
+        priority: endpoint.priority.unwrap_or(0),
+        instance: None,
+    });
+    sorted(endpoints.collect())
 }
 
 /// Whatever carries all tags. `members` are the Dataplanes that do, `certified` says which of them

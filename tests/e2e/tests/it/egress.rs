@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use e2e::{
     Client, Kumactl, eventually,
-    proxy::own_address,
+    proxy::{Proxy, own_address},
     service::{Service, call},
 };
 use resources::naming::kds::hashed_name;
@@ -116,13 +116,18 @@ fn an_egress_asks_permissions_by_server_name_and_zone_proxies_are_inspected_ever
     // What stays in the mesh is none of its business.
     assert_eq!(answered_by(web, 10001), "backend-west");
 
+    all_tell(&federation, [&gate, &exit]);
+}
+
+/// Asks for what the ingress of `west` and the egress of `east` say, wherever that can be asked.
+fn all_tell(federation: &Federation, proxies: [&Proxy; 2]) {
     let backend = "kri_msvc_default_west__backend_main";
     tells(federation.zone("west"), "zoneingress", "gate-west", backend);
     tells(federation.zone("east"), "zoneegress", "exit-east", backend);
     let on_global = |name: &str, zone: &str| hashed_name("", name, Some(zone), None);
     tells(&federation.global, "zoneingress", &on_global("gate-west", "west"), backend);
     tells(&federation.global, "zoneegress", &on_global("exit-east", "east"), backend);
-    for proxy in [&gate, &exit] {
+    for proxy in proxies {
         let page =
             Client::new(format!("http://127.0.0.1:{}", proxy.readiness_port())).get("/metrics").unwrap();
         let counted =
