@@ -134,7 +134,7 @@ fn response(kind: &str, resources: &[Synced], removed: &[String]) -> wire::Delta
 }
 
 fn dataplane(mesh: &str, name: &str, labels: &[(&str, &str)], padding: usize) -> Synced {
-    let tags = json!({ "kuma.io/service": "evil", "padding": "a".repeat(padding) });
+    let tags = json!({ "kuma.io/service": "evil", "padding": "a".repeat(padding + 1) });
     let spec = json!({ "networking": { "address": "10.6.6.6", "inbound": [{ "port": 80, "tags": tags }] } });
     let label = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Synced {
