@@ -134,7 +134,7 @@ fn response(kind: &str, resources: &[Synced], removed: &[String]) -> wire::Delta
 }
 
 fn dataplane(mesh: &str, name: &str, labels: &[(&str, &str)], padding: usize) -> Synced {
-    let tags = json!({ "kuma.io/service": "evil", "padding": "a".repeat(padding) });
+    let tags = json!({ "kuma.io/service": "evil", "padding": "a".repeat(padding + 1) });
     let spec = json!({ "networking": { "address": "10.6.6.6", "inbound": [{ "port": 80, "tags": tags }] } });
     let label = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Synced {
@@ -344,7 +344,7 @@ async fn bloats(evil: &Zone) {
     let bomb = framed(&Text { text: "a".repeat(100 << 20) }, true).unwrap();
     assert!(bomb.len() < 1 << 20);
     for path in [service::ZONE_TO_GLOBAL_SYNC, service::GLOBAL_TO_ZONE_SYNC, service::STREAM_STATS] {
-        for _ in 0..5 {
+        for _ in 0..2 {
             for bytes in [vec![0, 0x40, 0, 0, 0], bomb.to_vec()] {
                 assert_eq!(evil.ended(path, bytes).await.code(), Code::ResourceExhausted, "{path}");
             }
@@ -379,7 +379,7 @@ async fn rants(evil: &Zone) {
         requests.send(&wire::DeltaDiscoveryRequest { node, ..subscription("MeshTimeout") }).await.unwrap();
         let response = responses.next::<wire::DeltaDiscoveryResponse>().await.unwrap().unwrap();
         requests.send(&answer(&response, Some("c".repeat(900 << 10)))).await.unwrap();
-        for n in 0..1000 {
+        for n in 0..300 {
             requests.send(&subscription(&format!("Unknown{n}"))).await.unwrap();
         }
         requests.send(&subscription("MeshRetry")).await.unwrap();
@@ -407,7 +407,7 @@ async fn multiplies(evil: &Zone) {
 /// Resources that wait for meshes which never come, and names that are none.
 async fn litters(evil: &Zone) {
     let (responses, mut requests) = evil.open(service::ZONE_TO_GLOBAL_SYNC);
-    for n in 0..40 {
+    for n in 0..20 {
         let orphans: Vec<Synced> =
             (0..10).map(|m| dataplane("nowhere", &format!("d-{n}-{m}"), &[], 100 << 10)).collect();
         let removed: Vec<String> = (0..1000).map(|m| format!("no name at all {n} {m} ")).collect();
@@ -432,7 +432,7 @@ async fn what_a_hostile_zone_sends_is_bounded_and_other_zones_notice_nothing() {
     multiplies(&evil).await;
     good.is_sent(&global, "later").await;
     let held = hoards(&evil).await;
-    for _ in 0..1000 {
+    for _ in 0..200 {
         evil.is_alive().await;
     }
     good.is_sent(&global, "fifth").await;
