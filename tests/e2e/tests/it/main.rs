@@ -33,6 +33,7 @@ mod protocols;
 mod rejection;
 mod routes;
 mod scenarios;
+mod sni_edges;
 mod telemetry;
 mod transparent;
 mod validation;
