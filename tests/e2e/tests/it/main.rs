@@ -37,6 +37,7 @@ mod rejection;
 mod relay;
 mod routes;
 mod scenarios;
+mod sni_edges;
 mod telemetry;
 mod tls_server;
 mod traffic;
