@@ -11,6 +11,7 @@ mod faults;
 mod health_checks;
 mod listeners;
 mod live;
+mod localities;
 mod metrics;
 mod migration_guide;
 mod naming_reference;
