@@ -34,6 +34,7 @@ mod rejection;
 mod routes;
 mod scenarios;
 mod sni_edges;
+mod sni_rotation;
 mod telemetry;
 mod transparent;
 mod validation;
