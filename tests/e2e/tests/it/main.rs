@@ -38,6 +38,7 @@ mod relay;
 mod routes;
 mod scenarios;
 mod sni_edges;
+mod sni_rotation;
 mod telemetry;
 mod tls_server;
 mod traffic;
