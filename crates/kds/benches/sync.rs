@@ -208,7 +208,7 @@ fn decoded(kind: Kind, bytes: Bytes) -> Arrival {
     let body = |bytes: &Bytes| wire::Resource::decode(bytes.clone()).unwrap().resource.unwrap().value;
     let resources =
         response.resources.iter().map(|bytes| wire::decode(kind, &body(bytes)).unwrap()).collect();
-    Arrival { kind, resources, removed: Vec::new(), refused: Vec::new() }
+    Arrival { kind, resources, removed: Vec::new(), refused: Vec::new(), more: false }
 }
 
 /// What the bytes of all resources cost alone, for one zone: encoding and decoding.

@@ -224,7 +224,7 @@ fn from_outside(federation: &Federation, entrance: Ipv4Addr) {
 fn long_names_of_meshes_and_subsets_by_tags_lead_to_other_zones() {
     let federation = Federation::start(&["east", "west"], true);
     let mut running = Vec::new();
-    for length in [64, 200] {
+    for length in [64, 253] {
         let long = "m".repeat(length);
         add_mesh(&federation, &long, "Exclusive", &["east", "west"]);
         running.push(serve(&federation, "west", &long, &[("of-long", of_service("backend"))]));
@@ -241,7 +241,7 @@ fn long_names_of_meshes_and_subsets_by_tags_lead_to_other_zones() {
     let _tagged = serve(&federation, "west", "tagged", &[("first", version("1")), ("second", version("2"))]);
     let (gate, _) = federation.ingress("west");
     let exit = federation.egress("east");
-    for length in [64, 200] {
+    for length in [64, 253] {
         let long = "m".repeat(length);
         let known = hashed_name(&long, "backend", Some("west"), None);
         federation.arrives("east", &format!("/meshes/{long}/meshservices/{known}"));
