@@ -116,14 +116,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
     let inspect: Arc<dyn api::Inspect> = Arc::new(inspect);
-    let api = api::router(api::Context {
-        registrar: registrar.clone(),
-        settings,
-        metrics: api::Metrics::register(&metrics),
-        inspect: inspect.clone(),
-        problems: findings.clone(),
-        gates: api::Gates::default(),
-    });
+    let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone());
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
@@ -155,6 +148,24 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     running.announce();
     Ok(running)
+}
+
+fn api_router(
+    registrar: &Arc<Registrar>,
+    settings: api::Settings,
+    metrics: &Metrics,
+    inspect: Arc<dyn api::Inspect>,
+    problems: Arc<Findings>,
+) -> Router {
+    let (registrar, metrics) = (registrar.clone(), api::Metrics::register(metrics));
+    api::router(api::Context {
+        registrar,
+        settings,
+        metrics,
+        inspect,
+        problems,
+        gates: api::Gates::default(),
+    })
 }
 
 fn api_certificate(config: &Config, now: Timestamp) -> Result<Arc<ServerConfig>> {

@@ -1,6 +1,6 @@
 //! One resource: get, put, delete.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -24,6 +24,10 @@ const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 pub const PROCESS: &str = "Could not process a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
+
+/// How often a put is tried when another writer creates the same resource, and how long that may take to be seen.
+const ATTEMPTS: usize = 3;
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// `GET …/{name}`.
 pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
@@ -61,17 +65,27 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     call.mesh(&*call.snapshot()?)?;
     call.check_access(kind)?;
     let body = call.read_body().await?;
-    let Parsed { mut draft, unknown_fields, advice } = parse(&call, kind, &body)?;
-
-    // What is judged here is what is written: if it changes meanwhile, the registrar reports a conflict.
-    let snapshot = call.snapshot()?;
-    if kind == Kind::Mesh {
-        mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
-    }
-    let exists = snapshot.get(&draft.key).is_some();
+    let Parsed { draft, unknown_fields, advice } = parse(&call, kind, &body)?;
     let key = draft.key.clone();
-    let put = call.context.registrar.put_on(draft, &snapshot).await;
-    let put = put.map_err(|refused| refusal(refused, exists))?;
+    let mut snapshot = call.snapshot()?;
+    let mut attempts = 1;
+    let put = loop {
+        // What is judged here is what is written: if it changes meanwhile, the registrar reports a conflict.
+        let mut draft = draft.clone();
+        if kind == Kind::Mesh {
+            mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
+        }
+        match call.context.registrar.put_on(draft, &snapshot).await {
+            Ok(put) => break put,
+            // The caller wanted it to exist, and another writer was faster: this is an update.
+            Err(Refusal::Store(store::Error::AlreadyExists(_))) if attempts < ATTEMPTS => {
+                attempts += 1;
+                let later = call.context.registrar.store().caught_up(CATCH_UP).await;
+                snapshot = later.map_err(|error| Error::from_store(error, PROCESS))?;
+            }
+            Err(refused) => return Err(refusal(refused, snapshot.get(&key).is_some())),
+        }
+    };
 
     let mut warnings = warnings(&unknown_fields, advice, put.warnings);
     if kind == Kind::VirtualOutbound {

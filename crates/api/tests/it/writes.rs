@@ -43,6 +43,20 @@ async fn creating_answers_201_updating_200_and_both_say_what_happened() {
 }
 
 #[tokio::test]
+async fn of_writers_that_create_one_resource_at_the_same_moment_one_creates_and_the_others_update() {
+    let world = World::new().await;
+    for round in 0..20 {
+        let name = format!("t{round}");
+        let path = format!("/meshes/default/meshtimeouts/{name}");
+        let (first, second) = (timeout(&name, "1s"), timeout(&name, "2s"));
+        let (first, second) = tokio::join!(world.put(&path, &first), world.put(&path, &second));
+        let mut statuses = [first.status, second.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses.map(|status| status.as_u16()), [200, 201], "{} {}", first.body, second.body);
+    }
+}
+
+#[tokio::test]
 async fn unknown_fields_are_dropped_and_each_is_named_in_a_warning() {
     let world = World::new().await;
     let mut body = timeout("one", "1s");

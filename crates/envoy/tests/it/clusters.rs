@@ -221,7 +221,11 @@ fn what_is_outside_the_mesh_is_called_directly() {
     let named = "{ address: a.example.com, port: 8443, priority: 5 }, { address: 127.0.0.7, port: 8443 }";
     let first = "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint";
     check(
-        &external("http", named, "tls: { enabled: true, verification: { caCert: { inlineString: PEM } } }"),
+        &external(
+            "http",
+            named,
+            "tls: { enabled: true, verification: { caCert: { inlineString: CERTIFICATE----- } } }",
+        ),
         &[
             ("/type", json!("STRICT_DNS")),
             ("/dnsLookupFamily", json!("V4_PREFERRED")),
@@ -233,7 +237,7 @@ fn what_is_outside_the_mesh_is_called_directly() {
             (
                 "/transportSocket/typedConfig/commonTlsContext",
                 json!({"validationContext": {
-                    "trustedCa": {"inlineBytes": "UEVN"},
+                    "trustedCa": {"inlineBytes": "Q0VSVElGSUNBVEUtLS0tLQ=="},
                     "matchTypedSubjectAltNames": [
                         {"sanType": "IP_ADDRESS", "matcher": {"exact": "127.0.0.7"}},
                         {"sanType": "DNS", "matcher": {"exact": "a.example.com"}},

@@ -274,5 +274,5 @@ fn the_resources_of_a_message_share_a_bound_of_values() {
     let ingress = wire::encode(&resource(Kind::ZoneIngress, full(Kind::ZoneIngress))).unwrap();
     let mut left = 3;
     let error = wire::decode_one_of_many(Kind::ZoneIngress, &ingress, &mut left).unwrap_err().to_string();
-    assert!(error.contains("spec: has more than 3 values") && left == 0, "{error} {left}");
+    assert!(error.contains(": has more than 3 values") && left == 0, "{error} {left}");
 }

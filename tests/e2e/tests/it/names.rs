@@ -219,6 +219,9 @@ fn filters(chain: &Value) -> [String; 5] {
     for filter in list(chain, "filters") {
         let config = &filter["typed_config"];
         match text(filter, "name").as_str() {
+            // What counts connections by server name says nothing about who may connect.
+            "envoy.filters.network.rbac" if text(config, "stat_prefix").starts_with("system_sni_") => {}
+            "envoy.filters.network.connection_limit" => {}
             "envoy.filters.network.rbac" => names[4] = text(config, "stat_prefix"),
             "envoy.filters.network.tcp_proxy" => {
                 names[0] = format!("tcp {}", text(config, "stat_prefix"));

@@ -58,23 +58,6 @@ fn a_global_control_plane_that_is_cut_off_itself_withdraws_nobody_and_gives_all_
 }
 
 #[test]
-fn a_zone_that_has_gone_to_another_instance_is_not_away() {
-    let mut state = state();
-    state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
-    let stored = saved(&mut state, ZoneInsight::default(), "g", at(0));
-    state.end(Stream::GlobalToZone, "1", at(100));
-    let mut stored = saved(&mut state, stored, "g", at(100));
-    assert!(stored.absence.is_some());
-    stored.subscriptions.push(KdsSubscription {
-        id: "2".to_owned(),
-        connect_time: Some(at(101)),
-        ..KdsSubscription::default()
-    });
-    assert_eq!(withdrawn(&mut state, 200), Some(true));
-    assert_eq!(saved(&mut state, stored, "g", at(200)).absence, None);
-}
-
-#[test]
 fn a_zone_that_comes_back_in_time_was_never_withdrawn() {
     let mut state = state();
     state.begin(Stream::GlobalToZone, "1", "g", false, at(0));
