@@ -141,6 +141,24 @@ impl Zones {
         found
     }
 
+    /// The sets of tags that other zones list of a service.
+    pub(crate) fn listed(&self, mesh: &Arc<str>, service: &Arc<str>) -> BTreeSet<&Tags> {
+        let offers = self.available.get(&(mesh.clone(), service.clone()));
+        offers
+            .into_iter()
+            .flat_map(OrdMap::values)
+            .flat_map(|services| services.iter())
+            .map(|it| &it.tags)
+            .collect()
+    }
+
+    /// The services that other zones list of a mesh.
+    pub(crate) fn services_listed(&self, mesh: &Arc<str>) -> Vec<Arc<str>> {
+        let of_mesh = self.available.range((mesh.clone(), Arc::from(""))..);
+        let of_mesh = of_mesh.take_while(|((of, _), _)| of == mesh);
+        of_mesh.map(|((_, service), _)| service.clone()).collect()
+    }
+
     /// Takes in another version of a zone proxy.
     pub(crate) fn replace(&mut self, old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Moved {
         let mut moved = Moved::default();

@@ -52,8 +52,8 @@ fn page(measured: &Value) -> anyhow::Result<String> {
     writeln!(
         page,
         "| {resources} | {zones} | {:.0} ms | {:.0} ms | {:.2} | {} | {} | {per_resource:.0} |\n\n\
-         All resources of a kind must fit into the first message, before compression: with the default limit of 10 MiB \
-         (`maxMsgSize`) these are about {:.0} of this size. More take a higher limit on both sides.\n",
+         Of one kind about {:.0} of this size fit into a message of 10 MiB, the default of `maxMsgSize`. More go in \
+         parts; a control plane of Kuma needs a higher limit for them.\n",
         took / 1e3,
         floor / 1e3,
         took / floor,

@@ -119,10 +119,16 @@ impl Sources {
             asked.spawn(async move {
                 let patience = hanging.patience(&name, at_most);
                 // It goes on when the page does not wait any more.
-                let asking = tokio::spawn(hanging.ask(application));
+                let asking = tokio::spawn(hanging.clone().ask(application));
                 let text = match tokio::time::timeout(patience, asking).await {
                     Ok(text) => text.unwrap_or_else(|error| Err(error.into())),
-                    Err(_) => Err(anyhow!(LATE)),
+                    Err(_) => {
+                        // The other wait ends at the same moment; the next page must not depend on which is first.
+                        if patience == PATIENCE {
+                            hanging.names().insert(name.clone());
+                        }
+                        Err(anyhow!(LATE))
+                    }
                 };
                 (name, text)
             });

@@ -22,7 +22,7 @@ section! {
         tls_cert_file: String = String::new(), "tlsCertFile", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_CERT_FILE";
         /// Private key (PEM file) of that certificate.
         tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_KEY_FILE";
-        /// Bytes of a message. All resources of a kind must fit into one, compressed or not; zones need the same.
+        /// Bytes of a message. Zones need the same. To zones of Kuma all resources of a kind must fit into one.
         max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_MSG_SIZE";
         /// How long a zone may take to take a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
@@ -71,7 +71,7 @@ section! {
         /// File with the zone token that is shown to the global control plane; empty means none. It is read for
         /// every connection. This key is not Kuma's.
         token_file: String = String::new(), "tokenFile", "KUMA_MULTIZONE_ZONE_KDS_TOKEN_FILE";
-        /// Bytes of a message. All resources of a kind must fit into one; the global control plane needs the same.
+        /// Bytes of a message. The global control plane needs the same; one of Kuma wants all resources of a kind in one.
         max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_ZONE_KDS_MAX_MSG_SIZE";
         /// How long the global control plane may take to take a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",

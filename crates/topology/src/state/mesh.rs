@@ -85,7 +85,9 @@ pub struct Round {
 impl MeshState {
     pub fn empty(name: Arc<str>, zones: &Zones, globals: OrdMap<Key, Arc<Resource>>) -> MeshState {
         let (zone, abroad) = (zones.own().clone(), Abroad::seen_by(zones.clone()));
-        MeshState { name, zone, globals, abroad, ..MeshState::default() }
+        let mut state = MeshState { name, zone, globals, abroad, ..MeshState::default() };
+        state.list_all_services_abroad();
+        state
     }
 
     pub fn snapshot(&self) -> Option<&Arc<MeshSnapshot>> {

@@ -17,7 +17,7 @@ use super::{
     index::Subject,
     mesh::{MeshState, Round},
 };
-use crate::{Zones, build::Routing, matching, zones::Moved};
+use crate::{Zones, build::Routing, matching, virtual_hosts::claims::Touched, zones::Moved};
 
 /// What of a mesh is served in other zones.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +32,8 @@ pub(super) struct Abroad {
     pub instances: OrdMap<Arc<Tags>, u32>,
     /// How many of these sets each service has.
     own: OrdMap<Arc<str>, u32>,
+    /// The sets of tags that other zones list, by service. VirtualOutbounds make hostnames of them, too.
+    listed: OrdMap<Arc<str>, Arc<BTreeSet<Tags>>>,
 }
 
 impl Abroad {
@@ -91,15 +93,40 @@ impl MeshState {
             Affected { globals: changed.clone(), zones: moved.zones.clone(), ..Affected::default() };
         let mut round = Round { affected, ..Round::default() };
         round.dirty.extend(self.abroad.services_of(moved.zones.iter()));
-        let tagged = moved.services.iter().filter(|(mesh, _)| *mesh == self.name);
-        for (_, service) in tagged {
+        let name = self.name.clone();
+        for (_, service) in moved.services.iter().filter(|(mesh, _)| *mesh == name) {
             round.dirty.extend(self.wanted_of(service).cloned().map(Subject::Tags));
+            self.list_service_abroad(service, &mut round.touched);
         }
+        let limit = self.host_claims.limit;
+        self.settle_hosts(limit, &mut round);
         if moved.egress && self.abroad.routing.egress {
             self.reach_abroad_anew(&mut round);
         }
         self.offer_by_tags(found_before, &mut round);
         self.settle(round, made)
+    }
+
+    /// Takes in what other zones list of all services.
+    pub(super) fn list_all_services_abroad(&mut self) {
+        // A new mesh has no VirtualOutbounds: no hostname is touched.
+        let mut touched = Touched::default();
+        for service in self.abroad.zones.services_listed(&self.name) {
+            self.list_service_abroad(&service, &mut touched);
+        }
+    }
+
+    /// Takes in what other zones list of a service.
+    fn list_service_abroad(&mut self, service: &Arc<str>, touched: &mut Touched) {
+        let zones = self.abroad.zones.clone();
+        let now = zones.listed(&self.name, service);
+        let before = self.abroad.listed.get(service).cloned().unwrap_or_default();
+        self.host_claims.replace_sources(&before.iter().collect(), &now, touched);
+        let now: BTreeSet<Tags> = now.into_iter().cloned().collect();
+        match now.is_empty() {
+            true => self.abroad.listed.remove(service),
+            false => self.abroad.listed.insert(service.clone(), Arc::new(now)),
+        };
     }
 
     /// Takes in what a mesh says about traffic between zones.

@@ -141,11 +141,20 @@ impl Claims {
         new: Option<&Resource>,
         touched: &mut Touched,
     ) {
-        let (before, after) = (sources_of(old), sources_of(new));
-        for tags in after.difference(&before) {
+        self.replace_sources(&sources_of(old), &sources_of(new), touched);
+    }
+
+    /// Takes in other sets of tags from one place, such as a Dataplane, or a service of other zones.
+    pub fn replace_sources(
+        &mut self,
+        before: &BTreeSet<&Tags>,
+        after: &BTreeSet<&Tags>,
+        touched: &mut Touched,
+    ) {
+        for tags in after.difference(before) {
             self.add_source(tags, touched);
         }
-        for tags in before.difference(&after) {
+        for tags in before.difference(after) {
             self.remove_source(tags, touched);
         }
     }

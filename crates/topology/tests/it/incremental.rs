@@ -29,7 +29,7 @@ use topology::{
 
 use crate::fixtures::{insight, mesh, resource};
 
-use abroad::{Places, abroad, ingress, tagged_abroad};
+use abroad::{Places, abroad, ingress, listed_abroad, tagged_abroad};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
@@ -135,7 +135,7 @@ fn addresses(name: u8, [first, second, ..]: [u8; 4]) -> Resource {
     Resource { key, ..resource(Kind::Config, "x", &[], spec) }
 }
 
-/// Hostnames found without any index: every policy is asked about every inbound.
+/// Hostnames found without any index: every policy is asked about every inbound, and what other zones list.
 fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<Arc<Resource>>>) {
     let policies: Vec<&Resource> =
         last.values().flatten().map(|r| &**r).filter(|r| r.kind() == Kind::VirtualOutbound).collect();
@@ -148,7 +148,8 @@ fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<A
         .collect();
     let mut claims = BTreeSet::new();
     let inbounds = snapshot.dataplanes.values().flat_map(|dataplane| matching::inbounds(dataplane));
-    for tags in inbounds.filter(|i| i.state != InboundState::Ignored).map(|inbound| &inbound.tags) {
+    let here = inbounds.filter(|i| i.state != InboundState::Ignored).map(|inbound| &inbound.tags);
+    for tags in here.chain(listed_abroad(last)) {
         for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
             let spec = policy.spec.get::<VirtualOutbound>().unwrap();
             let conf = spec.conf.as_ref().unwrap();

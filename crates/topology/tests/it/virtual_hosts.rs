@@ -70,6 +70,49 @@ fn one_hostname_for_each_tuple_and_several_ports_for_one_hostname() {
 }
 
 #[test]
+fn instances_of_other_zones_have_hostnames_too() {
+    let brokers = policy(
+        "brokers",
+        json!({ "kuma.io/service": "*", "instance": "*" }),
+        "{{.srv}}.{{.instance}}.mesh",
+        "9092",
+        &[SRV, ("instance", "instance")],
+    );
+    let listed = |instance: &str| {
+        json!({ "mesh": "default", "instances": 1, "tags": {
+            "kuma.io/service": "kafka", "instance": instance, "kuma.io/zone": "west" } })
+    };
+    let gate = |zone: &str, services: Value| {
+        let networking = json!({
+            "address": "10.0.0.1", "port": 10001, "advertisedAddress": "192.168.0.1", "advertisedPort": 10001
+        });
+        let spec = json!({ "zone": zone, "networking": networking, "availableServices": services });
+        resource(Kind::ZoneIngress, &format!("gate-{zone}"), &[], spec)
+    };
+    let host = |instance: &str| {
+        format!("kafka.{instance}.mesh:9092 brokers instance={instance} kuma.io/service=kafka")
+    };
+    let own = serving("own", json!({ "kuma.io/service": "kafka", "instance": "0" }));
+    let mut foreign = listed("7");
+    foreign["mesh"] = json!("other");
+    let first = json!([listed("1"), listed("2"), foreign]);
+    let changes =
+        [gate("west", first), gate("east", json!([listed("8")])), mesh("STRICT"), brokers, own.clone()];
+    let mut state = State::in_zone("east");
+    state.apply(&changes.map(present));
+    let shown = |state: &State| hosts(state.mesh("default").unwrap());
+    assert_eq!(shown(&state), [host("0"), host("1"), host("2")]);
+
+    // They come and go with the ingress that lists them.
+    state.apply(&[present(gate("west", json!([listed("2"), listed("0")])))]);
+    assert_eq!(shown(&state), [host("0"), host("2")]);
+    state.apply(&[gone(&own)]);
+    assert_eq!(shown(&state), [host("0"), host("2")], "another zone has it, too");
+    state.apply(&[gone(&gate("west", json!([])))]);
+    assert_eq!(shown(&state), [""; 0]);
+}
+
+#[test]
 fn a_hostname_leads_to_everything_that_carries_its_tags() {
     let by_version = policy(
         "p",

@@ -15,7 +15,7 @@ fn virtual_outbound(host: &str, port: u16) -> Value {
 }
 
 /// A Dataplane whose traffic would be redirected.
-fn redirected(name: &str) -> Value {
+pub fn redirected(name: &str) -> Value {
     let mut own = dataplane(name, name, own_address(), "http", (own_address(), 9000).into());
     let [inbound, outbound] = [(); 2].map(|()| own_port().unwrap());
     own["networking"]["transparentProxying"] =

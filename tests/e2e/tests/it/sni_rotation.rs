@@ -27,6 +27,21 @@ fn other(zone: &str) -> &'static str {
     if zone == "east" { "west" } else { "east" }
 }
 
+/// Whether the listener that is in use has a chain for a value. Statistics do not tell: those of a chain that is gone
+/// stay until its connections have ended.
+fn accepts(proxy: &Proxy, value: &str) -> bool {
+    let Ok(dump) = proxy.admin("/config_dump?resource=dynamic_listeners") else { return false };
+    let dump: Value = serde_json::from_str(&dump).unwrap_or_default();
+    let listeners = dump["configs"].as_array().into_iter().flatten();
+    let chains = listeners.flat_map(|listener| {
+        listener["active_state"]["listener"]["filter_chains"].as_array().cloned().unwrap_or_default()
+    });
+    let mut names = chains.flat_map(|chain| {
+        chain["filter_chain_match"]["server_names"].as_array().cloned().unwrap_or_default()
+    });
+    names.any(|name| name == value)
+}
+
 struct Rotation {
     federation: Federation,
     /// Who calls `backend` of the other zone, by zone.
@@ -73,14 +88,11 @@ impl Rotation {
 
     /// Waits until the zone proxies of all these zones lead a value for `backend` of a zone on.
     fn accepted(&self, zone: &str, format: &str, at: &[&str]) {
-        let counted = resources::naming::system::sni(&value(zone, format));
+        let value = value(zone, format);
         for at in at {
             eventually("zone proxies to accept the new value", || {
                 let mut proxies = self.zone_proxies.iter().filter(|(of, _)| of == at);
-                proxies.any(|(_, proxy)| {
-                    let stats = proxy.admin(&format!("/stats?filter={counted}")).unwrap_or_default();
-                    !stats.trim().is_empty()
-                })
+                proxies.any(|(_, proxy)| accepts(proxy, &value))
             })
             .unwrap_or_else(|error| panic!("{error} in {at}"));
         }

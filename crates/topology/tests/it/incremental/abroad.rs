@@ -84,3 +84,11 @@ pub fn tagged_abroad(
     });
     exits.unwrap_or(entrances)
 }
+
+/// The tags that ingresses of other zones list of the mesh.
+pub fn listed_abroad(last: &BTreeMap<Key, Option<Arc<Resource>>>) -> impl Iterator<Item = &Tags> {
+    let ingresses = last.values().flatten().filter_map(|resource| resource.spec.get::<ZoneIngress>());
+    let usable = ingresses.filter(|ingress| ingress.has_public_address() && ingress.is_remote("east"));
+    let listed = usable.flat_map(|ingress| &ingress.available_services);
+    listed.filter(|listed| listed.mesh == "default" && !listed.external_service).map(|listed| &listed.tags)
+}
