@@ -17,6 +17,7 @@ pub mod destination;
 pub mod endpoint;
 pub mod identities;
 pub mod labelled;
+mod lists;
 pub mod matching;
 pub mod selection;
 pub mod services;

@@ -130,9 +130,13 @@ impl Zones {
                 tracing::info!(zone, "a zone has come for the first time");
             }
         }
-        let held = || Held::new(Guard::new(self.settings.threshold));
-        self.states().entry(zone.to_owned()).or_insert_with(|| State::new(held()));
+        self.states().entry(zone.to_owned()).or_insert_with(|| self.new_state());
         Ok(())
+    }
+
+    /// Of a zone that nothing is known about yet.
+    fn new_state(&self) -> State {
+        State::new(Held::new(Guard::new(self.settings.threshold)))
     }
 
     /// What is held back of a zone's deletions.
@@ -221,9 +225,8 @@ impl Zones {
             let Some(health) = insight.health().filter(|_| elsewhere) else { continue };
             let silence = Duration::try_from(now.duration_since(health)).unwrap_or_default();
             if silence >= SILENCE.max(3 * self.settings.flush) {
-                let held = || Held::new(Guard::new(self.settings.threshold));
                 let mut states = self.states();
-                let state = states.entry(stored.name().to_owned()).or_insert_with(|| State::new(held()));
+                let state = states.entry(stored.name().to_owned()).or_insert_with(|| self.new_state());
                 if state.open(Stream::GlobalToZone) == 0 {
                     state.is_lost(health);
                 }

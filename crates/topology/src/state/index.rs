@@ -15,7 +15,10 @@ use resources::{
     labels,
 };
 
-use crate::matching::{self, Selector};
+use crate::{
+    lists::remove_from,
+    matching::{self, Selector},
+};
 
 /// What destinations are made of: a resource of the mesh, or the tags of an outbound.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,19 +126,6 @@ impl Index {
             self.selections.get(*subject).is_some_and(|selection| selection.selector.selects(candidate))
         };
         candidates.filter(selects).cloned().collect()
-    }
-}
-
-pub(super) fn remove_from<K: Ord + Clone, V: Ord + Clone>(
-    lists: &mut OrdMap<K, OrdSet<V>>,
-    key: &K,
-    value: &V,
-) {
-    if let Some(list) = lists.get_mut(key) {
-        list.remove(value);
-        if list.is_empty() {
-            lists.remove(key);
-        }
     }
 }
 

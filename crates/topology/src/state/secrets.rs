@@ -11,10 +11,8 @@ use resources::{
     },
 };
 
-use super::{
-    alike::seen_alike,
-    index::{Subject, remove_from},
-};
+use super::{alike::seen_alike, index::Subject};
+use crate::lists::remove_from;
 
 /// The secrets of a mesh, and who refers to them.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +28,7 @@ impl Secrets {
     }
 
     /// Takes in another version of a secret; returns what must be built again. What the control plane signs with is not
-    /// for proxies, whoever refers to it.
+    /// for proxies, whatever refers to it.
     pub(super) fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> BTreeSet<Subject> {
         let value = value.filter(|secret| !signs(secret));
         if seen_alike(self.stored.get(&key.name), value) {

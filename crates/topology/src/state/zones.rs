@@ -17,7 +17,9 @@ use super::{
     index::Subject,
     mesh::{MeshState, Round},
 };
-use crate::{Zones, build::Routing, matching, virtual_hosts::claims::Touched, zones::Moved};
+use crate::{
+    Zones, build::Routing, lists::remove_from, matching, virtual_hosts::claims::Touched, zones::Moved,
+};
 
 /// What of a mesh is served in other zones.
 #[derive(Debug, Clone, Default)]
@@ -51,13 +53,8 @@ impl Abroad {
         if before == after {
             return;
         }
-        if let Some((zone, name)) = before
-            && let Some(services) = self.services.get_mut(&zone)
-        {
-            services.remove(&name);
-            if services.is_empty() {
-                self.services.remove(&zone);
-            }
+        if let Some((zone, name)) = before {
+            remove_from(&mut self.services, &zone, &name);
         }
         if let Some((zone, name)) = after {
             self.services.entry(zone).or_default().insert(name);

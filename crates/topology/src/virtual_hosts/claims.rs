@@ -26,7 +26,7 @@ use resources::{
 };
 
 use super::{HostConflict, Unrendered, VirtualHost, VirtualPort, vips};
-use crate::matching;
+use crate::{lists::remove_from, matching};
 
 /// The port that Kuma gives to inbounds of applications that listen nowhere.
 const NO_PORT: u32 = 49151;
@@ -430,15 +430,6 @@ fn take_one<K: Ord + Clone>(counted: &mut OrdMap<K, usize>, key: &K) {
         *count -= 1;
         if *count == 0 {
             counted.remove(key);
-        }
-    }
-}
-
-fn remove_from<K: Ord + Clone, V: Ord + Clone>(lists: &mut OrdMap<K, OrdSet<V>>, key: &K, value: &V) {
-    if let Some(list) = lists.get_mut(key) {
-        list.remove(value);
-        if list.is_empty() {
-            lists.remove(key);
         }
     }
 }

@@ -8,7 +8,10 @@ use topology::{
     virtual_hosts::{LIMIT, vips},
 };
 
-use crate::fixtures::{dataplane, destination, endpoints, gone, mesh, present, resource, snapshot, state};
+use crate::{
+    fixtures::{dataplane, destination, endpoints, gone, mesh, present, resource, snapshot, state},
+    zones::ingress,
+};
 
 fn policy(name: &str, selector: Value, host: &str, port: &str, parameters: &[(&str, &str)]) -> Resource {
     let parameter = |(name, tag): &(&str, &str)| json!({ "name": name, "tagKey": tag });
@@ -82,13 +85,7 @@ fn instances_of_other_zones_have_hostnames_too() {
         json!({ "mesh": "default", "instances": 1, "tags": {
             "kuma.io/service": "kafka", "instance": instance, "kuma.io/zone": "west" } })
     };
-    let gate = |zone: &str, services: Value| {
-        let networking = json!({
-            "address": "10.0.0.1", "port": 10001, "advertisedAddress": "192.168.0.1", "advertisedPort": 10001
-        });
-        let spec = json!({ "zone": zone, "networking": networking, "availableServices": services });
-        resource(Kind::ZoneIngress, &format!("gate-{zone}"), &[], spec)
-    };
+    let gate = |zone: &str, services: Value| ingress(&format!("gate-{zone}"), zone, "192.168.0.1", services);
     let host = |instance: &str| {
         format!("kafka.{instance}.mesh:9092 brokers instance={instance} kuma.io/service=kafka")
     };

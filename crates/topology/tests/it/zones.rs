@@ -24,7 +24,7 @@ fn synchronised(name: &str, zone: &str, snis: &[&str]) -> Resource {
     resource(Kind::MeshService, &format!("{name}-{zone}-x"), &labels, spec)
 }
 
-fn ingress(name: &str, zone: &str, address: &str, services: Value) -> Resource {
+pub fn ingress(name: &str, zone: &str, address: &str, services: Value) -> Resource {
     let networking = json!({
         "address": "10.0.0.1", "port": 10001, "advertisedAddress": address, "advertisedPort": 10001
     });

@@ -139,7 +139,7 @@ impl Federation {
 }
 
 /// What a zone needs to join a global control plane.
-fn joining(zone: &str, global: &ControlPlane, port: u16) -> Setup {
+pub fn joining(zone: &str, global: &ControlPlane, port: u16) -> Setup {
     let certificate = global.work_dir().join("kuma-cp.crt");
     Setup::default()
         .with("KUMA_MULTIZONE_ZONE_NAME", zone)

@@ -1,7 +1,5 @@
 //! A global control plane and a zone as processes of their own: what arrives, and what survives `kill -9`.
 
-use std::path::Path;
-
 use e2e::{
     ControlPlane, Kumactl, Setup, eventually, own_port,
     proxy::{Options, Proxy, own_address},
@@ -10,19 +8,12 @@ use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
+use crate::federated::joining;
+
 struct Zones {
     global: ControlPlane,
     east: ControlPlane,
     _dirs: [TempDir; 2],
-}
-
-fn federated(global: &Path, port: u16) -> Setup {
-    Setup::default()
-        .with("KUMA_MULTIZONE_ZONE_NAME", "east")
-        .with("KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS", format!("grpcs://localhost:{port}"))
-        .with("KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE", global.join("kuma-cp.crt").display().to_string())
-        .with("KUMA_GENERAL_RESILIENT_COMPONENT_BASE_BACKOFF", "100ms")
-        .with("KUMA_GENERAL_RESILIENT_COMPONENT_MAX_BACKOFF", "500ms")
 }
 
 impl Zones {
@@ -33,7 +24,7 @@ impl Zones {
             .with("KUMA_MODE", "global")
             .with("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", port.to_string());
         let global = ControlPlane::start(dirs[0].path(), setup).unwrap();
-        let east = ControlPlane::start(dirs[1].path(), federated(dirs[0].path(), port)).unwrap();
+        let east = ControlPlane::start(dirs[1].path(), joining("east", &global, port)).unwrap();
         let zones = Zones { global, east, _dirs: dirs };
         zones.arrives(&zones.east, "/meshes/default/secrets/dataplane-token-signing-key-default-1");
         // Of what comes with the mesh this is sent last.

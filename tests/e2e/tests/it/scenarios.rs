@@ -4,7 +4,7 @@
 //! The topologies follow each other in one federation: ingresses only, an egress in one of the zones, egresses in both.
 
 mod failover;
-mod live;
+pub mod live;
 mod lost_zone;
 mod multi_zone;
 

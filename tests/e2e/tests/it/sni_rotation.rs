@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     federated::{Federation, of_zone},
+    scenarios::live::dump,
     world::{answered_by, load, mesh},
 };
 
@@ -30,10 +31,8 @@ fn other(zone: &str) -> &'static str {
 /// Whether the listener that is in use has a chain for a value. Statistics do not tell: those of a chain that is gone
 /// stay until its connections have ended.
 fn accepts(proxy: &Proxy, value: &str) -> bool {
-    let Ok(dump) = proxy.admin("/config_dump?resource=dynamic_listeners") else { return false };
-    let dump: Value = serde_json::from_str(&dump).unwrap_or_default();
-    let listeners = dump["configs"].as_array().into_iter().flatten();
-    let chains = listeners.flat_map(|listener| {
+    let listeners = dump(proxy, "ListenersConfigDump", "dynamic_listeners");
+    let chains = listeners.iter().flat_map(|listener| {
         listener["active_state"]["listener"]["filter_chains"].as_array().cloned().unwrap_or_default()
     });
     let mut names = chains.flat_map(|chain| {

@@ -4,11 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use resources::{kinds::tags::Tags, labels};
 
-use super::{
-    super::index::{self, Subject},
-    MeshState, Round,
-};
-use crate::matching::Selector;
+use super::{super::index::Subject, MeshState, Round};
+use crate::{lists::remove_from, matching::Selector};
 
 impl MeshState {
     /// A subscriber that wanted these sets of tags wants those now.
@@ -51,7 +48,7 @@ impl MeshState {
         if *users == 0 {
             self.wanted_tags.remove(tags);
             if let Some(service) = tags.get(labels::SERVICE) {
-                index::remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
+                remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
             }
             let subject = Subject::Tags(tags.clone());
             self.index.forget(&subject);

@@ -148,7 +148,7 @@ fn chains(gate: Place<'_>) -> Vec<Value> {
 }
 
 /// A section of the live configuration.
-fn dump(proxy: &Proxy, section: &str, field: &str) -> Vec<Value> {
+pub fn dump(proxy: &Proxy, section: &str, field: &str) -> Vec<Value> {
     let dump: Value = serde_json::from_str(&proxy.admin("/config_dump").unwrap()).unwrap();
     let sections = dump["configs"].as_array().into_iter().flatten();
     let sections = sections.filter(|it| it["@type"].as_str().unwrap_or_default().ends_with(section));
