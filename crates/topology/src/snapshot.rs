@@ -16,7 +16,7 @@ use resources::{
 };
 
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, Trusts, VirtualHosts, Zones, identities,
+    Destination, DestinationId, Endpoints, Identities, Mode, Trusts, VirtualHosts, Zones, identities,
     labelled::Labelled, selection::Selections,
 };
 
@@ -35,6 +35,8 @@ pub struct MeshSnapshot {
     pub trusts: Trusts,
     /// The zone of this control plane.
     pub zone: Arc<str>,
+    /// Whether outbounds are trimmed where neither the mesh nor the proxy says so.
+    pub default_mode: Mode,
     pub dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     pub destinations: OrdMap<DestinationId, Arc<Destination>>,
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,

@@ -17,7 +17,7 @@ use policy::Policy;
 use resources::{Key, Kind, Labels, Resource};
 
 use crate::{
-    DestinationId, MeshSnapshot, Zones,
+    DestinationId, MeshSnapshot, Mode, Zones,
     snapshot::looks_same,
     virtual_hosts::{LIMIT, vips},
     zones::Moved,
@@ -39,6 +39,8 @@ pub struct State {
     made: Made,
     /// How many hostnames a mesh may have, if not [`LIMIT`].
     host_limit: Option<usize>,
+    /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
+    default_mode: Mode,
 }
 
 /// How much was computed since the beginning.
@@ -147,6 +149,12 @@ impl State {
         State { host_limit: Some(limit), ..self }
     }
 
+    /// As it is, with another mode of trimming for proxies of which neither they nor their mesh say one.
+    #[must_use]
+    pub fn with_default_mode(self, default_mode: Mode) -> State {
+        State { default_mode, ..self }
+    }
+
     /// Folds changed resources in. Returns the meshes that look different now.
     pub fn apply(&mut self, changed: &[Change]) -> Vec<MeshUpdate> {
         let mut by_mesh: BTreeMap<Arc<str>, Vec<&Change>> = BTreeMap::new();
@@ -162,10 +170,9 @@ impl State {
         }
         let mut updates = if globals.is_empty() { Vec::new() } else { self.share_globals(&globals, &moved) };
         for (name, changes) in by_mesh {
-            let mesh = self
-                .meshes
-                .entry(name.clone())
-                .or_insert_with(|| MeshState::empty(name.clone(), &self.zones, self.globals.clone()));
+            let mesh = self.meshes.entry(name.clone()).or_insert_with(|| {
+                MeshState::empty(name.clone(), &self.zones, self.default_mode, self.globals.clone())
+            });
             let limit = self.host_limit.unwrap_or(LIMIT);
             updates.extend(mesh.apply(&changes, limit, &mut self.made));
             if mesh.is_empty() {

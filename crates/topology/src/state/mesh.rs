@@ -19,7 +19,7 @@ use super::{
     zones::Abroad,
 };
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts, Zones,
+    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mode, Mtls, Trusts, VirtualHosts, Zones,
     build::{self, Built, Member, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
@@ -36,6 +36,7 @@ use crate::{
 pub struct MeshState {
     pub(super) name: Arc<str>,
     zone: Arc<str>,
+    default_mode: Mode,
     mesh: Option<Arc<Resource>>,
     mtls: Option<Mtls>,
     identities: Identities,
@@ -83,9 +84,14 @@ pub struct Round {
 }
 
 impl MeshState {
-    pub fn empty(name: Arc<str>, zones: &Zones, globals: OrdMap<Key, Arc<Resource>>) -> MeshState {
+    pub fn empty(
+        name: Arc<str>,
+        zones: &Zones,
+        default_mode: Mode,
+        globals: OrdMap<Key, Arc<Resource>>,
+    ) -> MeshState {
         let (zone, abroad) = (zones.own().clone(), Abroad::seen_by(zones.clone()));
-        let mut state = MeshState { name, zone, globals, abroad, ..MeshState::default() };
+        let mut state = MeshState { name, zone, default_mode, globals, abroad, ..MeshState::default() };
         state.list_all_services_abroad();
         state
     }
@@ -455,6 +461,7 @@ impl MeshState {
             identities: self.identities.clone(),
             trusts: self.trusts.clone(),
             zone: self.zone.clone(),
+            default_mode: self.default_mode,
             dataplanes: self.dataplanes.clone(),
             destinations: self.destinations.clone(),
             endpoints: self.endpoints.clone(),

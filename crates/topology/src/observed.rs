@@ -1,0 +1,63 @@
+//! Calls that were seen: who called what, when, and how often.
+//!
+//! Clients report what they called; servers report who came without an identity.
+
+use std::{collections::BTreeMap, fmt};
+
+use jiff::Timestamp;
+use resources::naming::SpiffeId;
+
+use crate::DestinationId;
+
+/// Who called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Caller {
+    /// A proxy of the mesh, by the first identity in its certificate.
+    Identity(SpiffeId),
+    /// A client without an identity, from outside of the mesh.
+    Outside,
+}
+
+/// One client calls one destination.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Edge {
+    pub caller: Caller,
+    pub destination: DestinationId,
+}
+
+/// How often an edge was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    /// Requests, or connections where requests are not looked at.
+    pub count: u64,
+}
+
+impl Seen {
+    /// Takes in what was seen elsewhere or later.
+    pub fn add(&mut self, other: &Seen) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.count = self.count.saturating_add(other.count);
+    }
+}
+
+/// Everything that was seen in a mesh.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Since when calls are observed; `None` while no proxy has reported.
+    pub since: Option<Timestamp>,
+    pub edges: BTreeMap<Edge, Seen>,
+    /// Whether edges were dropped because there are too many.
+    pub truncated: bool,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caller::Identity(id) => id.fmt(f),
+            Caller::Outside => f.write_str("outside"),
+        }
+    }
+}

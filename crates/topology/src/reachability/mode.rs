@@ -1,0 +1,131 @@
+//! Whether the outbounds of a proxy are trimmed by permissions, and where that is said.
+//!
+//! The label `reachability.kuma.io/mode` of a Dataplane counts more than `<zone>.reachability.kuma.io/mode` of its
+//! Mesh, which counts more than `reachability.kuma.io/mode` of its Mesh; where none is there, the control plane's
+//! setting decides.
+
+use std::fmt;
+
+use resources::{Kind, Resource, labels};
+
+use crate::MeshSnapshot;
+
+/// What is done about destinations that a client may not call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// It is said what would be trimmed and what that would save.
+    Report,
+    /// Also, calls that would be trimmed are counted.
+    Shadow,
+    /// They are not sent to the proxy.
+    Enforce,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 4] = [Mode::Off, Mode::Report, Mode::Shadow, Mode::Enforce];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Report => "report",
+            Mode::Shadow => "shadow",
+            Mode::Enforce => "enforce",
+        }
+    }
+
+    pub fn from_word(word: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.word() == word)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Where a mode is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    ByProxy,
+    ByZone,
+    ByMesh,
+    ByControlPlane,
+}
+
+/// Why a mode has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inactive {
+    /// Servers cannot know their clients, so they refuse no one.
+    NoMtls,
+    /// No MeshTrafficPermission exists: everything would be trimmed.
+    NoPermissions,
+}
+
+impl fmt::Display for Inactive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inactive::NoMtls => f.write_str(
+                "the mesh has no mTLS, so servers refuse no client; enable a backend in `mtls` of the Mesh, or give \
+                 proxies a MeshIdentity",
+            ),
+            Inactive::NoPermissions => write!(
+                f,
+                "the mesh has no MeshTrafficPermission, so everything would be trimmed; write one, or force it with \
+                 the label `{}: \"true\"` on the Mesh",
+                labels::REACHABILITY_FORCE
+            ),
+        }
+    }
+}
+
+/// What is done about the outbounds of one proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trimming {
+    /// What was asked for.
+    pub mode: Mode,
+    pub said: Said,
+    /// Why nothing is done all the same.
+    pub inactive: Option<Inactive>,
+    /// Whether calls to trimmed destinations are answered.
+    pub stub: bool,
+}
+
+impl Trimming {
+    /// The mode that has an effect.
+    pub fn active(&self) -> Mode {
+        if self.inactive.is_some() { Mode::Off } else { self.mode }
+    }
+}
+
+/// The label on a Mesh that sets the mode of one of its zones.
+pub fn label_of_zone(zone: &str) -> String {
+    format!("{zone}.{}", labels::REACHABILITY_MODE)
+}
+
+impl MeshSnapshot {
+    /// What is done about the outbounds of a proxy.
+    pub fn trimming(&self, dataplane: &Resource) -> Trimming {
+        let of = |resource: &Resource, label: &str| resource.label(label).and_then(Mode::from_word);
+        let by_proxy = of(dataplane, labels::REACHABILITY_MODE).map(|mode| (mode, Said::ByProxy));
+        let by_zone = || Some((of(&self.mesh, &label_of_zone(&self.zone))?, Said::ByZone));
+        let by_mesh = || Some((of(&self.mesh, labels::REACHABILITY_MODE)?, Said::ByMesh));
+        let said = by_proxy.or_else(by_zone).or_else(by_mesh);
+        let (mode, said) = said.unwrap_or((self.default_mode, Said::ByControlPlane));
+        let stub =
+            dataplane.label(labels::REACHABILITY_STUB).or_else(|| self.mesh.label(labels::REACHABILITY_STUB));
+        Trimming { mode, said, inactive: self.inactive(mode), stub: stub == Some("true") }
+    }
+
+    fn inactive(&self, mode: Mode) -> Option<Inactive> {
+        let forced = self.mesh.label(labels::REACHABILITY_FORCE) == Some("true");
+        if self.mtls.is_none() && !self.identities.any_ready() {
+            return Some(Inactive::NoMtls);
+        }
+        let permissions = || self.policies_of(Kind::MeshTrafficPermission).next().is_some();
+        (mode == Mode::Enforce && !forced && !permissions()).then_some(Inactive::NoPermissions)
+    }
+}
