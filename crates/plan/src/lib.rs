@@ -38,6 +38,7 @@ mod redirection;
 mod retries;
 mod route;
 mod security;
+mod stub;
 mod system;
 mod targets;
 mod telemetry;
@@ -87,7 +88,7 @@ pub use locality::{Affinity, Locality, Standing};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
-    SystemNames,
+    StubNames, SystemNames,
 };
 pub use passthrough::{Host, Way, WayProtocol};
 pub use patches::Patches;
@@ -99,6 +100,7 @@ pub use redirection::Redirection;
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
 pub use security::{Security, TlsParameters};
+pub use stub::{Refusal, Stub};
 pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
@@ -135,6 +137,8 @@ pub struct ProxyPlan {
     pub hostnames: Hostnames,
     /// What its agent is sent of these.
     pub records: Option<AgentPart>,
+    /// What answers calls to destinations that were trimmed.
+    pub stub: Option<Stub>,
     pub passthrough: Vec<Passthrough>,
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
@@ -185,6 +189,8 @@ pub struct Outgoing {
     pub hostnames: Hostnames,
     /// What agents are sent of these; `None` where they do not answer queries.
     pub records: Option<AgentPart>,
+    /// What answers calls to destinations that were trimmed; `None` where none is wanted.
+    pub stub: Option<Stub>,
     /// How requests that go out are traced.
     pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
@@ -200,7 +206,8 @@ impl Outgoing {
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u16)> {
         let of_outbound = |outbound: &Outbound| (outbound.address, outbound.port);
         let first = self.outbounds.iter().map(of_outbound);
-        first.chain(self.outbounds.iter().flat_map(|outbound| outbound.also_at.iter().copied()))
+        let further = self.outbounds.iter().flat_map(|outbound| outbound.also_at.iter().copied());
+        first.chain(further).chain(self.stub.iter().flat_map(Stub::addresses))
     }
 }
 
@@ -345,7 +352,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         patches,
         mut problems,
     } = own;
-    let Outgoing { outbounds, backends, hostnames, records, .. } = outgoing;
+    let Outgoing { outbounds, backends, hostnames, records, stub, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
         mesh,
@@ -354,6 +361,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         backends,
         hostnames,
         records,
+        stub,
         passthrough,
         collectors,
         tracing,
@@ -458,6 +466,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         backends,
         records: agent::hostnames(class, names, &hostnames),
         hostnames,
+        stub: None,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         patches,
