@@ -21,6 +21,7 @@ mod external;
 mod faults;
 mod given;
 mod health_checks;
+mod held;
 mod hostnames;
 mod inbound;
 pub mod known;
@@ -83,6 +84,7 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
+pub use held::{Held, callable};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use known::{Meaning, Role, meanings};
 pub use locality::{Affinity, Locality, Standing};
@@ -327,6 +329,7 @@ struct Context<'a> {
     logs: &'a Logs<'a>,
     balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
+    held: Option<&'a Held>,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -426,6 +429,11 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
 
 /// Plans what the proxies of a class offer to their applications.
 pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
+    outgoing_while(snapshot, class, None)
+}
+
+/// As [`outgoing`], while a class is held.
+pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held>) -> Outgoing {
     let names = Names::chosen(class.unified_naming);
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
@@ -448,10 +456,12 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         logs,
         balancing,
         reads: &reads,
+        held,
     };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
-    let (outbounds, hostnames) = outbound::plan(&context, &mut backends, &mut problems);
+    let outbound::Offered { outbounds, hostnames, stub } =
+        outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));
     problems.extend(targets::unknown(&context));
@@ -467,7 +477,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         backends,
         records: agent::hostnames(class, names, &hostnames),
         hostnames,
-        stub: None,
+        stub,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         patches,

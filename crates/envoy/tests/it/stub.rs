@@ -15,8 +15,10 @@ use plan::{Names, ProxyPlan, ProxyTraits, Refusal, Stub, meanings};
 use crate::{
     enforcement::free_port,
     live::Live,
+    passthrough::{World, saying},
     real_envoy,
-    support::{PLAIN, plan, traits, unified},
+    redirected::{add_hosts, documents},
+    support::{PLAIN, SECURED, plan, traits, unified},
 };
 
 const WEB: &str = "
@@ -107,4 +109,27 @@ fn a_real_envoy_takes_a_stub_of_a_thousand_addresses() {
     let mut plan = with_stub(&unified("web"), &[(MESH, false, &all)]);
     plan.stub.iter_mut().for_each(|stub| stub.bind = false);
     real_envoy::check(&plan);
+}
+
+#[test]
+fn redirected_calls_to_what_permissions_trim_are_answered_and_the_rest_goes_on() {
+    let port = saying(("127.54.0.1", 0), "v1").port();
+    saying(("127.54.0.2", port), "v2");
+    let trimmed = "labels: { reachability.kuma.io/mode: enforce, reachability.kuma.io/stub: 'true' }\n";
+    let mesh =
+        format!("{}\n{trimmed}networking: {{ outbound: {{ passthrough: false }} }}\n", SECURED.trim_end());
+    let permission = "type: MeshTrafficPermission\nmesh: default\nname: strangers\nspec: { from: [{ targetRef: { kind: Mesh }, \
+                      default: { action: Deny } }] }";
+    let documents = documents(port);
+    let at = |address: &str| address.parse::<SocketAddr>().unwrap();
+    for traits in [traits("web"), unified("web")] {
+        let world = World::changed(&traits, "", &[&mesh, permission, &documents], add_hosts);
+        for to in ["241.0.0.1:80", "240.0.0.1:80", "240.0.0.2:8080"] {
+            let answer = world.say(at(to), b"GET / HTTP/1.1\r\nhost: any\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{to}: {answer}");
+            assert!(answer.contains(&format!("x-kuma-trimmed-by: {POLICY}\r\n")), "{to}: {answer}");
+            assert_eq!(world.say(at(to), b"hello\n"), "", "{to}");
+        }
+        assert_eq!(world.say(at("240.0.0.2:80"), b"hello\n"), "", "what is no destination ends as it did");
+    }
 }
