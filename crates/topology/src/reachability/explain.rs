@@ -53,12 +53,24 @@ pub enum Asks {
     Permission(Permissions),
 }
 
-/// An inbound that serves the destination.
+/// Where clients are asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// At an inbound that serves the destination, ready or not.
+    Inbound(&'a Arc<Resource>, &'a Inbound),
+    /// At the egress that leads to the destination.
+    Egress,
+    /// In another zone: what is asked there is the least that is known here.
+    OtherZone,
+}
+
+/// Who serves the destination, and asks.
 #[derive(Debug, Clone)]
 pub struct Server<'a> {
-    pub dataplane: &'a Arc<Resource>,
-    pub inbound: &'a Inbound,
+    pub place: Place<'a>,
     pub asks: Asks,
+    /// The server names that clients may ask for there.
+    pub server_names: Arc<[String]>,
 }
 
 /// A client and a destination.
@@ -69,8 +81,6 @@ pub struct Call<'a> {
     pub client: &'a Client,
     /// What the destination is called, for names of resources that are offered.
     pub destination: &'a str,
-    /// The server names that the client may ask for.
-    pub server_names: &'a [String],
     /// Whether the client's proxy is left without destinations that no server lets it call.
     pub trims: bool,
 }
@@ -78,11 +88,13 @@ pub struct Call<'a> {
 /// What servers that ask the same say to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// One of them: its Dataplane with the inbound as section.
-    pub server: Option<Kri>,
+    /// One of them: its Dataplane with the inbound as section, or in words where it is.
+    pub server: String,
     /// How many there are.
     pub servers: usize,
     pub allowed: bool,
+    /// Whether it is sure: of servers in other zones not all is known.
+    pub sure: bool,
     /// The rule that decides; `None` where no rule is about the client.
     pub rule: Option<Kri>,
     pub reason: String,
@@ -145,10 +157,11 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
     let groups = grouped(servers);
     let answers: Vec<Answer> = groups.iter().map(|members| answer(call, servers, members)).collect();
     let (allowed, refused): (Vec<&Answer>, Vec<&Answer>) = answers.iter().partition(|answer| answer.allowed);
-    let verdict = match (allowed.is_empty(), call.trims) {
-        (false, _) => Verdict::Reachable,
-        (true, true) => Verdict::Trimmed,
-        (true, false) => Verdict::Denied,
+    let verdict = match allowed.iter().any(|answer| answer.sure) {
+        true => Verdict::Reachable,
+        false if !allowed.is_empty() => Verdict::Unknown,
+        false if call.trims => Verdict::Trimmed,
+        false => Verdict::Denied,
     };
     let change = (!refused.is_empty()).then(|| {
         let of_group = |(members, answer): (&Vec<usize>, &Answer)| {
@@ -168,10 +181,11 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
 
 /// The servers that ask the same together, by index, in the order in which they come.
 fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
-    let mut index: HashMap<&Asks, usize> = HashMap::new();
+    let mut index: HashMap<(bool, &Asks, &[String]), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, server) in servers.iter().enumerate() {
-        let group = *index.entry(&server.asks).or_insert(groups.len());
+        let sort = matches!(server.place, Place::Inbound(..));
+        let group = *index.entry((sort, &server.asks, &server.server_names)).or_insert(groups.len());
         match groups.get_mut(group) {
             Some(members) => members.push(at),
             None => groups.push(vec![at]),
@@ -182,17 +196,24 @@ fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
 
 fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer {
     let first = members.first().and_then(|&at| servers.get(at));
-    let server = first.and_then(|first| first.dataplane.kri(&first.inbound.section_name()));
-    let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, rule, reason };
-    match first.map(|first| &first.asks) {
-        None | Some(Asks::Nothing) => {
+    let (server, sure) = match first.map(|first| first.place) {
+        Some(Place::Inbound(dataplane, inbound)) => {
+            let kri = dataplane.kri(&inbound.section_name());
+            (kri.map_or_else(|| dataplane.name().to_owned(), |kri| kri.to_string()), true)
+        }
+        Some(Place::Egress) | None => ("egress".to_owned(), true),
+        Some(Place::OtherZone) => ("another zone".to_owned(), false),
+    };
+    let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
+    match first.map(|first| (&first.asks, &first.server_names)) {
+        None | Some((Asks::Nothing, _)) => {
             said(true, None, "allowed: clients come without a certificate, so none is refused".to_owned())
         }
-        Some(Asks::Permission(_)) if call.client.spiffe_ids.is_empty() => {
+        Some((Asks::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
             said(false, None, "denied: the client's certificate names no service".to_owned())
         }
-        Some(Asks::Permission(permissions)) => {
-            let (client, decision) = named(permissions, call.client, call.server_names);
+        Some((Asks::Permission(permissions), server_names)) => {
+            let (client, decision) = named(permissions, call.client, server_names);
             said(decision.effect != Effect::Deny, decision.origin, permissions.explain(&client))
         }
     }
@@ -215,6 +236,10 @@ fn reason(verdict: Verdict, allowed: &[&Answer], refused: &[&Answer]) -> String 
             count(allowed),
             count(allowed) + no,
             first(refused)
+        ),
+        (Verdict::Unknown, _) => format!(
+            "as far as is known here a server in another zone lets the client in, and that zone decides: {}",
+            first(allowed)
         ),
         (Verdict::Trimmed, _) => {
             format!("its proxy is not sent the destination, because every server refuses: {}", first(refused))

@@ -7,7 +7,7 @@ use resources::{Kind, Resource, format};
 use serde_json::{Value, json};
 use topology::{
     MeshSnapshot, matching,
-    reachability::explain::{Asks, Call, Change, Explanation, Server, Verdict, explain},
+    reachability::explain::{Asks, Call, Change, Explanation, Place, Server, Verdict, explain},
 };
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
@@ -57,10 +57,10 @@ fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) 
             let selector = policy::Selector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
             let asks = if plain { Asks::Nothing } else { Asks::Permission(asked) };
-            Server { dataplane, inbound, asks }
+            Server { place: Place::Inbound(dataplane, inbound), asks, server_names: Arc::default() }
         })
         .collect();
-    let call = Call { mesh, client: &client, destination: "backend", server_names: &[], trims };
+    let call = Call { mesh, client: &client, destination: "backend", trims };
     explain(&call, &servers)
 }
 
@@ -111,7 +111,7 @@ fn one_server_decides_about_the_whole_destination_and_the_others_are_named() {
     let found = asked(&mesh, "web-1", "backend", true, false);
     assert_eq!((found.verdict, found.refusing()), (Verdict::Reachable, 1));
     let refusing = found.answers.iter().find(|answer| !answer.allowed).unwrap();
-    assert_eq!(refusing.server.as_ref().unwrap().to_string(), "kri_dp_default___backend-1_80");
+    assert_eq!(refusing.server, "kri_dp_default___backend-1_80");
     assert!(found.reason.contains("1 of 2 inbounds let the client in"), "{}", found.reason);
 }
 
@@ -196,11 +196,44 @@ fn the_server_name_that_is_let_in_counts() {
     let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
         .into_iter()
         .map(|names| {
-            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            let call =
-                Call { mesh: &mesh, client: &client, destination: "b", server_names: &names, trims: false };
-            explain(&call, &[Server { dataplane, inbound, asks: Asks::Permission(asked.clone()) }]).verdict
+            let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
+            let call = Call { mesh: &mesh, client: &client, destination: "b", trims: false };
+            let place = Place::Inbound(dataplane, inbound);
+            let asks = Asks::Permission(asked.clone());
+            explain(&call, &[Server { place, asks, server_names }]).verdict
         })
         .collect();
     assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
+}
+
+#[test]
+fn a_server_in_another_zone_may_let_in_whom_it_may_not_refuse() {
+    let mesh = of(world([from("web", anyone(), &[(of_service("web"), "Allow")])]));
+    let backend = &mesh.dataplanes["backend-1"];
+    let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+    let inbound = &matching::inbounds(backend)[0];
+    let asks = policy::permission::resolve(policies, backend, inbound, &policy::Selector::default());
+    for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
+        let client = Client::of_dataplane(&mesh.dataplanes[client]);
+        let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
+        let asks = Asks::Permission(asks.clone());
+        let server = Server { place: Place::OtherZone, asks, server_names: Arc::default() };
+        let found = explain(&call, &[server]);
+        assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "another zone"));
+    }
+}
+
+#[test]
+fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
+    let mesh = of(world([]));
+    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
+    let call = Call { mesh: &mesh, client: &client, destination: "outside", trims: false };
+    let server =
+        |asks| Server { place: Place::Egress, asks: Asks::Permission(asks), server_names: names.clone() };
+    let found = explain(&call, &[server(policy::Permissions::default())]);
+    assert_eq!((found.verdict, found.answers[0].server.as_str()), (Verdict::Denied, "egress"));
+    let permission = Arc::new(offered(&found.change.unwrap()));
+    let then = policy::permission::behind_names([&permission], &names, None).unwrap();
+    assert_eq!(explain(&call, &[server(then)]).verdict, Verdict::Reachable);
 }

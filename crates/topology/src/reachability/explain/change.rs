@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use resources::{
     Kind, Resource,
-    kinds::{mesh_traffic_permission::MeshTrafficPermission, target_ref::TargetRefKind},
+    kinds::{dataplane::Inbound, mesh_traffic_permission::MeshTrafficPermission, target_ref::TargetRefKind},
     labels,
     naming::Kri,
 };
 use serde_json::{Value, json};
 
-use super::{Call, Server};
+use super::{Call, Place, Server};
 
 /// Labels that usually tell workloads apart, the best first.
 const TELLING: [&str; 4] = [labels::WORKLOAD, "app", "app.kubernetes.io/name", "k8s-app"];
@@ -93,43 +93,56 @@ fn is_default(call: &Call<'_>, rule: &Kri) -> bool {
 /// A MeshTrafficPermission that lets the client call these servers.
 fn permission(call: &Call<'_>, servers: &[&Server<'_>]) -> Option<Value> {
     let client = call.client.spiffe_ids.first()?;
-    let allow = json!([{ "spiffeID": { "type": "Exact", "value": client.to_string() } }]);
+    let mut allow = json!({ "spiffeID": { "type": "Exact", "value": client.to_string() } });
+    // An egress tells destinations apart by the server name alone.
+    if let Some(egress) = servers.iter().find(|server| matches!(server.place, Place::Egress)) {
+        allow["sni"] = json!({ "type": "Exact", "value": egress.server_names.first()? });
+    }
     let who = client.to_string();
     let who = who.rsplit('/').next().unwrap_or_default();
     Some(json!({
         "type": Kind::MeshTrafficPermission.name(),
         "mesh": &*call.mesh.name,
         "name": name(&[who, "to", call.destination]),
-        "spec": { "targetRef": target(call, servers), "rules": [{ "default": { "allow": allow } }] },
+        "spec": { "targetRef": target(call, servers), "rules": [{ "default": { "allow": [allow] } }] },
     }))
 }
 
-/// A reference that selects these servers, and no others if one of the usual labels tells them apart.
+/// A reference that selects these servers, and no others if one of the usual labels tells them apart; all proxies where
+/// no inbound is known.
 fn target(call: &Call<'_>, servers: &[&Server<'_>]) -> Value {
-    let common = |value: &dyn Fn(&Server<'_>) -> Option<String>| {
-        let mut values = servers.iter().map(|server| value(server));
+    let inbounds: Vec<(&Arc<Resource>, &Inbound)> = servers
+        .iter()
+        .filter_map(|server| match server.place {
+            Place::Inbound(dataplane, inbound) => Some((dataplane, inbound)),
+            Place::Egress | Place::OtherZone => None,
+        })
+        .collect();
+    let common = |value: &dyn Fn(&Resource, &Inbound) -> Option<String>| {
+        let mut values = inbounds.iter().map(|(dataplane, inbound)| value(dataplane, inbound));
         let first = values.next().flatten()?;
         values.all(|value| value.as_ref() == Some(&first)).then_some(first)
     };
-    let names: BTreeSet<&str> = servers.iter().map(|server| server.dataplane.name()).collect();
+    let names: BTreeSet<&str> = inbounds.iter().map(|(dataplane, _)| dataplane.name()).collect();
     let others = |label: &str, value: &str| {
         let has = |dataplane: &&Arc<Resource>| dataplane.label(label) == Some(value);
         call.mesh.dataplanes.values().filter(has).any(|dataplane| !names.contains(dataplane.name()))
     };
     for label in TELLING {
-        let value = common(&|server| server.dataplane.label(label).map(str::to_owned));
+        let value = common(&|dataplane, _| dataplane.label(label).map(str::to_owned));
         if let Some(value) = value.filter(|value| !others(label, value)) {
             return json!({ "kind": "Dataplane", "labels": { label: value } });
         }
     }
-    if let Some(service) = common(&|server| server.inbound.tags.get(labels::SERVICE).cloned()) {
+    if let Some(service) = common(&|_, inbound| inbound.tags.get(labels::SERVICE).cloned()) {
         return json!({ "kind": "MeshSubset", "tags": { labels::SERVICE: service } });
     }
-    let first = servers.first();
-    let (name, section) = first
-        .map(|server| (server.dataplane.name().to_owned(), server.inbound.section_name()))
-        .unwrap_or_default();
-    json!({ "kind": "Dataplane", "name": name, "sectionName": section })
+    match inbounds.first() {
+        Some((dataplane, inbound)) => {
+            json!({ "kind": "Dataplane", "name": dataplane.name(), "sectionName": inbound.section_name() })
+        }
+        None => json!({ "kind": "Mesh" }),
+    }
 }
 
 /// A name of a resource made of words that may be anything.
