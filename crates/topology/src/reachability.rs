@@ -14,6 +14,7 @@
 //! services without instances, policies that may select them count with what they allow ([`unseen`]). Where servers ask
 //! no one, the destination is reachable for every client and has no row.
 
+pub mod explain;
 mod mode;
 mod names;
 mod row;
