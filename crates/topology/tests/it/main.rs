@@ -13,6 +13,7 @@ mod matching;
 mod multi_zone;
 mod observation;
 mod secrets;
+mod served;
 mod vips;
 mod virtual_hosts;
 mod workloads;
