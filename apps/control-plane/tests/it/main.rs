@@ -21,6 +21,7 @@ mod kds;
 mod limits;
 mod mesh_identities;
 mod multi_zone;
+mod observed;
 mod patches;
 mod proxies;
 mod push;

@@ -14,6 +14,7 @@ mod matching;
 mod multi_zone;
 mod observation;
 mod secrets;
+mod served;
 mod vips;
 mod virtual_hosts;
 mod workloads;

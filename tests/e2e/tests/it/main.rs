@@ -29,6 +29,7 @@ mod migration;
 mod moving;
 mod names;
 mod naming;
+mod observed;
 mod operator;
 mod permissions;
 mod processes;
