@@ -183,6 +183,12 @@ impl Reachability {
         self.classes.iter().map(|(class, count)| (class, *count))
     }
 
+    /// The class as it is kept, if it is: Dataplanes of one class share it.
+    pub(crate) fn shared(&self, class: ClientClass) -> ClientClass {
+        let known = self.classes.range(class.clone()..=class.clone()).next();
+        known.map_or(class, |(known, _)| known.clone())
+    }
+
     /// Counts a Dataplane in.
     pub(crate) fn count_up(&mut self, class: &ClientClass) {
         let count = self.classes.entry(class.clone()).or_default();
