@@ -5,10 +5,12 @@ use std::sync::Arc;
 use api::{
     Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
     inspect::{
+        graph::Graph,
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
+        reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
         what_if::{Consequences, Hypothesis, Proxies},
     },
@@ -22,6 +24,7 @@ use store::registrar::Mode;
 
 mod older;
 pub mod problems;
+mod reachability;
 
 use crate::world::{World, remote, zone};
 
@@ -132,7 +135,25 @@ impl Inspect for FakeProxies {
             verdict: Verdict::Mixed,
             checks: Vec::new(),
             truncated: false,
+            reachability: reachability::explained(),
         })
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        Ok(reachability::of_proxy(proxy, to))
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        Ok(reachability::of_mesh(mesh, offset, size))
+    }
+
+    async fn graph(&self, _: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        Ok(reachability::graph(service))
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.

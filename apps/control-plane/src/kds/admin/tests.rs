@@ -1,10 +1,12 @@
 use api::{
     Config,
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
+        reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         what_if::{Consequences, Hypothesis},
     },
@@ -65,6 +67,20 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn reach(&self, _: &ReachQuestion) -> Result<Reach, InspectError> {
+        unsupported()
+    }
+    async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {
+        unsupported()
+    }
+    async fn reachability_of_mesh(
+        &self,
+        _: &str,
+        _: usize,
+        _: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        unsupported()
+    }
+    async fn graph(&self, _: &str, _: Option<&str>) -> Result<Graph, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {
