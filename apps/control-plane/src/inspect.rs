@@ -13,11 +13,14 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod graph;
 mod hostnames;
+mod known;
 mod layout;
 mod observed;
 pub(crate) mod policies;
 pub(crate) mod reach;
+mod reachability;
 pub(crate) mod redact;
 mod rules;
 
@@ -27,11 +30,13 @@ use anyhow::Context as _;
 use api::{
     AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
+        reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         what_if::{Consequences, Hypothesis},
     },
@@ -42,20 +47,20 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, labels, naming::Kri};
+use resources::{Key, Kind, Resource, labels, naming::Kri};
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
-use topology::MeshSnapshot;
+use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    dp_server::proxy,
     kds::admin::{Question as ZoneQuestion, Questions},
     observed::Observations,
     push::{Place, Push},
     what_if,
 };
 use client::Endpoint;
+use known::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
 /// part of all statistics.
@@ -264,9 +269,41 @@ impl Inspect for Proxies {
 
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
         let (snapshot, mesh) = self.now(&question.mesh).await?;
-        let question = question.clone();
-        self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
-            .await
+        let (question, push) = (question.clone(), self.push.clone());
+        self.computed(move || {
+            let trims = |dataplane: &Resource, ids: &[DestinationId]| {
+                reachability::trims(&snapshot, &mesh, &last_known(&push, &snapshot, &dataplane.key), ids)
+            };
+            reach::answer(&snapshot, &mesh, &question, trims).map_err(InspectError::NotFound)
+        })
+        .await
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
+        self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let push = self.push.clone();
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(reachability::of_mesh(&snapshot, &mesh, traits, offset, size))
+        })
+        .await
+    }
+
+    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let service = service.map(str::to_owned);
+        self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
@@ -390,17 +427,12 @@ impl Proxies {
 
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
-        self.push.newest(proxy).map(|watcher| watcher.traits.clone())
+        traits(&self.push, proxy)
     }
 
     /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
-        self.traits(proxy).unwrap_or_else(|| {
-            let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
-            let insight = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
-            let said = insight.and_then(|insight| serde_json::to_value(&insight.metadata).ok());
-            proxy::traits(&proxy.mesh, &proxy.name, &said.unwrap_or_default())
-        })
+        last_known(&self.push, snapshot, proxy)
     }
 
     /// Where the admin interface of a connected proxy is: as the proxy said when it connected, because

@@ -6,12 +6,14 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         observed::ObservedCalls,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
         reach::Reach,
+        reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
     },
     route::{self, Operation, Route},
@@ -260,6 +262,12 @@ fn summary(operation: Operation) -> String {
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::Observed => "Who was seen calling what".into(),
+        Operation::ProxyReachability => {
+            "What a proxy reaches and what trimming takes from it; with to, why it reaches a destination"
+                .into()
+        }
+        Operation::MeshReachability => "What trimming by permissions saves each proxy, or would save".into(),
+        Operation::Graph => "Who may call whom, as a graph of services".into(),
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
@@ -308,6 +316,9 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderDataplanes(_)
         | Operation::Access
         | Operation::Observed
+        | Operation::ProxyReachability
+        | Operation::MeshReachability
+        | Operation::Graph
         | Operation::Problems
         | Operation::Snis
         | Operation::SniUsage
@@ -338,6 +349,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         }
         Operation::ServiceDataplanes | Operation::PolicyDataplanes(_) => paging.to_vec(),
         Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
+        Operation::ProxyReachability => vec![("to", "string")],
+        Operation::MeshReachability => vec![("size", "integer"), ("offset", "integer")],
+        Operation::Graph => vec![("service", "string")],
         Operation::Problems => vec![
             ("size", "integer"),
             ("offset", "integer"),
@@ -440,6 +454,9 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
         Operation::Observed => json_of(generator.subschema_for::<ObservedCalls>().to_value()),
+        Operation::ProxyReachability => json_of(generator.subschema_for::<OfProxy>().to_value()),
+        Operation::MeshReachability => json_of(generator.subschema_for::<MeshReachability>().to_value()),
+        Operation::Graph => json_of(generator.subschema_for::<Graph>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),

@@ -122,6 +122,9 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
         Operation::Observed => inspect::observed::list(call).await,
+        Operation::ProxyReachability => inspect::reachability::of_proxy(call).await,
+        Operation::MeshReachability => inspect::reachability::of_mesh(call).await,
+        Operation::Graph => inspect::graph::get(call).await,
         Operation::Problems => inspect::problems::list(call).await,
         Operation::Snis => aside(call, snis::list).await,
         Operation::SniUsage => {

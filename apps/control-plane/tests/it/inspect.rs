@@ -6,6 +6,7 @@ mod kinds;
 pub mod layout;
 mod policies;
 mod reach;
+mod reachability;
 mod rest;
 mod shadow;
 mod summary;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use api::{
     Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
     inspect::{
+        graph::Graph,
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
         observed::{ObservedCall, ObservedCalls},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
+        reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
         what_if::{Consequences, Hypothesis, Proxies},
     },
@@ -23,6 +25,7 @@ use store::registrar::Mode;
 
 mod older;
 pub mod problems;
+mod reachability;
 
 use crate::world::{World, remote, zone};
 
@@ -133,6 +136,7 @@ impl Inspect for FakeProxies {
             verdict: Verdict::Mixed,
             checks: Vec::new(),
             truncated: false,
+            reachability: reachability::explained(),
         })
     }
 
@@ -146,6 +150,23 @@ impl Inspect for FakeProxies {
             count: 3,
         };
         Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        Ok(reachability::of_proxy(proxy, to))
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        Ok(reachability::of_mesh(mesh, offset, size))
+    }
+
+    async fn graph(&self, _: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        Ok(reachability::graph(service))
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.

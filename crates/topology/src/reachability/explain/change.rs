@@ -115,7 +115,7 @@ fn target(call: &Call<'_>, servers: &[&Server<'_>]) -> Value {
         .iter()
         .filter_map(|server| match server.place {
             Place::Inbound(dataplane, inbound) => Some((dataplane, inbound)),
-            Place::Egress | Place::OtherZone => None,
+            Place::Egress | Place::Unseen => None,
         })
         .collect();
     let common = |value: &dyn Fn(&Resource, &Inbound) -> Option<String>| {
