@@ -44,6 +44,7 @@ mod telemetry;
 mod tls_server;
 mod traffic;
 mod transparent;
+mod trimmed;
 mod validation;
 mod what_if;
 mod world;
