@@ -13,17 +13,17 @@ use plan::{Effective, ServerTls};
 use resources::{
     Resource,
     kinds::dataplane::{Dataplane, Inbound, Networking},
-    naming::{SelfName, SpiffeId},
+    naming::SelfName,
 };
 use serde::Deserialize;
 use serde_json::json;
 use topology::{
-    MeshSnapshot, matching,
+    ClientClass, MeshSnapshot, Mode, matching,
     observed::{Caller, Edge},
 };
 
 use super::{Context, credentials::Credentials, proxy::Proxy};
-use crate::{inspect::reach, push::Watcher};
+use crate::push::Watcher;
 
 /// What an agent saw.
 #[derive(Deserialize)]
@@ -64,6 +64,7 @@ pub async fn answer(
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
+    count_trimmed(&context, &mesh, dataplane, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.note_report();
     context.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
@@ -97,16 +98,23 @@ fn calls(
     let called = watcher.called(&mut clusters.keys().map(String::as_str))?;
     let unknown = called.iter().filter(|destination| destination.is_none()).count();
     context.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
-    let Some(caller) = identity(mesh, dataplane).map(Caller::Identity) else { return Some(Vec::new()) };
+    // The first identity in its certificate.
+    let client = ClientClass::of(mesh, dataplane).client().spiffe_ids.first().cloned();
+    let Some(caller) = client.map(Caller::Identity) else { return Some(Vec::new()) };
     let edge = |(destination, count): (Option<_>, &u64)| {
         Some((Edge { caller: caller.clone(), destination: destination? }, *count))
     };
     Some(called.into_iter().zip(clusters.values()).filter_map(edge).filter(|(_, count)| *count > 0).collect())
 }
 
-/// The first identity in the certificate of a proxy.
-fn identity(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<SpiffeId> {
-    reach::certificate(mesh, dataplane).1.into_iter().next()
+/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is asked for.
+fn count_trimmed(context: &Context, mesh: &MeshSnapshot, dataplane: &Resource, calls: &[(Edge, u64)]) {
+    if mesh.trimming(dataplane).active() != Mode::Shadow {
+        return;
+    }
+    let class = ClientClass::of(mesh, dataplane);
+    let trimmed = calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination));
+    trimmed.for_each(|(edge, count)| context.observations.meter.shadowed(&mesh.name, edge, *count));
 }
 
 /// Who came without an identity. Where mTLS is not PERMISSIVE, a connection without it says nothing: without mTLS

@@ -148,6 +148,7 @@ impl Inspect for FakeProxies {
             first_seen: "2026-01-02T03:04:05Z".to_owned(),
             last_seen: "2026-01-02T03:04:06Z".to_owned(),
             count: 3,
+            would_be_trimmed: false,
         };
         Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
     }
