@@ -205,7 +205,11 @@ fn follow_meshes(
 ) -> Result<(Arc<Push>, inspect::Proxies, Arc<Findings>)> {
     // A global control plane is in no zone: it sees what belongs to any.
     let zone = if serves_proxies { &*config.multizone.zone.name } else { "" };
-    let push = Arc::new(Push::new(store.clone(), zone));
+    let mode = match config.experimental.auto_reachable_services {
+        true => topology::Mode::Enforce,
+        false => topology::Mode::Off,
+    };
+    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {

@@ -79,6 +79,17 @@ section! {
         section diagnostics: Diagnostics, "diagnostics";
         section defaults: Defaults, "defaults";
         section access: Access, "access";
+        section experimental: Experimental, "experimental";
+    }
+}
+
+section! {
+    /// What Kuma calls experimental.
+    pub struct Experimental {
+        /// Offers proxies only the destinations that MeshTrafficPermissions let them call, in all meshes and of all
+        /// proxies that do not say otherwise with the label `reachability.kuma.io/mode`. A mesh without mTLS or without
+        /// any MeshTrafficPermission is left alone.
+        auto_reachable_services: bool = false, "autoReachableServices", "KUMA_EXPERIMENTAL_AUTO_REACHABLE_SERVICES";
     }
 }
 

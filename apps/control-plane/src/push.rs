@@ -36,7 +36,7 @@ use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Semaphore, watch};
-use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, State};
+use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
 use problems::ProxyProblems;
@@ -56,6 +56,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Push {
     store: Arc<dyn Store>,
     zone: Arc<str>,
+    /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
+    default_mode: Mode,
     meshes: ArcSwap<Meshes>,
     /// As of the last round, for asking what a change would do.
     state: ArcSwap<State>,
@@ -129,6 +131,7 @@ impl Push {
         Push {
             store,
             zone: zone.into(),
+            default_mode: Mode::Off,
             meshes: ArcSwap::default(),
             state: ArcSwap::default(),
             encoder: envoy::Encoder::default(),
@@ -144,6 +147,12 @@ impl Push {
             mailboxes: Mutex::default(),
             seen: watch::Sender::default(),
         }
+    }
+
+    /// As it is, with another mode of trimming for proxies of which neither they nor their mesh say one.
+    #[must_use]
+    pub fn with_default_mode(self, default_mode: Mode) -> Push {
+        Push { default_mode, ..self }
     }
 
     /// Starts the loop. The first round sees everything that is stored.
@@ -183,7 +192,7 @@ impl Push {
             Dirty::Keys(keys) => (keys, Meshes::clone(&self.meshes.load())),
             // What is gone is not known, so the meshes are built anew and every proxy looks again.
             Dirty::Everything => {
-                *state = State::in_zone(&self.zone);
+                *state = State::in_zone(&self.zone).with_default_mode(self.default_mode);
                 (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };

@@ -17,6 +17,8 @@ use resources::{
     labels,
 };
 
+use topology::ClientClass;
+
 use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, agent, effective::Applying, locality};
 
 /// What a Dataplane says about its calls. Made once for each version of the Dataplane.
@@ -102,6 +104,8 @@ pub struct Class {
     pub affinities: BTreeMap<String, String>,
     /// The MeshIdentity that it has.
     pub identity: Option<Arc<str>>,
+    /// What servers see of it, where it is offered only what they let it call.
+    pub trimmed: Option<ClientClass>,
     /// How its connections are secured, as far as policies say it.
     pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
@@ -126,6 +130,7 @@ impl Class {
             taken: BTreeSet::new(),
             affinities: locality::values(dataplane, &applying),
             identity: applying.identity.clone(),
+            trimmed: applying.trimmed.clone(),
             reporter: Reporter::in_calls(traits, dataplane, &applying),
             parameters,
             applying,
@@ -140,10 +145,10 @@ impl Class {
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, resolves, .. } = self;
         let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
-        let affinities = &self.affinities;
+        let (affinities, trimmed) = (&self.affinities, &self.trimmed);
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace);
-        (traits, calls, taken, (identity, reporter, parameters, affinities), policies)
+        (traits, calls, taken, (identity, reporter, parameters, affinities, trimmed), policies)
     }
 }
 

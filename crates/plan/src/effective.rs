@@ -26,7 +26,7 @@ use resources::{
     policy::{self as row, Shape, Side},
 };
 use serde::de::DeserializeOwned;
-use topology::{Destination, DestinationId, MeshSnapshot, MtlsMode};
+use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode};
 
 use crate::{ServerTls, security};
 
@@ -62,6 +62,8 @@ pub struct Applying {
     policies: [Vec<Arc<Policy>>; KINDS.len()],
     /// The KRI of the MeshIdentity that the proxy is given.
     pub identity: Option<Arc<str>>,
+    /// What servers see of the proxy, where it is offered only what they let it call.
+    pub trimmed: Option<ClientClass>,
 }
 
 impl Applying {
@@ -79,7 +81,12 @@ impl Applying {
             selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
         });
         let identity = snapshot.identity_of(dataplane).and_then(|identity| identity.kri(""));
-        Applying { policies, identity: identity.map(|kri| kri.to_string().into()) }
+        let enforced = snapshot.trimming(dataplane).active() == Mode::Enforce;
+        Applying {
+            policies,
+            identity: identity.map(|kri| kri.to_string().into()),
+            trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
+        }
     }
 
     /// The policies for all sidecars of the zone, as far as their kinds say something to an egress.
@@ -89,7 +96,7 @@ impl Applying {
             let of_kind = snapshot.viewed(kind).filter(|_| says);
             Selector::default().for_every_sidecar(of_kind, &snapshot.zone).into_iter().cloned().collect()
         });
-        Applying { policies, identity: None }
+        Applying { policies, identity: None, trimmed: None }
     }
 
     /// The policies of a kind; none of a kind without an effect.

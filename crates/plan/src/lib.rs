@@ -33,6 +33,7 @@ pub mod patches;
 pub mod problem;
 mod proxy;
 mod rate_limits;
+mod reachable;
 pub mod reads;
 mod redirection;
 mod retries;

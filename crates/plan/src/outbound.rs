@@ -1,8 +1,8 @@
 //! What the proxy offers its application to call.
 //!
 //! Without transparent proxying that is what the Dataplane lists. With it, or when the proxy binds virtual
-//! addresses itself, every service that has one is offered there, and so is every hostname that VirtualOutbounds
-//! make, unless the Dataplane says which ones it needs.
+//! addresses itself, every reachable service that has one is offered there, and so is every hostname that
+//! VirtualOutbounds make.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,14 @@ use std::{
 
 use resources::{
     Key, Kind,
-    kinds::{
-        dataplane::{self, BackendRef, IpFamilyMode, ReachableBackendRef, TransparentProxying},
-        mesh::{Mesh, MeshServicesMode},
-    },
+    kinds::dataplane::{self, BackendRef, IpFamilyMode, TransparentProxying},
     labels,
 };
 use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
     Code, Context, Dependency, HostnameConflict, HostnamePort, Hostnames, Outbound, Problem, Routing,
-    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, route,
+    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, reachable::Reachable, route,
 };
 
 pub(crate) fn plan(
@@ -51,11 +48,11 @@ pub(crate) fn plan(
     if let Some(redirect) = unlisted {
         planned.hostnames.ipv6 = context.class.ipv6 && redirect.ip_family_mode != IpFamilyMode::IPv4;
         let reachable = Reachable::of(context, redirect, &listed, planned.problems);
-        for destination in reachable.destinations(context) {
+        for destination in reachable.destinations() {
             planned.redirected(destination);
         }
-        for host in virtual_hosts(context, redirect) {
-            planned.virtual_host(host, &redirect.reachable_services);
+        for host in reachable.virtual_hosts() {
+            planned.virtual_host(host, &reachable);
         }
     }
     let lost = planned.hostnames.conflicts.iter().map(conflict_of);
@@ -142,17 +139,17 @@ impl Planned<'_, '_, '_> {
         }
     }
 
-    /// A hostname of VirtualOutbounds at its address, as far as it leads to these services; to all if there are none.
-    fn virtual_host(&mut self, host: &VirtualHost, services: &[String]) {
+    /// A hostname of VirtualOutbounds at its address, as far as what it leads to is reachable.
+    fn virtual_host(&mut self, host: &VirtualHost, reachable: &Reachable<'_>) {
         let Some(vip) = host.vip.map(IpAddr::V4) else { return };
-        let wanted = |service: &str| services.is_empty() || services.iter().any(|known| known == service);
-        let claims = host.ports.iter().filter(|(_, to)| wanted(to.service()));
-        let claims: Vec<_> = claims.map(|(&port, to)| (port, HostnamePort::of_virtual(to))).collect();
+        let wanted: Vec<_> = host.ports.iter().filter(|(_, to)| reachable.leads_to(to)).collect();
+        let claims = wanted.iter().map(|&(&port, to)| (port, HostnamePort::of_virtual(to)));
+        let claims: Vec<_> = claims.collect();
         if self.hostnames.lost_to_listed(&host.hostname, &claims) {
             return;
         }
         let mut offered = Vec::new();
-        for (&port, to) in host.ports.iter().filter(|(_, to)| wanted(to.service())) {
+        for (&port, to) in wanted {
             if self.offer(&DestinationId::Tags(to.tags.clone()), vip, port, &host.hostname) {
                 offered.push(port);
             }
@@ -222,24 +219,6 @@ impl Planned<'_, '_, '_> {
     }
 }
 
-/// The hostnames of VirtualOutbounds that the Dataplane may need: those of its `reachableServices`, or all, unless it
-/// names the backends it needs.
-fn virtual_hosts<'s>(context: &Context<'s>, redirect: &TransparentProxying) -> Vec<&'s Arc<VirtualHost>> {
-    let hosts = &context.snapshot.virtual_hosts;
-    if redirect.reachable_services.is_empty() {
-        if redirect.reachable_backends.is_some() {
-            return Vec::new();
-        }
-        context.reads.note(Dependency::AllVirtualHosts);
-        return hosts.by_name.values().collect();
-    }
-    let services: BTreeSet<&str> = redirect.reachable_services.iter().map(String::as_str).collect();
-    for &service in &services {
-        context.reads.note(Dependency::VirtualHostsOf(service.into()));
-    }
-    hosts.of_services(&services)
-}
-
 fn conflict_of(conflict: &HostnameConflict) -> Problem {
     Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(conflict.losing_service())
 }
@@ -255,83 +234,4 @@ fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<S
                 .collect()
         }
     }
-}
-
-/// Which services are offered at their virtual addresses; `None` for all.
-struct Reachable(Option<BTreeSet<DestinationId>>);
-
-impl Reachable {
-    fn of(
-        context: &Context<'_>,
-        redirect: &TransparentProxying,
-        listed: &BTreeSet<DestinationId>,
-        problems: &mut Vec<Problem>,
-    ) -> Reachable {
-        let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
-        Reachable(match &redirect.reachable_backends {
-            Some(reachable) => {
-                Some(reachable.refs.iter().flat_map(|r| resolve(context, r, problems)).collect())
-            }
-            None if !listed.is_empty() => Some(listed.clone()),
-            None if !redirect.reachable_services.is_empty()
-                || mode == MeshServicesMode::ReachableBackends =>
-            {
-                Some(BTreeSet::new())
-            }
-            None => None,
-        })
-    }
-
-    /// All of them, sorted. Looks at every destination only where every one may be meant.
-    fn destinations<'s>(&self, context: &Context<'s>) -> Vec<&'s Arc<Destination>> {
-        let all = &context.snapshot.destinations;
-        let Some(backends) = &self.0 else {
-            context.reads.note(Dependency::AllDestinations);
-            return all.values().collect();
-        };
-        backends.iter().cloned().map(Dependency::Destination).for_each(|read| context.reads.note(read));
-        backends.iter().filter_map(|id| all.get(id)).collect()
-    }
-}
-
-fn resolve(
-    context: &Context<'_>,
-    reference: &ReachableBackendRef,
-    problems: &mut Vec<Problem>,
-) -> Vec<DestinationId> {
-    let snapshot = context.snapshot;
-    let Some(kind) = Kind::by_name(&reference.kind) else {
-        let text = format!("reachableBackends: {:?} is not a kind of service", reference.kind);
-        problems.push(Problem::new(Code::UnknownDestination, text));
-        return Vec::new();
-    };
-    let wanted = |id: &&DestinationId| {
-        let port = snapshot.destinations.get(*id).map(|destination| destination.port);
-        reference.port.is_none() || port == reference.port
-    };
-    let found: Vec<DestinationId> = if reference.labels.is_empty() {
-        let namespace = match reference.namespace.as_str() {
-            "" => context.class.namespace.as_deref(),
-            given => Some(given),
-        };
-        let stored = match namespace {
-            Some(namespace) => format!("{}.{namespace}", reference.name),
-            None => reference.name.clone(),
-        };
-        context.reads.note(Dependency::Service(Key::new(kind, &snapshot.name, &stored)));
-        context.reads.note_on_global(kind, &reference.name);
-        let ports = snapshot.named(kind, &stored, &reference.name);
-        ports.into_iter().flatten().filter(wanted).cloned().collect()
-    } else {
-        context.reads.note(Dependency::Labelled(kind, reference.labels.clone()));
-        snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()
-    };
-    if found.is_empty() {
-        let text = format!(
-            "reachableBackends: there is no {} {:?} with that port in the mesh",
-            reference.kind, reference.name
-        );
-        problems.push(Problem::new(Code::UnknownDestination, text));
-    }
-    found
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use resources::{Key, Kind, Labels, naming::Kri};
-use topology::{Affected, DestinationId, labelled};
+use topology::{Affected, ClientClass, DestinationId, labelled};
 
 /// Something that planning looked at, or looked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +27,10 @@ pub enum Dependency {
     AllVirtualHosts,
     /// The hostnames that VirtualOutbounds make for a service (`kuma.io/service`).
     VirtualHostsOf(Arc<str>),
+    /// Which destinations clients of a class may call because rules name them.
+    Reach(ClientClass),
+    /// Which destinations clients may call that no rule names.
+    Open,
     /// Which MeshHTTPRoutes there are.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
@@ -97,6 +101,8 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         touched.insert(Dependency::AllVirtualHosts);
         touched.insert(Dependency::VirtualHostsOf(service.clone()));
     }
+    touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
+    touched.extend(affected.open.then_some(Dependency::Open));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     if versions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {

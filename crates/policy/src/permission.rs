@@ -32,7 +32,11 @@ use resources::{
     naming::{Kri, SpiffeId, SpiffePrefix},
 };
 
-use crate::{order::Precedence, select::Selector, view};
+use crate::{
+    order::Precedence,
+    select::Selector,
+    view::{self, Policy},
+};
 
 mod client;
 
@@ -40,13 +44,13 @@ pub use client::{Client, Decision};
 
 /// The answer to "may this client call?" as rules in order of importance: the first that matches decides,
 /// and whoever matches none is refused.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Permissions {
     pub rules: Vec<Rule>,
 }
 
 /// What happens to the clients that match, and which policy says so.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     pub client: ClientMatch,
     pub effect: Effect,
@@ -55,7 +59,7 @@ pub struct Rule {
 }
 
 /// Which clients are meant.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientMatch {
     Anyone,
     /// Every one of these tags is in the client's certificate (`kuma.io/service` among them, maybe). The
@@ -70,7 +74,7 @@ pub enum ClientMatch {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     Allow,
     Deny,
@@ -126,6 +130,32 @@ pub fn resolve_counting<'p>(
     work.entries = lists.visits;
     let rules = reachable(lists.in_order(), &mut work.entries);
     (Permissions { rules }, work)
+}
+
+/// The permissions that policies add up to which all select one inbound. They come lowest precedence first.
+pub fn of_selected<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> Permissions {
+    at_most(policies.into_iter().map(|policy| (policy, true)))
+}
+
+/// As [`of_selected`], where only some policies (`true`) surely select the inbound. Denies of the others do not count:
+/// a client that may be let in is not refused.
+pub fn at_most<'p>(policies: impl IntoIterator<Item = (&'p Arc<Policy>, bool)>) -> Permissions {
+    let mut lists = Lists::default();
+    for (policy, sure) in policies {
+        let (Some(spec), Some(kri)) =
+            (policy.resource.spec.get::<MeshTrafficPermission>(), policy.resource.kri(""))
+        else {
+            continue;
+        };
+        let (denies, from) = (lists.deny.len(), lists.from.len());
+        lists.add(&kri, spec);
+        if !sure {
+            lists.deny.truncate(denies);
+            let unsure = lists.from.split_off(from);
+            lists.from.extend(unsure.into_iter().filter(|rule| rule.effect != Effect::Deny));
+        }
+    }
+    Permissions { rules: reachable(lists.in_order(), &mut 0) }
 }
 
 /// The permissions of what a proxy leads to under these server names, where it stands for the whole mesh: rules that

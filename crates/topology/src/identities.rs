@@ -65,6 +65,18 @@ impl Identities {
     }
 }
 
+/// The identity that a proxy is given: `None` while the one that is its own is not ready, or no proxy would believe it.
+pub(crate) fn given<'a>(
+    identities: &'a Identities,
+    trusts: &Trusts,
+    zone: &str,
+    dataplane: &Resource,
+) -> Option<(&'a Arc<Resource>, SpiffeId)> {
+    let own = identities.of(dataplane).filter(|_| !trusts.is_empty())?;
+    is_ready(own).then_some(())?;
+    Some((own, identities.spiffe_id(dataplane, zone)?))
+}
+
 impl PartialEq for Identities {
     fn eq(&self, other: &Self) -> bool {
         let told = |identity: &Arc<Resource>| {

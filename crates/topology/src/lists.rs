@@ -15,3 +15,8 @@ pub(crate) fn remove_from<K: Ord + Clone, V: Ord + Clone>(
         }
     }
 }
+
+/// Puts a value into the list of a key.
+pub(crate) fn add_to<K: Ord + Clone, V: Ord + Clone>(lists: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {
+    lists.entry(key).or_default().insert(value);
+}

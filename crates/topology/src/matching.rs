@@ -83,6 +83,26 @@ impl Selector {
         }
         serving
     }
+
+    /// The inbounds that serve a port of the destination now, and those that would if they were ready.
+    pub fn behind<'r>(&self, resource: &'r Resource, target: &IntOrString) -> Vec<&'r Inbound> {
+        if !self.selects(resource) {
+            return Vec::new();
+        }
+        let part_of_mesh = inbounds(resource).iter().filter(|inbound| inbound.state != InboundState::Ignored);
+        let mut behind: Vec<&Inbound> = part_of_mesh.filter(|inbound| is_target(target, inbound)).collect();
+        if let Selector::Tags(wanted) = self
+            && behind.iter().any(|i| tags::matches(wanted, &i.tags))
+        {
+            behind.retain(|i| tags::matches(wanted, &i.tags));
+        }
+        for serving in self.serving(resource, target) {
+            if !behind.iter().any(|inbound| std::ptr::eq(*inbound, serving)) {
+                behind.push(serving);
+            }
+        }
+        behind
+    }
 }
 
 fn is_target(target: &IntOrString, inbound: &Inbound) -> bool {

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use policy::{Policy, PolicyView};
 use resources::{
-    Key, Resource,
+    Key, Kind, Resource,
     kinds::{
         dataplane::Dataplane,
         tags::ANY_VALUE,
@@ -18,7 +18,11 @@ use resources::{
     labels,
 };
 
-use crate::state::index::Anchor;
+use crate::{
+    lists::{add_to, remove_from},
+    reachability::Unseen,
+    state::index::Anchor,
+};
 
 /// Where a policy is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,50 @@ impl Selections {
         let anchors = anchors_of(dataplane);
         let listed = anchors.iter().filter_map(|anchor| self.policies.get(anchor)).flatten();
         self.everyone.iter().chain(listed).collect()
+    }
+
+    /// The policies that may select proxies of which a part is known.
+    pub(crate) fn candidates_unseen(&self, known: &Unseen) -> BTreeSet<&Key> {
+        let mut found: BTreeSet<&Key> = self.everyone.iter().collect();
+        let mut add = |anchor: &Anchor| found.extend(self.policies.get(anchor).into_iter().flatten());
+        for (name, value) in &known.tags {
+            add(&Anchor::Tag(name.clone(), value.clone()));
+            add(&Anchor::AnyTag(name.clone()));
+        }
+        for (name, value) in &known.labels {
+            add(&Anchor::Label(name.clone(), value.clone()));
+        }
+        // What is listed under a tag or label that is not known may select them, too.
+        let mut next = self.policies.get_min().map(|(anchor, _)| anchor.clone());
+        while let Some(from) = next.take() {
+            for (anchor, keys) in self.policies.range(from..) {
+                let (is_known, after) = match anchor {
+                    Anchor::Name(_) => (false, None),
+                    Anchor::Tag(name, _) => {
+                        let known = known.tags_are_complete || known.tags.contains_key(name);
+                        (known, Some(Anchor::Tag(after(name), String::new())))
+                    }
+                    Anchor::AnyTag(name) => {
+                        let known = known.tags_are_complete || known.tags.contains_key(name);
+                        (known, Some(Anchor::AnyTag(after(name))))
+                    }
+                    Anchor::Label(name, _) => {
+                        (known.labels.contains_key(name), Some(Anchor::Label(after(name), String::new())))
+                    }
+                };
+                if is_known {
+                    next = after;
+                    break;
+                }
+                found.extend(keys);
+            }
+        }
+        found
+    }
+
+    /// The policies of a kind that may select every Dataplane.
+    pub(crate) fn of_everyone(&self, kind: Kind) -> impl Iterator<Item = &Key> {
+        self.everyone.iter().filter(move |key| key.kind == kind)
     }
 
     /// The names of the Dataplanes that a policy may select; `None` for all of them.
@@ -82,7 +130,7 @@ impl Selections {
     pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
         match self.reach.remove(key) {
             Some(Reach::Everyone) => drop(self.everyone.remove(key)),
-            Some(Reach::Listed(anchor)) => remove(&mut self.policies, &anchor, key),
+            Some(Reach::Listed(anchor)) => remove_from(&mut self.policies, &anchor, key),
             Some(Reach::Nothing) | None => {}
         }
         self.referring_to_routes.remove(key);
@@ -91,7 +139,7 @@ impl Selections {
         let reach = self.reach_of(&policy.view.top);
         match &reach {
             Reach::Everyone => drop(self.everyone.insert(key.clone())),
-            Reach::Listed(anchor) => add(&mut self.policies, anchor, key.clone()),
+            Reach::Listed(anchor) => add_to(&mut self.policies, anchor.clone(), key.clone()),
             Reach::Nothing => {}
         }
         self.reach.insert(key.clone(), reach);
@@ -108,11 +156,11 @@ impl Selections {
         let (before, after) = (anchors(old), anchors(new));
         if let Some(old) = old {
             let gone = before.difference(&after);
-            gone.for_each(|anchor| remove(&mut self.dataplanes, anchor, &old.key.name));
+            gone.for_each(|anchor| remove_from(&mut self.dataplanes, anchor, &old.key.name));
         }
         if let Some(new) = new {
             let fresh = after.difference(&before);
-            fresh.for_each(|anchor| add(&mut self.dataplanes, anchor, new.key.name.clone()));
+            fresh.for_each(|anchor| add_to(&mut self.dataplanes, anchor.clone(), new.key.name.clone()));
         }
     }
 
@@ -146,17 +194,9 @@ impl Selections {
     }
 }
 
-fn add<T: Ord + Clone>(lists: &mut OrdMap<Anchor, OrdSet<T>>, anchor: &Anchor, item: T) {
-    lists.entry(anchor.clone()).or_default().insert(item);
-}
-
-fn remove<T: Ord + Clone>(lists: &mut OrdMap<Anchor, OrdSet<T>>, anchor: &Anchor, item: &T) {
-    if let Some(list) = lists.get_mut(anchor) {
-        list.remove(item);
-        if list.is_empty() {
-            lists.remove(anchor);
-        }
-    }
+/// The first name after all that are this one.
+fn after(name: &str) -> String {
+    format!("{name}\0")
 }
 
 fn anchors_of(dataplane: &Resource) -> BTreeSet<Anchor> {

@@ -16,8 +16,8 @@ use resources::{
 };
 
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, Mode, Trusts, VirtualHosts, Zones, identities,
-    labelled::Labelled, selection::Selections,
+    Destination, DestinationId, Endpoints, Identities, Mode, Reachability, Trusts, VirtualHosts, Zones,
+    identities, labelled::Labelled, selection::Selections,
 };
 
 /// Everything about one mesh that a proxy's configuration can depend on.
@@ -49,6 +49,8 @@ pub struct MeshSnapshot {
     pub policies: OrdMap<Key, Arc<Policy>>,
     /// Which policies may select which Dataplanes.
     pub selections: Selections,
+    /// Which destinations each client may call, as far as servers refuse it.
+    pub reachability: Reachability,
     /// The MeshOpenTelemetryBackends by name.
     pub telemetry: OrdMap<Arc<str>, Arc<Resource>>,
     /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
@@ -88,15 +90,16 @@ impl MeshSnapshot {
     /// The identity that a proxy is given: `None` while the one that is its own is not ready, or nobody would believe
     /// it.
     pub fn identity_of(&self, dataplane: &Resource) -> Option<&Arc<Resource>> {
-        let own = self.identities.of(dataplane).filter(|_| !self.trusts.is_empty())?;
-        let named = || self.identities.spiffe_id(dataplane, &self.zone).is_some();
-        (identities::is_ready(own) && named()).then_some(own)
+        Some(self.given(dataplane)?.0)
     }
 
     /// Who a proxy is by the identity that it is given.
     pub fn spiffe_id_of(&self, dataplane: &Resource) -> Option<SpiffeId> {
-        self.identity_of(dataplane)?;
-        self.identities.spiffe_id(dataplane, &self.zone)
+        Some(self.given(dataplane)?.1)
+    }
+
+    fn given(&self, dataplane: &Resource) -> Option<(&Arc<Resource>, SpiffeId)> {
+        identities::given(&self.identities, &self.trusts, &self.zone, dataplane)
     }
 
     /// The trust domains whose proxies are believed, that of the mesh itself among them while it has mTLS; `None` while
@@ -207,6 +210,7 @@ impl PartialEq for MeshSnapshot {
             && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
             && self.zones == other.zones
+            && self.reachability == other.reachability
     }
 }
 
@@ -216,7 +220,7 @@ fn is_shadow(policy: &Resource) -> bool {
 }
 
 /// What a map holds of one kind, in the order of names; the keys of a mesh differ in kind and name only.
-fn of_kind<V>(map: &OrdMap<Key, V>, kind: Kind) -> impl Iterator<Item = (&Key, &V)> + Clone {
+pub(crate) fn of_kind<V>(map: &OrdMap<Key, V>, kind: Kind) -> impl Iterator<Item = (&Key, &V)> + Clone {
     let first = Key { kind, mesh: Arc::default(), name: Arc::default() };
     map.range(first..).take_while(move |(key, _)| key.kind == kind)
 }

@@ -4,6 +4,7 @@ mod alike;
 mod hosts;
 pub(crate) mod index;
 mod mesh;
+mod reach;
 mod secrets;
 mod zones;
 
@@ -17,7 +18,7 @@ use policy::Policy;
 use resources::{Key, Kind, Labels, Resource, kinds::dataplane::Inbound};
 
 use crate::{
-    DestinationId, MeshSnapshot, Mode, Zones,
+    ClientClass, DestinationId, MeshSnapshot, Mode, Zones,
     snapshot::looks_same,
     virtual_hosts::{LIMIT, vips},
     zones::Moved,
@@ -82,6 +83,12 @@ pub struct Affected {
     pub globals: BTreeSet<Key>,
     /// Other zones that are reached otherwise than before.
     pub zones: BTreeSet<Arc<str>>,
+    /// Destinations that are refused or let in clients by other rules than before.
+    pub rows: BTreeSet<DestinationId>,
+    /// Classes of clients that may call other destinations than before.
+    pub reach: BTreeSet<ClientClass>,
+    /// Whether clients that no rule names may call other destinations than before.
+    pub open: bool,
 }
 
 /// A policy before and after a change; `None` where it does not exist.
@@ -114,6 +121,9 @@ impl Affected {
         }
         self.globals.extend(later.globals.iter().cloned());
         self.zones.extend(later.zones.iter().cloned());
+        self.rows.extend(later.rows.iter().cloned());
+        self.reach.extend(later.reach.iter().cloned());
+        self.open |= later.open;
     }
 
     /// A policy that changes twice changes from what it was first to what it is last.

@@ -24,7 +24,7 @@ use resources::{
 };
 use store::Snapshot;
 use topology::{
-    ClientTls, DestinationId, MeshSnapshot,
+    ClientClass, ClientTls, DestinationId, MeshSnapshot,
     matching::{self, Selector},
 };
 
@@ -274,11 +274,8 @@ impl Asks {
 
 /// What the certificate of a proxy says: who it is by its identity, or by the mesh.
 pub(crate) fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certificate {
-    let client = match mesh.spiffe_id_of(dataplane) {
-        Some(id) => Client::with_spiffe_id(id),
-        None => Client::of_dataplane(dataplane),
-    };
-    (client.tags, client.spiffe_ids)
+    let Client { tags, spiffe_ids, .. } = ClientClass::of(mesh, dataplane).client().clone();
+    (tags, spiffe_ids)
 }
 
 /// Whether a client may call a server.

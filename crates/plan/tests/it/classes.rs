@@ -101,6 +101,8 @@ fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
             D::Service(key) => format!("{key}"),
             D::Resource(kri) => format!("any port of {kri}"),
             D::Labelled(kind, labels) => format!("{} {labels:?}", kind.name()),
+            D::Reach(class) => format!("reach of {:?}", class.client().spiffe_ids),
+            D::Open => "open destinations".to_owned(),
             D::Routes => "routes".to_owned(),
             D::AllVirtualHosts => "all virtual hosts".to_owned(),
             D::VirtualHostsOf(service) => format!("virtual hosts of {service}"),

@@ -27,5 +27,6 @@ mod support;
 mod timeouts;
 mod tls;
 mod transparent;
+mod trimming;
 mod virtual_hosts;
 mod zone_proxies;

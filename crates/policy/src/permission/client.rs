@@ -21,7 +21,7 @@ use resources::{
 use super::{ClientMatch, Effect, Permissions, Rule};
 
 /// A client as a server sees it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     /// The identities in its certificate.
     pub spiffe_ids: BTreeSet<SpiffeId>,
@@ -106,6 +106,11 @@ impl ClientMatch {
     }
 
     pub fn matches(&self, client: &Client) -> bool {
+        self.matches_asking(client, client.sni.as_deref())
+    }
+
+    /// As [`ClientMatch::matches`], for a client that asks for this server name.
+    fn matches_asking(&self, client: &Client, asked: Option<&str>) -> bool {
         match self {
             ClientMatch::Anyone => true,
             ClientMatch::Tags(tags) => tags.iter().all(|(name, value)| {
@@ -115,8 +120,8 @@ impl ClientMatch {
             ClientMatch::SpiffeExact(id) => client.spiffe_ids.contains(id),
             ClientMatch::SpiffePrefix(prefix) => client.spiffe_ids.iter().any(|id| prefix.matches(id)),
             ClientMatch::Sni { sni, spiffe } => {
-                client.sni.as_ref() == Some(sni)
-                    && spiffe.as_ref().is_none_or(|spiffe| spiffe.matches(client))
+                asked == Some(sni)
+                    && spiffe.as_ref().is_none_or(|spiffe| spiffe.matches_asking(client, asked))
             }
         }
     }
@@ -129,6 +134,12 @@ impl Permissions {
             Some(rule) => Decision { effect: rule.effect, origin: Some(rule.origin.clone()) },
             None => Decision { effect: Effect::Deny, origin: None },
         }
+    }
+
+    /// Whether the client gets in when it asks for this server name.
+    pub fn allow(&self, client: &Client, asked: Option<&str>) -> bool {
+        let deciding = self.rules.iter().find(|rule| rule.client.matches_asking(client, asked));
+        deciding.is_some_and(|rule| rule.effect != Effect::Deny)
     }
 
     /// The decision in words.

@@ -16,6 +16,7 @@ use super::{
     Affected, Change, Made, MeshUpdate, PolicyChange,
     alike::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
     index::{Index, Subject},
+    reach::Reach,
     secrets::Secrets,
     zones::Abroad,
 };
@@ -24,8 +25,9 @@ use crate::{
     build::{self, Built, Member, Offer, Surroundings},
     labelled::Labelled,
     matching::{self, Selector},
+    reachability::RowChange,
     selection::Selections,
-    snapshot::carries,
+    snapshot::{carries, of_kind},
     virtual_hosts::{
         claims::{Claims, Touched},
         of_services::ServiceHosts,
@@ -36,18 +38,18 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub struct MeshState {
     pub(super) name: Arc<str>,
-    zone: Arc<str>,
+    pub(super) zone: Arc<str>,
     default_mode: Mode,
-    mesh: Option<Arc<Resource>>,
-    mtls: Option<Mtls>,
-    identities: Identities,
-    trusts: Trusts,
-    dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
+    pub(super) mesh: Option<Arc<Resource>>,
+    pub(super) mtls: Option<Mtls>,
+    pub(super) identities: Identities,
+    pub(super) trusts: Trusts,
+    pub(super) dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     /// Dataplanes that have a certificate.
     certified: OrdSet<Arc<str>>,
-    services: OrdMap<Key, Arc<Resource>>,
-    policies: OrdMap<Key, Arc<Policy>>,
-    selections: Selections,
+    pub(super) services: OrdMap<Key, Arc<Resource>>,
+    pub(super) policies: OrdMap<Key, Arc<Policy>>,
+    pub(super) selections: Selections,
     /// What MeshExternalServices refer to.
     secrets: Secrets,
     /// The MeshOpenTelemetryBackends by name.
@@ -56,12 +58,12 @@ pub struct MeshState {
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     /// Those sets by their service.
     wanted_services: OrdMap<Arc<str>, OrdSet<Arc<Tags>>>,
-    index: Index,
+    pub(super) index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
-    zones: Index,
+    pub(super) zones: Index,
     pub(super) built: OrdMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
-    claims: OrdMap<DestinationId, OrdSet<Subject>>,
+    pub(super) claims: OrdMap<DestinationId, OrdSet<Subject>>,
     pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     ports: OrdMap<Key, Arc<[DestinationId]>>,
@@ -72,6 +74,7 @@ pub struct MeshState {
     pub(super) service_hosts: ServiceHosts,
     pub(super) globals: OrdMap<Key, Arc<Resource>>,
     pub(super) abroad: Abroad,
+    pub(super) reach: Reach,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
 
@@ -82,6 +85,19 @@ pub struct Round {
     pub(super) dirty: BTreeSet<Subject>,
     /// Hostnames that may be different.
     pub(super) touched: Touched,
+    /// What was computed anew.
+    pub(super) rebuilt: BTreeSet<Subject>,
+}
+
+impl Round {
+    /// Notes what a changed row means to clients.
+    pub(super) fn note(&mut self, id: &DestinationId, change: RowChange) {
+        if change.any {
+            self.affected.rows.insert(id.clone());
+        }
+        self.affected.reach.extend(change.classes);
+        self.affected.open |= change.default;
+    }
 }
 
 impl MeshState {
@@ -133,8 +149,10 @@ impl MeshState {
             if self.rebuild(&subject, &mut round.affected, made) {
                 round.dirty.extend(self.made_of(&subject));
             }
+            round.rebuilt.insert(subject);
         }
         self.settle_taken_over(&round);
+        self.settle_reach(&mut round);
         self.publish(round)
     }
 
@@ -260,7 +278,7 @@ impl MeshState {
     }
 
     /// The subjects that consist of this one, among others.
-    fn made_of(&self, subject: &Subject) -> Vec<Subject> {
+    pub(super) fn made_of(&self, subject: &Subject) -> Vec<Subject> {
         let Subject::Service(_) = subject else { return Vec::new() };
         let service = self.key_of(subject).and_then(|key| self.services.get(&key));
         service.map(|service| self.zones.subjects_of(service)).unwrap_or_default()
@@ -278,6 +296,11 @@ impl MeshState {
         };
         self.selections.replace_policy(key, new.as_deref());
         self.want_instead(&tags_routed_to(old.as_deref()), &tags_routed_to(new.as_deref()), round);
+        // Whether anything is trimmed at all depends on whether there are permissions.
+        let first_or_last = key.kind == Kind::MeshTrafficPermission
+            && old.is_some() != new.is_some()
+            && of_kind(&self.policies, key.kind).all(|(other, _)| other == key);
+        round.affected.everyone |= first_or_last;
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
         }
@@ -379,7 +402,7 @@ impl MeshState {
         }
     }
 
-    fn key_of(&self, subject: &Subject) -> Option<Key> {
+    pub(super) fn key_of(&self, subject: &Subject) -> Option<Key> {
         let (kind, name) = match subject {
             Subject::Service(name) => (Kind::MeshService, name),
             Subject::External(name) => (Kind::MeshExternalService, name),
@@ -471,6 +494,7 @@ impl MeshState {
             virtual_hosts: self.virtual_hosts.clone(),
             policies: self.policies.clone(),
             selections: self.selections.clone(),
+            reachability: self.reach.graph.clone(),
             telemetry: self.telemetry.clone(),
             globals: self.globals.clone(),
             zones: self.abroad.zones.clone(),

@@ -35,6 +35,9 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
             virtual_hosts,
             globals,
             zones,
+            rows,
+            reach,
+            open,
         } = update.affected;
         words.extend(everyone.then(|| "everyone".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
@@ -53,6 +56,9 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
         words.extend(globals.iter().map(|key| format!("global {}", key.name)));
         words.extend(zones.iter().map(|zone| format!("zone {zone}")));
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
+        words.extend(rows.iter().map(|id| format!("row {}", spelled(id))));
+        words.extend(reach.iter().map(|class| format!("reach of {:?}", class.client().spiffe_ids)));
+        words.extend(open.then(|| "open".to_owned()));
     }
     (words, state.destinations_built() - before)
 }
@@ -142,13 +148,15 @@ fn an_address_or_label_of_a_service_concerns_that_destination() {
 
 #[test]
 fn a_service_that_comes_concerns_whoever_waits_for_it() {
-    check(service("fresh"), &["destination kri_msvc_default___fresh_80", "service fresh with teams None"], 1);
+    let id = "kri_msvc_default___fresh_80";
+    let expect = [&format!("destination {id}"), "service fresh with teams None", &format!("row {id}")];
+    check(service("fresh"), &expect, 1);
 }
 
 #[test]
 fn tags_that_somebody_starts_to_call_concern_the_caller() {
     let caller = calling("caller", &[json!({ "kuma.io/service": "s-1" })]);
-    check(caller, &["proxy caller", "destination s-0", "destination s-1"], 1);
+    check(caller, &["proxy caller", "destination s-0", "destination s-1", "row s-0", "row s-1"], 1);
 }
 
 #[test]
@@ -159,7 +167,9 @@ fn the_mesh_concerns_everyone_but_only_mtls_changes_destinations() {
     let (words, built) = effect(&mut plain, present(resource(Kind::Mesh, "default", &[], passthrough)));
     assert_eq!((words, built), (vec!["everyone".to_owned()], 0));
     let (words, built) = effect(&mut large(), present(mesh("")));
-    assert_eq!((words.len(), built), (1 + 201, 201));
+    // Each of them has no rules any more, so that every client may call it.
+    let expect = 1 + 201 + 201 + 1;
+    assert_eq!((words.len(), built), (expect, 201));
 }
 
 #[test]

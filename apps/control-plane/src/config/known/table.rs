@@ -82,7 +82,6 @@ pub const ROWS: &[Row] = &[
     ("dpServer.tlsMaxVersion", "KUMA_DP_SERVER_TLS_MAX_VERSION", ""),
     ("dpServer.tlsMinVersion", "KUMA_DP_SERVER_TLS_MIN_VERSION", "TLSv1_2"),
     ("eventBus.bufferSize", "KUMA_EVENT_BUS_BUFFER_SIZE", "100"),
-    ("experimental.autoReachableServices", "KUMA_EXPERIMENTAL_AUTO_REACHABLE_SERVICES", "false"),
     ("experimental.cniApp", "KUMA_EXPERIMENTAL_CNI_APP", ""),
     ("experimental.deltaXds", "KUMA_EXPERIMENTAL_DELTA_XDS", "false"),
     ("experimental.generateMeshServices", "KUMA_EXPERIMENTAL_GENERATE_MESH_SERVICES", "false"),

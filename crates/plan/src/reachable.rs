@@ -1,0 +1,190 @@
+//! What is offered to the application without being listed: all, what the Dataplane says that it needs, or what
+//! servers let the proxy call.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use resources::{
+    Key, Kind,
+    kinds::{
+        dataplane::{ReachableBackendRef, TransparentProxying},
+        mesh::{Mesh, MeshServicesMode},
+        mesh_http_route::{self, MeshHTTPRoute},
+        mesh_tcp_route::MeshTCPRoute,
+    },
+};
+use topology::{ClientClass, Destination, DestinationId, VirtualHost, VirtualPort};
+
+use crate::{Code, Context, Dependency, Effective, Problem, effective};
+
+/// Which destinations are offered at their virtual addresses.
+pub(crate) struct Reachable<'c> {
+    context: &'c Context<'c>,
+    redirect: &'c TransparentProxying,
+    /// `None` for all.
+    backends: Option<BTreeSet<DestinationId>>,
+    /// The client whose permissions decide, where the Dataplane does not say what it needs.
+    trimmed: Option<&'c ClientClass>,
+}
+
+impl<'c> Reachable<'c> {
+    pub(crate) fn of(
+        context: &'c Context<'c>,
+        redirect: &'c TransparentProxying,
+        listed: &BTreeSet<DestinationId>,
+        problems: &mut Vec<Problem>,
+    ) -> Reachable<'c> {
+        let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
+        let reachable = |backends, trimmed| Reachable { context, redirect, backends, trimmed };
+        let by_services = !redirect.reachable_services.is_empty();
+        // Whoever lists services gets their hostnames; permissions decide about none of them.
+        let trimmed = context.class.trimmed.as_ref();
+        match &redirect.reachable_backends {
+            Some(listed) => {
+                let found = listed.refs.iter().flat_map(|r| resolve(context, r, problems));
+                reachable(Some(found.collect()), None)
+            }
+            None if !listed.is_empty() => reachable(Some(listed.clone()), trimmed.filter(|_| !by_services)),
+            None if by_services => reachable(Some(BTreeSet::new()), None),
+            None if mode == MeshServicesMode::ReachableBackends => reachable(Some(BTreeSet::new()), trimmed),
+            None => match trimmed {
+                Some(client) => reachable(Some(permitted(context, client)), trimmed),
+                None => reachable(None, None),
+            },
+        }
+    }
+
+    /// All of them, sorted. Looks at every destination only where every one may be meant.
+    pub(crate) fn destinations(&self) -> Vec<&'c Arc<Destination>> {
+        let all = &self.context.snapshot.destinations;
+        let Some(backends) = &self.backends else {
+            self.context.reads.note(Dependency::AllDestinations);
+            return all.values().collect();
+        };
+        backends.iter().cloned().map(Dependency::Destination).for_each(|read| self.context.reads.note(read));
+        backends.iter().filter_map(|id| all.get(id)).collect()
+    }
+
+    /// The hostnames of VirtualOutbounds that may lead to something reachable.
+    pub(crate) fn virtual_hosts(&self) -> Vec<&'c Arc<VirtualHost>> {
+        let Reachable { context, redirect, .. } = self;
+        let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
+        let permitted = self.trimmed.map(|client| permitted_services(context, client));
+        let services: BTreeSet<&str> = match &permitted {
+            Some(services) => services.iter().map(|service| &**service).collect(),
+            None => redirect.reachable_services.iter().map(String::as_str).collect(),
+        };
+        if permitted.is_none() && services.is_empty() {
+            if redirect.reachable_backends.is_some() {
+                return Vec::new();
+            }
+            reads.note(Dependency::AllVirtualHosts);
+            return hosts.by_name.values().collect();
+        }
+        services.iter().for_each(|&service| reads.note(Dependency::VirtualHostsOf(service.into())));
+        hosts.of_services(&services)
+    }
+
+    /// Whether a port of such a hostname leads to something reachable.
+    pub(crate) fn leads_to(&self, port: &VirtualPort) -> bool {
+        let services = &self.redirect.reachable_services;
+        if !services.is_empty() {
+            return services.iter().any(|service| service == port.service());
+        }
+        let id = DestinationId::Tags(port.tags.clone());
+        self.trimmed.is_none_or(|client| {
+            self.context.snapshot.reachability.reaches(client, &id)
+                || leads_elsewhere(self.context.effective, &id)
+        })
+    }
+}
+
+/// What a client is let in to, and what routes lead away from: it may be let in there.
+fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<DestinationId> {
+    let Context { snapshot, effective, reads, .. } = context;
+    reads.note(Dependency::Reach(client.clone()));
+    reads.note(Dependency::Open);
+    let reachable = snapshot.reachability.destinations(client).into_iter();
+    let mut permitted: BTreeSet<DestinationId> =
+        reachable.filter(|id| matches!(id, DestinationId::Port(_))).cloned().collect();
+    for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {
+        for target in effective.outbound(kind).rules.keys() {
+            let ports = effective::ports(snapshot, target).map(|destination| &destination.id);
+            permitted.extend(ports.filter(|id| leads_elsewhere(effective, id)).cloned());
+        }
+    }
+    permitted
+}
+
+/// The services by tags that a client is let in to, and those that routes may lead away from.
+fn permitted_services(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Arc<str>> {
+    let Context { snapshot, effective, reads, .. } = context;
+    reads.note(Dependency::Reach(client.clone()));
+    reads.note(Dependency::Open);
+    let reachable = snapshot.reachability.destinations(client).into_iter();
+    let mut services: BTreeSet<Arc<str>> = reachable.filter_map(service_of).map(Arc::from).collect();
+    for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {
+        let entries = effective.policies(kind).iter().flat_map(|policy| &policy.view.to);
+        services.extend(entries.filter_map(|entry| entry.target.name.as_deref()).map(Arc::from));
+    }
+    services
+}
+
+fn service_of(id: &DestinationId) -> Option<&str> {
+    let DestinationId::Tags(tags) = id else { return None };
+    tags.get(resources::labels::SERVICE).map(String::as_str)
+}
+
+/// Whether a route answers calls to a destination itself or sends them to others.
+fn leads_elsewhere(effective: &Effective<'_>, id: &DestinationId) -> bool {
+    let requests = effective.conf::<MeshHTTPRoute>(id).ok().flatten();
+    let by_request = |rule: &mesh_http_route::Rule| {
+        let redirects = rule.default.filters.iter().flatten().any(|filter| filter.request_redirect.is_some());
+        rule.default.backend_refs.is_some() || redirects
+    };
+    let connections = effective.conf::<MeshTCPRoute>(id).ok().flatten();
+    requests.is_some_and(|found| found.conf.rules.iter().any(by_request))
+        || connections
+            .is_some_and(|found| found.conf.rules.iter().any(|rule| rule.default.backend_refs.is_some()))
+}
+
+fn resolve(
+    context: &Context<'_>,
+    reference: &ReachableBackendRef,
+    problems: &mut Vec<Problem>,
+) -> Vec<DestinationId> {
+    let snapshot = context.snapshot;
+    let Some(kind) = Kind::by_name(&reference.kind) else {
+        let text = format!("reachableBackends: {:?} is not a kind of service", reference.kind);
+        problems.push(Problem::new(Code::UnknownDestination, text));
+        return Vec::new();
+    };
+    let wanted = |id: &&DestinationId| {
+        let port = snapshot.destinations.get(*id).map(|destination| destination.port);
+        reference.port.is_none() || port == reference.port
+    };
+    let found: Vec<DestinationId> = if reference.labels.is_empty() {
+        let namespace = match reference.namespace.as_str() {
+            "" => context.class.namespace.as_deref(),
+            given => Some(given),
+        };
+        let stored = match namespace {
+            Some(namespace) => format!("{}.{namespace}", reference.name),
+            None => reference.name.clone(),
+        };
+        context.reads.note(Dependency::Service(Key::new(kind, &snapshot.name, &stored)));
+        context.reads.note_on_global(kind, &reference.name);
+        let ports = snapshot.named(kind, &stored, &reference.name);
+        ports.into_iter().flatten().filter(wanted).cloned().collect()
+    } else {
+        context.reads.note(Dependency::Labelled(kind, reference.labels.clone()));
+        snapshot.labelled(kind, &reference.labels).flatten().filter(wanted).cloned().collect()
+    };
+    if found.is_empty() {
+        let text = format!(
+            "reachableBackends: there is no {} {:?} with that port in the mesh",
+            reference.kind, reference.name
+        );
+        problems.push(Problem::new(Code::UnknownDestination, text));
+    }
+    found
+}

@@ -1,0 +1,59 @@
+//! The policies that say who may call an inbound, before they are added up.
+
+use std::{collections::HashMap, sync::Arc};
+
+use policy::{Permissions, Policy, Selector, permission};
+use resources::Resource;
+
+use crate::matching;
+
+/// The policies that select an inbound, lowest precedence first. Equal are those that consist of the same versions.
+#[derive(Debug, Clone)]
+pub(crate) struct PolicyList(Arc<[Arc<Policy>]>);
+
+/// Those of each inbound of a Dataplane.
+pub(crate) type PolicyLists = Arc<[PolicyList]>;
+
+impl PartialEq for PolicyList {
+    fn eq(&self, other: &PolicyList) -> bool {
+        let same = || self.0.iter().map(Arc::as_ptr).eq(other.0.iter().map(Arc::as_ptr));
+        Arc::ptr_eq(&self.0, &other.0) || same()
+    }
+}
+
+/// For each inbound of a Dataplane those of the candidates that select it.
+pub(crate) fn of_inbounds<'p>(
+    candidates: impl Iterator<Item = &'p Arc<Policy>>,
+    dataplane: &Resource,
+) -> PolicyLists {
+    let selector = Selector::default();
+    let applying = selector.for_proxy(candidates, dataplane);
+    let lists = matching::inbounds(dataplane).iter().map(|inbound| {
+        let selects = |policy: &&&Arc<Policy>| selector.selects_inbound(&policy.resource, dataplane, inbound);
+        PolicyList(applying.iter().filter(selects).copied().cloned().collect())
+    });
+    lists.collect()
+}
+
+/// Each list once.
+pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&'a PolicyList> {
+    let mut distinct: Vec<&PolicyList> = Vec::new();
+    for list in lists {
+        if !distinct.contains(&list) {
+            distinct.push(list);
+        }
+    }
+    distinct
+}
+
+/// What lists add up to, each worked out once in a round.
+#[derive(Default)]
+pub(crate) struct AddedUp(HashMap<Vec<*const Policy>, Arc<Permissions>>);
+
+impl AddedUp {
+    pub(crate) fn of(&mut self, list: &PolicyList) -> Arc<Permissions> {
+        let key = list.0.iter().map(Arc::as_ptr).collect();
+        let added_up = self.0.entry(key).or_insert_with(|| Arc::new(permission::of_selected(list.0.iter())));
+        added_up.clone()
+    }
+}

@@ -1,0 +1,138 @@
+//! Servers of which only a part is known here, because they are in other zones or not there yet: whether a policy
+//! selects them may remain open.
+
+use std::sync::Arc;
+
+use policy::{Permissions, Policy, permission, view::Role};
+use resources::{
+    Kind, Labels, Resource,
+    kinds::{
+        mesh_service::MeshService,
+        tags::{ANY_VALUE, Tags},
+        target_ref::{ProxyType, TargetRef, TargetRefKind as K},
+    },
+    labels,
+};
+
+use crate::selection::Selections;
+
+/// What is known of proxies that serve something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    pub zone: String,
+    /// The tags of the inbounds.
+    pub tags: Tags,
+    /// Whether they have no other tags.
+    pub tags_are_complete: bool,
+    /// Some of the labels of the Dataplanes.
+    pub labels: Labels,
+}
+
+impl Unseen {
+    /// Who serves a MeshService in a zone: proxies that its selector selects.
+    pub(crate) fn of_service(service: &Resource, zone: &str) -> Unseen {
+        let selector = service.spec.get::<MeshService>().map(|spec| &spec.selector);
+        let tags = selector.and_then(|selector| selector.dataplane_tags.clone()).unwrap_or_default();
+        let labels = selector.and_then(|selector| selector.dataplane_labels.as_ref());
+        let mut labels = labels.map(|selector| selector.match_labels.clone()).unwrap_or_default();
+        labels.extend(of_zone(zone));
+        Unseen { zone: zone.to_owned(), tags, tags_are_complete: false, labels }
+    }
+
+    /// Who serves something with tags that an ingress lists.
+    pub(crate) fn listed(tags: &Tags, zone: &str) -> Unseen {
+        Unseen { zone: zone.to_owned(), tags: tags.clone(), tags_are_complete: true, labels: of_zone(zone) }
+    }
+
+    /// Who will serve something with tags in a zone.
+    pub(crate) fn tagged(tags: &Tags, zone: &str) -> Unseen {
+        Unseen { tags_are_complete: false, ..Unseen::listed(tags, zone) }
+    }
+
+    /// The most that the policies of the mesh may let in.
+    pub(crate) fn permissions<'p>(
+        &self,
+        selections: &Selections,
+        policy: impl Fn(&resources::Key) -> Option<&'p Arc<Policy>>,
+    ) -> Permissions {
+        let listed = selections.candidates_unseen(self).into_iter();
+        let candidates = listed.filter(|key| key.kind == Kind::MeshTrafficPermission).filter_map(policy);
+        let mut selecting: Vec<(&Arc<Policy>, bool)> = candidates
+            .filter_map(|policy| match self.is_selected_by(policy) {
+                Some(false) => None,
+                sure => Some((policy, sure.is_some())),
+            })
+            .collect();
+        selecting.sort_by(|(a, _), (b, _)| a.view.precedence.cmp(&b.view.precedence));
+        permission::at_most(selecting)
+    }
+
+    /// Whether a policy selects these proxies; `None` where that depends on what is not known here.
+    pub(crate) fn is_selected_by(&self, policy: &Policy) -> Option<bool> {
+        let resource = &policy.resource;
+        let role = Role::of(&resource.labels);
+        let of_other_zone = role != Role::Producer
+            && resource.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
+            && resource.label(labels::ZONE).is_some_and(|zone| !zone.is_empty() && zone != self.zone);
+        if of_other_zone || resource.label(labels::EFFECT) == Some("shadow") {
+            return Some(false);
+        }
+        let selected = self.is_meant_by(&policy.view.top);
+        match role {
+            Role::System | Role::Producer => selected,
+            // It depends on their namespace, too.
+            Role::Consumer | Role::WorkloadOwner => selected.filter(|selected| !selected),
+        }
+    }
+
+    fn is_meant_by(&self, top: &TargetRef) -> Option<bool> {
+        let types = top.proxy_types.as_ref().filter(|types| !types.is_empty());
+        let sidecars = types.is_none_or(|types| types.contains(&ProxyType::Sidecar));
+        let service = || Some((labels::SERVICE, top.name.as_deref()?));
+        let tags = || top.tags.iter().flatten().map(|(name, value)| (name.as_str(), value.as_str()));
+        match top.kind {
+            K::Mesh => Some(sidecars),
+            K::MeshSubset => self.has_tags(tags(), sidecars),
+            K::MeshService | K::MeshServiceSubset => {
+                self.has_tags(service().into_iter().chain(tags()), sidecars)
+            }
+            K::Dataplane => {
+                let is_given = |field: &Option<String>| field.as_ref().is_some_and(|it| !it.is_empty());
+                let exact = is_given(&top.name) || is_given(&top.namespace) || is_given(&top.section_name);
+                let labels = top.labels.iter().flatten();
+                let all = all(labels.map(|(name, value)| self.labels.get(name).map(|known| known == value)));
+                if exact { all.filter(|all| !all) } else { all }
+            }
+            _ => Some(false),
+        }
+    }
+
+    fn has_tags<'t>(&self, wanted: impl Iterator<Item = (&'t str, &'t str)>, sidecars: bool) -> Option<bool> {
+        if !sidecars {
+            return Some(false);
+        }
+        all(wanted.map(|(name, value)| match self.tags.get(name) {
+            Some(known) => Some(value == ANY_VALUE || known == value),
+            None => self.tags_are_complete.then_some(false),
+        }))
+    }
+}
+
+/// The label that the Dataplanes of a zone have.
+fn of_zone(zone: &str) -> Labels {
+    let zone = Some(zone).filter(|zone| !zone.is_empty());
+    zone.map(|zone| (labels::ZONE.to_owned(), zone.to_owned())).into_iter().collect()
+}
+
+/// Whether all hold; `None` where that depends on some that are not known.
+fn all(conditions: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut unknown = false;
+    for condition in conditions {
+        match condition {
+            Some(false) => return Some(false),
+            Some(true) => {}
+            None => unknown = true,
+        }
+    }
+    (!unknown).then_some(true)
+}

@@ -1,0 +1,294 @@
+//! Who may call what, brought in line with what changed.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use policy::{Permissions, Policy, permission};
+use resources::{
+    Key, Kind, Resource,
+    kinds::{mesh::Mesh, mesh_service::MeshService, tags},
+    labels,
+};
+
+use super::{
+    PolicyChange,
+    index::Subject,
+    mesh::{MeshState, Round},
+};
+use crate::{
+    ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
+    matching::{self, Selector},
+    reachability::{AddedUp, PolicyLists, Unseen, distinct, of_inbounds},
+};
+
+/// Who may call what in a mesh, and what that is made from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reach {
+    pub(super) graph: Reachability,
+    /// The class of each Dataplane.
+    classes: OrdMap<Arc<str>, ClientClass>,
+    /// For each Dataplane the policies about its inbounds; `None` where these let in every client.
+    guards: OrdMap<Arc<str>, Option<PolicyLists>>,
+    /// What is served by proxies that are not known here.
+    unseen: OrdSet<Subject>,
+}
+
+impl MeshState {
+    /// Brings rows and classes in line with a round of changes, and notes whom that affects.
+    pub(super) fn settle_reach(&mut self, round: &mut Round) {
+        let mut subjects = std::mem::take(&mut round.rebuilt);
+        let mut dataplanes = round.affected.proxies.clone();
+        if round.affected.everyone {
+            dataplanes.extend(self.reach.classes.keys().chain(self.dataplanes.keys()).cloned());
+            subjects.extend(self.built.keys().cloned());
+        }
+        for name in &dataplanes {
+            self.count_client(name);
+        }
+        let changes = round.affected.policies.iter().filter(|change| is_permission(change));
+        for change in changes {
+            dataplanes.extend(self.may_be_selected(change));
+            subjects.extend(self.may_be_selected_unseen(change));
+        }
+        for name in &dataplanes {
+            if self.guard(name)
+                && let Some(dataplane) = self.dataplanes.get(name)
+            {
+                subjects.extend(self.index.subjects_of(dataplane));
+            }
+        }
+        self.settle_rows(subjects, round);
+    }
+
+    fn settle_rows(&mut self, mut subjects: BTreeSet<Subject>, round: &mut Round) {
+        let mut added_up = AddedUp::default();
+        let gone = round.affected.destinations.iter().filter(|id| !self.destinations.contains_key(*id));
+        for id in gone.cloned().collect::<Vec<_>>() {
+            let change = self.reach.graph.remove(&id);
+            round.note(&id, change);
+        }
+        // Who claims a destination may be another one than before.
+        let claimed = round.affected.destinations.iter().filter_map(|id| self.claims.get(id)?.get_min());
+        subjects.extend(claimed.cloned());
+        // Services come before those that consist of services.
+        while let Some(subject) = subjects.pop_first() {
+            let Some(offer) = self.built.get(&subject) else {
+                self.reach.unseen.remove(&subject);
+                continue;
+            };
+            let own = |id: &&DestinationId| self.claims.get(*id).and_then(OrdSet::get_min) == Some(&subject);
+            let ids: Vec<DestinationId> = offer.keys().filter(own).cloned().collect();
+            let remote = self.remote(&subject);
+            let mut unseen = !remote.is_empty();
+            for id in ids {
+                let (row, absent) = self.row(&id, &subject, &remote, &mut added_up);
+                unseen |= absent;
+                let change = self.reach.graph.replace(&id, row);
+                if change.any {
+                    subjects.extend(self.made_of(&subject));
+                }
+                round.note(&id, change);
+            }
+            match unseen {
+                true => self.reach.unseen.insert(subject),
+                false => self.reach.unseen.remove(&subject),
+            };
+        }
+    }
+
+    /// Takes in the class of a Dataplane as it is now.
+    fn count_client(&mut self, name: &Arc<str>) {
+        let class = self
+            .dataplanes
+            .get(name)
+            .map(|dataplane| ClientClass::in_mesh(&self.identities, &self.trusts, &self.zone, dataplane));
+        if self.reach.classes.get(name) == class.as_ref() {
+            return;
+        }
+        let Reach { graph, classes, .. } = &mut self.reach;
+        if let Some(class) = &class {
+            graph.count_up(class);
+        }
+        let before = match class {
+            Some(class) => classes.insert(name.clone(), class),
+            None => classes.remove(name),
+        };
+        if let Some(before) = before {
+            graph.count_down(&before);
+        }
+    }
+
+    /// Takes in the policies about a Dataplane as they are now; says whether they are others.
+    fn guard(&mut self, name: &Arc<str>) -> bool {
+        let Some(dataplane) = self.dataplanes.get(name) else {
+            return self.reach.guards.remove(name).is_some();
+        };
+        let asks = self.mtls.is_some()
+            || identities::given(&self.identities, &self.trusts, &self.zone, dataplane).is_some();
+        let lists = asks.then(|| {
+            let candidates = self.selections.candidates(dataplane).into_iter();
+            let permissions = candidates.filter(|key| key.kind == Kind::MeshTrafficPermission);
+            of_inbounds(permissions.filter_map(|key| self.policies.get(key)), dataplane)
+        });
+        if self.reach.guards.get(name) == Some(&lists) {
+            return false;
+        }
+        self.reach.guards.insert(name.clone(), lists);
+        true
+    }
+
+    /// The Dataplanes that a policy may have selected or may select.
+    fn may_be_selected(&self, change: &PolicyChange) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        for policy in change.versions() {
+            match self.selections.dataplanes(&policy.view) {
+                Some(selected) => names.extend(selected.into_iter().cloned()),
+                None => names.extend(self.dataplanes.keys().cloned()),
+            }
+        }
+        names
+    }
+
+    /// What is served by proxies that are not known here, or lies outside of the mesh, and a policy may have selected
+    /// or may select.
+    fn may_be_selected_unseen(&self, change: &PolicyChange) -> Vec<Subject> {
+        let selects = |subject: &&Subject| {
+            let mut servers = self.remote(subject);
+            servers.extend(self.absent(subject));
+            let selected = |policy: &Arc<Policy>| {
+                servers.iter().any(|servers| servers.is_selected_by(policy) != Some(false))
+            };
+            change.versions().any(selected)
+        };
+        let mut subjects: Vec<Subject> = self.reach.unseen.iter().filter(selects).cloned().collect();
+        if change.versions().any(|policy| policy::select::is_for_every_sidecar(policy)) {
+            let outside = self.built.keys().filter(|subject| matches!(subject, Subject::External(_)));
+            subjects.extend(outside.cloned());
+        }
+        subjects
+    }
+
+    /// What decides about a destination, `None` where it is reachable for every client; and whether that depends on
+    /// servers that are not there yet.
+    fn row(
+        &self,
+        id: &DestinationId,
+        subject: &Subject,
+        remote: &[Unseen],
+        added_up: &mut AddedUp,
+    ) -> (Option<Row>, bool) {
+        let open = (None, false);
+        let Some(destination) = self.destinations.get(id) else { return open };
+        let ClientTls::Mesh { sni, .. } = &destination.tls else { return open };
+        let known = match subject {
+            Subject::External(_) => self.at_egress(destination).map(|it| vec![Arc::new(it)]),
+            Subject::MultiZone(_) => self.of_members(destination, subject),
+            Subject::Service(_) | Subject::Tags(_) => self.of_inbounds(destination, subject, added_up),
+        };
+        let Some(mut rulesets) = known else { return open };
+        let absent = if rulesets.is_empty() && remote.is_empty() { self.absent(subject) } else { None };
+        let policies = |key: &Key| self.policies.get(key);
+        let unseen = remote.iter().chain(&absent);
+        rulesets.extend(unseen.map(|it| Arc::new(it.permissions(&self.selections, policies))));
+        if rulesets.is_empty() {
+            return open;
+        }
+        let mut names = vec![sni.clone()];
+        names.extend(destination.server_names.iter().filter(|name| *name != sni).cloned());
+        (Some(Row::of(rulesets, names)), absent.is_some())
+    }
+
+    /// What the inbounds in this zone say that serve a destination; `None` where one of them lets in every client.
+    fn of_inbounds(
+        &self,
+        destination: &Destination,
+        subject: &Subject,
+        added_up: &mut AddedUp,
+    ) -> Option<Vec<Arc<Permissions>>> {
+        let service = self.key_of(subject).and_then(|key| self.services.get(&key));
+        let port = service.and_then(|service| {
+            let spec = service.spec.get::<MeshService>()?;
+            let port = spec.ports.iter().find(|port| port.port == destination.port)?;
+            Some((Selector::of_service(service, spec), port.target_port.as_ref()?))
+        });
+        let mut lists = Vec::new();
+        for dataplane in self.index.members(subject).filter_map(|name| self.dataplanes.get(name)) {
+            let guards = self.reach.guards.get(&dataplane.key.name)?.as_ref()?;
+            let all = matching::inbounds(dataplane).iter().zip(guards.iter());
+            let serving = match (&destination.id, &port) {
+                (DestinationId::Tags(wanted), _) => {
+                    lists.extend(all.filter(|(i, _)| tags::matches(wanted, &i.tags)).map(|(_, list)| list));
+                    continue;
+                }
+                (DestinationId::Port(_), Some((selector, target))) => selector.behind(dataplane, target),
+                (DestinationId::Port(_), None) => continue,
+            };
+            let serves = |inbound| serving.iter().any(|serving| std::ptr::eq(*serving, inbound));
+            lists.extend(all.filter(|(inbound, _)| serves(*inbound)).map(|(_, list)| list));
+        }
+        Some(distinct(lists.into_iter()).into_iter().map(|list| added_up.of(list)).collect())
+    }
+
+    /// What the members of a MeshMultiZoneService say at a port; `None` where one of them lets in every client.
+    fn of_members(&self, destination: &Destination, subject: &Subject) -> Option<Vec<Arc<Permissions>>> {
+        let mut rulesets = Vec::new();
+        for name in self.zones.members(subject) {
+            let Some(offer) = self.built.get(&Subject::Service(name.clone())) else { continue };
+            for (member, _) in offer.values().filter(|(member, _)| member.port == destination.port) {
+                rulesets.extend(self.reach.graph.row(&member.id)?.rulesets.iter().cloned());
+            }
+        }
+        Some(rulesets)
+    }
+
+    /// Whom an egress lets out to a destination; `None` where it lets out every client, or none is called.
+    fn at_egress(&self, destination: &Destination) -> Option<Permissions> {
+        destination.external.as_ref()?.behind_egress.as_ref()?;
+        let everyone = self.selections.of_everyone(Kind::MeshTrafficPermission);
+        let policies = everyone.filter_map(|key| self.policies.get(key));
+        let policies = policy::Selector::default().for_every_sidecar(policies, &self.zone);
+        let routing = self.mesh.as_ref()?.spec.get::<Mesh>().and_then(|mesh| mesh.routing.as_ref());
+        let forbidden = routing.is_some_and(|it| it.default_forbid_mesh_external_service_access);
+        let otherwise = self.mesh.as_ref().and_then(|mesh| mesh.kri("")).filter(|_| !forbidden);
+        let policies = policies.iter().map(|policy| &policy.resource);
+        permission::behind_names(policies, &destination.server_names, otherwise)
+    }
+
+    /// Who serves a subject in other zones.
+    fn remote(&self, subject: &Subject) -> Vec<Unseen> {
+        match subject {
+            Subject::Service(_) => {
+                let service = self.key_of(subject).and_then(|key| self.services.get(&key));
+                let zone = |service: &Arc<Resource>| {
+                    service.label(labels::ZONE).map(|zone| Unseen::of_service(service, zone))
+                };
+                service.filter(|service| !matching::is_local(service)).and_then(zone).into_iter().collect()
+            }
+            Subject::Tags(wanted) => {
+                let routing = self.abroad.routing;
+                let found = self.abroad.zones.tagged(&self.name, wanted, routing.egress);
+                let listed = found.iter().flat_map(|(endpoint, tags)| {
+                    let zone = endpoint.zone().unwrap_or_default();
+                    tags.iter().map(move |tags| Unseen::listed(tags, zone))
+                });
+                listed.collect()
+            }
+            Subject::External(_) | Subject::MultiZone(_) => Vec::new(),
+        }
+    }
+
+    /// Who will serve a subject in this zone, when there are instances.
+    fn absent(&self, subject: &Subject) -> Option<Unseen> {
+        match subject {
+            Subject::Service(_) => {
+                Some(Unseen::of_service(self.services.get(&self.key_of(subject)?)?, &self.zone))
+            }
+            Subject::Tags(wanted) => Some(Unseen::tagged(wanted, &self.zone)),
+            Subject::External(_) | Subject::MultiZone(_) => None,
+        }
+    }
+}
+
+fn is_permission(change: &PolicyChange) -> bool {
+    change.versions().any(|policy| policy.resource.kind() == Kind::MeshTrafficPermission)
+}
