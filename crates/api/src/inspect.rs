@@ -11,6 +11,7 @@ pub mod policies;
 pub mod problems;
 pub mod reach;
 pub mod rules;
+pub mod suggestions;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};
@@ -44,6 +45,7 @@ use observed::ObservedCalls;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use rules::{Meta, RuleList};
+use suggestions::Suggestions;
 use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
@@ -85,6 +87,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Who was seen calling what in a mesh.
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError>;
+
+    /// The permissions that observed calls need; only those of one service if one is given.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError>;
 
     /// What changes would do that are admitted and not made.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;

@@ -8,6 +8,7 @@ mod policies;
 mod reach;
 mod rest;
 mod shadow;
+mod suggestions;
 mod summary;
 
 use std::{

@@ -11,6 +11,7 @@ use api::{
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
         rules::{Meta, RuleList},
+        suggestions::{SuggestedPermission, Suggestions},
         what_if::{Consequences, Hypothesis, Proxies},
     },
 };
@@ -146,6 +147,17 @@ impl Inspect for FakeProxies {
             count: 3,
         };
         Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
+    }
+
+    /// One permission, named after the service that was asked for.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let service = service.unwrap_or("all");
+        if service == "nothing" {
+            return Err(InspectError::NotFound("nothing is called that".to_owned()));
+        }
+        let resource = json!({ "mesh": mesh, "name": format!("allow-to-{service}") });
+        let permission = SuggestedPermission { resource, evidence: Vec::new(), notes: Vec::new() };
+        Ok(Suggestions { permissions: vec![permission], ..Suggestions::default() })
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.
@@ -397,6 +409,8 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
         ("/meshes/none/_observed", "Failed to retrieve Mesh"),
+        ("/meshes/none/_suggestions", "Failed to retrieve Mesh"),
+        ("/meshes/default/_suggestions?service=nothing", "nothing is called that"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
         ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve policy"),
@@ -413,6 +427,17 @@ async fn observed_calls_are_listed_by_mesh() {
         "firstSeen": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:04:06Z" });
     let proxies = json!({ "reporting": 0, "connected": 0 });
     assert_eq!(answer, json!({ "edges": [edge], "truncated": false, "proxies": proxies }));
+}
+
+#[tokio::test]
+async fn permissions_are_suggested_for_a_mesh_or_for_one_service() {
+    let world = World::new().await;
+    for (query, name) in [("", "allow-to-all"), ("?service=", "allow-to-all"), ("?service=a", "allow-to-a")] {
+        let path = format!("/meshes/default/_suggestions{query}");
+        let answer = world.get(&path).await.expect(200).json();
+        assert_eq!(answer["permissions"][0]["resource"], json!({ "mesh": "default", "name": name }));
+        assert_eq!(answer["window"], json!({ "since": null, "until": "", "seconds": 0 }));
+    }
 }
 
 #[tokio::test]

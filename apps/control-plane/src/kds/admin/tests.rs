@@ -7,6 +7,7 @@ use api::{
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -69,6 +70,9 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+        unsupported()
+    }
+    async fn suggestions(&self, _: &str, _: Option<&str>) -> Result<Suggestions, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {

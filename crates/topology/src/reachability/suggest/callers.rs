@@ -38,17 +38,11 @@ impl Callers {
                 callers.by_identity.entry(id.clone()).or_default();
             }
         }
-        for dataplane in mesh.dataplanes.values() {
-            let client = match mesh.spiffe_id_of(dataplane) {
-                Some(id) => Client::with_spiffe_id(id),
-                None => Client::of_dataplane(dataplane),
-            };
+        for client in mesh.reachability.classes().map(|(class, _)| class.client()) {
             for (i, id) in client.spiffe_ids.iter().enumerate() {
                 let Some(known) = callers.by_identity.get_mut(id) else { continue };
                 let list = if i == 0 { &mut known.reporting } else { &mut known.besides };
-                if !list.contains(&client) {
-                    list.push(client.clone());
-                }
+                list.push(client.clone());
             }
         }
         for (id, known) in &mut callers.by_identity {

@@ -88,11 +88,6 @@ impl Defaults {
         made
     }
 
-    /// Whether an entry only shows what holds without it.
-    pub fn shows(&self, origin: &Kri) -> bool {
-        self.deny.contains(&origin.without_section())
-    }
-
     /// Whether the policy of an entry is stored.
     pub fn is_there(&self, origin: &Kri) -> bool {
         self.there.contains(&origin.without_section())
