@@ -31,6 +31,7 @@ mod parallel;
 mod proxy;
 mod reference;
 mod sni;
+mod suggest;
 mod terminal;
 mod types;
 mod version;

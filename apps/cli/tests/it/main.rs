@@ -21,3 +21,4 @@ mod program;
 mod proxy;
 mod server;
 mod status;
+mod suggest;
