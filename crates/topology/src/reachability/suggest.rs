@@ -191,6 +191,7 @@ struct Writing<'a> {
     /// The entries that refuse everyone and are opened for someone.
     opened: BTreeSet<Kri>,
     allowed: BTreeSet<Edge>,
+    denied: BTreeMap<Edge, Refused>,
     suggestions: Suggestions,
 }
 
@@ -217,6 +218,7 @@ impl<'a> Writing<'a> {
             names: BTreeSet::new(),
             opened: BTreeSet::new(),
             allowed: BTreeSet::new(),
+            denied: BTreeMap::new(),
             suggestions,
         }
     }
@@ -267,10 +269,8 @@ impl<'a> Writing<'a> {
 
     fn refused(&mut self, edge: &Edge, seen: &Seen, policy: Kri, gets_through: bool) {
         let refused = Refused { edge: edge.clone(), seen: seen.clone(), policy, gets_through };
-        match self.suggestions.denied.iter_mut().find(|known| known.edge == *edge) {
-            Some(known) => known.gets_through |= refused.gets_through,
-            None => self.suggestions.denied.push(refused),
-        }
+        let known = self.denied.entry(edge.clone()).or_insert(refused);
+        known.gets_through |= gets_through;
     }
 
     /// The policy that closes a group on its own, where only some services are asked about.
@@ -288,13 +288,14 @@ impl<'a> Writing<'a> {
 
     /// An edge that leads to several groups may be allowed by some of them only.
     fn finish(self) -> Suggestions {
-        let Writing { mut allowed, mut suggestions, .. } = self;
+        let Writing { mut allowed, denied, mut suggestions, .. } = self;
         for evidence in suggestions.permissions.iter().flat_map(|it| &it.evidence) {
             allowed.remove(&evidence.edge);
         }
-        for refused in &suggestions.denied {
-            allowed.remove(&refused.edge);
+        for edge in denied.keys() {
+            allowed.remove(edge);
         }
+        suggestions.denied = denied.into_values().collect();
         suggestions.already_allowed = allowed.len();
         suggestions
     }

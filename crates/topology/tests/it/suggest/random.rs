@@ -167,7 +167,7 @@ fn is_default(world: &World, decision: &Decision) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     #[test]
     fn suggestions_allow_what_was_seen_and_loosen_no_deny(world in worlds()) {
