@@ -209,7 +209,8 @@ fn follow_meshes(
         true => topology::Mode::Enforce,
         false => topology::Mode::Off,
     };
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode));
+    let hold = std_duration(config.xds_server.permissions_hold);
+    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(hold));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {

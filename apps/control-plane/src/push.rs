@@ -14,6 +14,7 @@
 //! proxies at a time as there are processors.
 
 mod classes;
+mod holds;
 mod mailbox;
 pub mod metrics;
 mod problems;
@@ -39,6 +40,7 @@ use tokio::sync::{Semaphore, watch};
 use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
+use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;
 use zone_cells::ZoneCells;
@@ -65,6 +67,7 @@ pub struct Push {
     readers: Mutex<Readers>,
     classes: Classes,
     zone_cells: ZoneCells,
+    holds: Holds,
     next_id: AtomicU64,
     turns: Semaphore,
     /// Who signs the certificates of admin interfaces.
@@ -138,6 +141,7 @@ impl Push {
             readers: Mutex::default(),
             classes: Classes::default(),
             zone_cells: ZoneCells::default(),
+            holds: Holds::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
             admin_authority: identity::admin::Stored::default(),
@@ -164,10 +168,15 @@ impl Push {
             let mut changes = push.store.changes();
             let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
             loop {
+                let next_end = push.holds.next_end();
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
                     () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
                     () = begun.begun() => None,
+                    () = at(next_end) => {
+                        push.end_holds();
+                        continue;
+                    }
                 };
                 let Some(dirty) = dirty else { return };
                 // What could not be read then is not known now.
@@ -220,18 +229,19 @@ impl Push {
                 None => meshes.remove(&update.mesh),
             };
         }
-        self.meshes.store(Arc::new(meshes));
-        for mailbox in lock(&self.mailboxes).iter() {
-            mailbox.post(updates, anew);
-        }
-        // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
+        // Whoever connects meanwhile waits for this, sees the meshes as they are then and looks at everything.
         let readers = self.readers();
         let cells = self.zone_cells.all();
         let concerned = match anew {
             true => readers.everyone(&cells),
             false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
         };
-        self.woken.fetch_add(concerned.wake(), Ordering::Relaxed);
+        let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);
+        self.meshes.store(Arc::new(meshes));
+        for mailbox in lock(&self.mailboxes).iter() {
+            mailbox.post(updates, anew);
+        }
+        self.woken.fetch_add(concerned.wake(hold.as_ref()), Ordering::Relaxed);
     }
 
     /// What meshes would look like, and whom it would concern, if these resources changed. Nothing is written.
@@ -349,6 +359,14 @@ impl Push {
 
     pub fn encoder(&self) -> &envoy::Encoder {
         &self.encoder
+    }
+}
+
+/// Waits for a moment; forever when there is none to wait for.
+async fn at(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

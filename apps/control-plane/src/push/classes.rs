@@ -13,12 +13,12 @@ use std::{
 };
 
 use envoy::Documents;
-use plan::{Backend, Class, Locality, Outgoing, Problem, Reads};
+use plan::{Backend, Class, Held, Locality, Outgoing, Problem, Reads};
 use resources::naming::legacy;
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
-use super::{Push, Watcher, Work, lock};
+use super::{Push, Watcher, Work, holds::Freeze, lock};
 
 type Address = (IpAddr, u16);
 
@@ -37,6 +37,8 @@ pub(super) struct ClassCell {
     members: Mutex<HashMap<u64, Arc<Watcher>>>,
     todo: Mutex<Todo>,
     state: Mutex<State>,
+    /// While what it calls waits for servers.
+    freeze: Mutex<Option<Freeze>>,
 }
 
 /// What is to be done before a class is up to date.
@@ -126,6 +128,7 @@ impl Classes {
                 members: Mutex::default(),
                 todo: Mutex::default(),
                 state: Mutex::default(),
+                freeze: Mutex::default(),
             })
         });
         lock(&cell.members).insert(watcher.id, watcher.clone());
@@ -185,6 +188,14 @@ impl Member {
 }
 
 impl ClassCell {
+    pub(super) fn class(&self) -> &Class {
+        &self.class
+    }
+
+    pub(super) fn freeze(&self) -> &Mutex<Option<Freeze>> {
+        &self.freeze
+    }
+
     /// Notes that something the class reads changed, and wakes its members. `endpoints` is the destination of which
     /// only the endpoints changed.
     pub(super) fn touch(&self, endpoints: Option<&DestinationId>, woken: &mut HashSet<u64>) {
@@ -211,7 +222,9 @@ impl ClassCell {
                 Todo::Nothing => return Some(()),
                 Todo::Endpoints(ids) if state.discovers(&ids) => state.renew_endpoints(&ids, &mesh, push),
                 Todo::Endpoints(_) | Todo::Everything => {
-                    let reads = state.plan_anew(&mesh, &self.class, push);
+                    // After the mesh: a class is held before its mesh becomes another one.
+                    let held = lock(&self.freeze).as_ref().map(|freeze| freeze.held().clone());
+                    let reads = state.plan_anew(&mesh, &self.class, held.as_deref(), push);
                     if reads != state.reads {
                         push.readers().replace_reads(self, &state.reads, &reads);
                         state.reads = reads;
@@ -259,8 +272,8 @@ impl State {
         }
     }
 
-    fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, push: &Push) -> Reads {
-        let plan: Outgoing = plan::outgoing(mesh, class);
+    fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, held: Option<&Held>, push: &Push) -> Reads {
+        let plan: Outgoing = plan::outgoing_while(mesh, class, held);
         let (next, unpatched) = push.encoder.lower_outgoing(&plan);
         Arc::make_mut(&mut self.layer).become_like(&next);
         let served =

@@ -22,6 +22,7 @@ use xds::{Layer, Target};
 use super::{
     Push,
     classes::{Member, Outcome as Outbounds},
+    holds::Hold,
     lock,
     zone_cells::{Outcome, ZoneCell},
 };
@@ -43,6 +44,8 @@ pub struct Watcher {
     place: Mutex<Option<Place>>,
     /// Whether its agent said what it calls.
     reported: AtomicBool,
+    /// What waits until the proxy has acknowledged what it has to do, with whether the proxy is about to.
+    awaited: Mutex<Vec<(Arc<Hold>, bool)>>,
 }
 
 /// Where a proxy is by the Dataplane it connected with. What is stored may say something else later, and by
@@ -101,6 +104,7 @@ impl Watcher {
             admin_tls: Mutex::default(),
             place: Mutex::new(place),
             reported: AtomicBool::new(false),
+            awaited: Mutex::default(),
         }
     }
 
@@ -132,10 +136,22 @@ impl Watcher {
         loop {
             let work = std::mem::take(&mut *lock(&self.work));
             if work != Work::Nothing {
+                // What waits by now waits for what is done with this.
+                lock(&self.awaited).iter_mut().for_each(|(_, begun)| *begun = true);
                 return work;
             }
             self.woken.notified().await;
         }
+    }
+
+    /// Lets something wait until the proxy has acknowledged what it is about to be woken for.
+    pub(super) fn await_for(&self, hold: &Arc<Hold>) {
+        lock(&self.awaited).push((hold.clone(), false));
+    }
+
+    /// Whether something waits for what the proxy was last told.
+    pub fn is_awaited(&self) -> bool {
+        lock(&self.awaited).iter().any(|(_, begun)| *begun)
     }
 
     /// Adds to what there is to do.
@@ -164,6 +180,8 @@ impl Drop for Connected {
             self.push.zone_cells.leave(zone, &self.watcher);
         }
         self.push.readers().remove_watcher(&self.watcher);
+        // After that nothing more comes to wait for it.
+        self.acknowledge(|_| true);
         self.push.problems.remove(&self.watcher);
     }
 }
@@ -203,6 +221,19 @@ impl Current {
 }
 
 impl Connected {
+    /// The proxy has answered for all it was told.
+    pub fn acknowledged(&self) {
+        self.acknowledge(|begun| begun);
+    }
+
+    fn acknowledge(&self, done: impl Fn(bool) -> bool) {
+        let mut awaited = lock(&self.watcher.awaited);
+        let holds: Vec<Arc<Hold>> =
+            awaited.extract_if(.., |(_, begun)| done(*begun)).map(|(hold, _)| hold).collect();
+        drop(awaited);
+        self.push.answered(&self.watcher, &holds);
+    }
+
     /// The proxy's configuration after `work`, computed when it is its turn. `None` while its mesh or its
     /// Dataplane does not exist.
     pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {

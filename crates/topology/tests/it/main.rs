@@ -3,6 +3,7 @@
 
 mod affected;
 mod destinations;
+mod explain;
 mod fixtures;
 mod generation;
 mod generator;

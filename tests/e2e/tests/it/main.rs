@@ -45,6 +45,7 @@ mod telemetry;
 mod tls_server;
 mod traffic;
 mod transparent;
+mod trimmed;
 mod validation;
 mod what_if;
 mod world;
