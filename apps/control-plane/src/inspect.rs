@@ -23,6 +23,7 @@ pub(crate) mod reach;
 mod reachability;
 pub(crate) mod redact;
 mod rules;
+mod suggestions;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -38,6 +39,7 @@ use api::{
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -312,6 +314,20 @@ impl Inspect for Proxies {
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
         self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+    }
+
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let (push, service) = (self.push.clone(), service.map(str::to_owned));
+        self.computed(move || {
+            let (connected, reporting) = push.reporting(&mesh.name);
+            let proxies = topology::reachability::suggest::Proxies { reporting, connected };
+            let observed = observations.of_mesh(&mesh.name);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+        })
+        .await
     }
 
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {

@@ -13,6 +13,7 @@ pub mod problems;
 pub mod reach;
 pub mod reachability;
 pub mod rules;
+pub mod suggestions;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};
@@ -48,6 +49,7 @@ use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use reachability::{MeshReachability, OfProxy};
 use rules::{Meta, RuleList};
+use suggestions::Suggestions;
 use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
@@ -103,6 +105,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Who may call whom; with `service`, only that service and those beside it.
     async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError>;
+
+    /// The permissions that observed calls need; only those of one service if one is given.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError>;
 
     /// What changes would do that are admitted and not made.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;

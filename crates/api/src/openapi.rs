@@ -15,6 +15,7 @@ use crate::{
         reach::Reach,
         reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
+        suggestions::Suggestions,
     },
     route::{self, Operation, Route},
     sni_usage, snis, what_if,
@@ -271,6 +272,7 @@ fn summary(operation: Operation) -> String {
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
+        Operation::Suggestions => "The MeshTrafficPermissions that observed calls need".into(),
         Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -322,6 +324,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::Problems
         | Operation::Snis
         | Operation::SniUsage
+        | Operation::Suggestions
         | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -369,6 +372,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("value", "string"),
             ("dialled", "boolean"),
         ],
+        Operation::Suggestions => vec![("service", "string")],
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
@@ -460,6 +464,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
+        Operation::Suggestions => json_of(generator.subschema_for::<Suggestions>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(anything()),
     };

@@ -46,6 +46,7 @@ pub enum Operation {
     Problems,
     Snis,
     SniUsage,
+    Suggestions,
     WhatIf,
     ServiceInsightList,
     ServiceInsight,
@@ -143,6 +144,7 @@ fn special() -> Vec<Route> {
         Route::get("/meshes/{mesh}/_problems", Operation::Problems),
         Route::get("/meshes/{mesh}/_sni", Operation::Snis),
         Route::get("/meshes/{mesh}/_sni-usage", Operation::SniUsage),
+        Route::get("/meshes/{mesh}/_suggestions", Operation::Suggestions),
         post("/meshes/{mesh}/_what-if", Operation::WhatIf),
     ]
 }

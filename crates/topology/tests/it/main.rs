@@ -15,6 +15,7 @@ mod multi_zone;
 mod observation;
 mod secrets;
 mod served;
+mod suggest;
 mod vips;
 mod virtual_hosts;
 mod workloads;

@@ -9,6 +9,7 @@ use api::{
         reach::{Question as ReachQuestion, Reach},
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -85,6 +86,9 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn graph(&self, _: &str, _: Option<&str>) -> Result<Graph, InspectError> {
+        unsupported()
+    }
+    async fn suggestions(&self, _: &str, _: Option<&str>) -> Result<Suggestions, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {
