@@ -14,7 +14,7 @@ use resources::{
     labels,
 };
 
-use crate::selection::Selections;
+use crate::{matching::Selector, selection::Selections};
 
 /// What is known of proxies that serve something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,12 +31,17 @@ pub(crate) struct Unseen {
 impl Unseen {
     /// Who serves a MeshService in a zone: proxies that its selector selects.
     pub(crate) fn of_service(service: &Resource, zone: &str) -> Unseen {
-        let selector = service.spec.get::<MeshService>().map(|spec| &spec.selector);
-        let tags = selector.and_then(|selector| selector.dataplane_tags.clone()).unwrap_or_default();
-        let labels = selector.and_then(|selector| selector.dataplane_labels.as_ref());
-        let mut labels = labels.map(|selector| selector.match_labels.clone()).unwrap_or_default();
-        labels.extend(of_zone(zone));
-        Unseen { zone: zone.to_owned(), tags, tags_are_complete: false, labels }
+        let mut known = Unseen { zone: zone.to_owned(), labels: of_zone(zone), ..Unseen::default() };
+        match service.spec.get::<MeshService>().map(|spec| Selector::of(&spec.selector)) {
+            // A service that was made of inbounds is served by these. One that a user wrote chooses Dataplanes by the
+            // tags of one inbound and may be served by another one.
+            Some(Selector::Tags(tags)) if service.label(labels::MANAGED_BY).is_some() => {
+                known.tags = with_values(&tags);
+            }
+            Some(Selector::Labels(labels)) => known.labels.extend(labels),
+            Some(Selector::Tags(_) | Selector::Name(_) | Selector::Nothing) | None => {}
+        }
+        known
     }
 
     /// Who serves something with tags that an ingress lists.
@@ -46,7 +51,7 @@ impl Unseen {
 
     /// Who will serve something with tags in a zone.
     pub(crate) fn tagged(tags: &Tags, zone: &str) -> Unseen {
-        Unseen { tags_are_complete: false, ..Unseen::listed(tags, zone) }
+        Unseen { tags: with_values(tags), tags_are_complete: false, ..Unseen::listed(tags, zone) }
     }
 
     /// The most that the policies of the mesh may let in.
@@ -116,6 +121,12 @@ impl Unseen {
             None => self.tags_are_complete.then_some(false),
         }))
     }
+}
+
+/// The tags of which a value is known: any may stand for one.
+fn with_values(tags: &Tags) -> Tags {
+    let known = tags.iter().filter(|(_, value)| *value != ANY_VALUE);
+    known.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The label that the Dataplanes of a zone have.

@@ -12,6 +12,7 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod reachability;
 mod secrets;
 mod vips;
 mod virtual_hosts;
