@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, install, kri, migrate, proxy, reference, sni, version,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -64,6 +64,7 @@ pub enum Command {
         command: inspect::WithPolicies,
     },
     Access(access::Access),
+    Graph(graph::Graph),
     Analyze(analyze::Analyze),
     /// See whether proxies run what they were sent, and look into one
     Proxy {
@@ -134,6 +135,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),

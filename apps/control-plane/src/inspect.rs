@@ -15,6 +15,7 @@
 mod client;
 mod hostnames;
 mod layout;
+mod observed;
 pub(crate) mod policies;
 pub(crate) mod reach;
 pub(crate) mod redact;
@@ -28,6 +29,7 @@ use api::{
     inspect::{
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         rules::RuleList,
@@ -49,6 +51,7 @@ use topology::MeshSnapshot;
 use crate::{
     dp_server::proxy,
     kds::admin::{Question as ZoneQuestion, Questions},
+    observed::Observations,
     push::{Place, Push},
     what_if,
 };
@@ -102,6 +105,8 @@ pub struct Proxies {
     serves: Serves,
     /// How proxies of other zones are asked, on a global control plane.
     elsewhere: Option<Arc<Questions>>,
+    /// What proxies said that they call.
+    observations: Option<Arc<Observations>>,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
     turns: Arc<Semaphore>,
 }
@@ -264,6 +269,14 @@ impl Inspect for Proxies {
             .await
     }
 
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let push = self.push.clone();
+        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+    }
+
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
         self.caught_up().await?;
         let push = self.push.clone();
@@ -275,7 +288,13 @@ impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new(processors));
-        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, turns }
+        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, observations: None, turns }
+    }
+
+    /// The same, where it is known what proxies said that they call.
+    #[must_use]
+    pub fn observing(self, observations: Arc<Observations>) -> Self {
+        Proxies { observations: Some(observations), ..self }
     }
 
     /// On a global control plane, which asks the zones.

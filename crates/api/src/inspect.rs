@@ -5,6 +5,7 @@
 
 pub mod hostnames;
 pub mod layout;
+pub mod observed;
 pub mod older;
 pub mod policies;
 pub mod problems;
@@ -39,6 +40,7 @@ use crate::{
 };
 use hostnames::HostnameList;
 use layout::Layout;
+use observed::ObservedCalls;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use rules::{Meta, RuleList};
@@ -80,6 +82,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// May one workload call another?
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
+
+    /// Who was seen calling what in a mesh.
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError>;
 
     /// What changes would do that are admitted and not made.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;

@@ -8,6 +8,7 @@ use crate::{
     inspect::{
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
         reach::Reach,
@@ -258,6 +259,7 @@ fn summary(operation: Operation) -> String {
             format!("The Dataplanes that a {} selects, for older clients", kind.name())
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
+        Operation::Observed => "Who was seen calling what".into(),
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
@@ -305,6 +307,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderRules
         | Operation::OlderDataplanes(_)
         | Operation::Access
+        | Operation::Observed
         | Operation::Problems
         | Operation::Snis
         | Operation::SniUsage
@@ -436,6 +439,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
+        Operation::Observed => json_of(generator.subschema_for::<ObservedCalls>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),

@@ -121,6 +121,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderRules => inspect::older::rules(call).await,
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
+        Operation::Observed => inspect::observed::list(call).await,
         Operation::Problems => inspect::problems::list(call).await,
         Operation::Snis => aside(call, snis::list).await,
         Operation::SniUsage => {

@@ -71,11 +71,11 @@ impl Selections {
                 let (is_known, after) = match anchor {
                     Anchor::Name(_) => (false, None),
                     Anchor::Tag(name, _) => {
-                        let known = known.tags_are_complete || known.tags.contains_key(name);
+                        let known = known.tags_are_complete || known.has_surely(name);
                         (known, Some(Anchor::Tag(after(name), String::new())))
                     }
                     Anchor::AnyTag(name) => {
-                        let known = known.tags_are_complete || known.tags.contains_key(name);
+                        let known = known.tags_are_complete || known.has_surely(name);
                         (known, Some(Anchor::AnyTag(after(name))))
                     }
                     Anchor::Label(name, _) => {

@@ -7,6 +7,7 @@ use api::{
     inspect::{
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
+        observed::{ObservedCall, ObservedCalls},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
         rules::{Meta, RuleList},
@@ -133,6 +134,18 @@ impl Inspect for FakeProxies {
             checks: Vec::new(),
             truncated: false,
         })
+    }
+
+    /// One edge, to the mesh that was asked for.
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+        let edge = ObservedCall {
+            caller: "outside".to_owned(),
+            destination: mesh.to_owned(),
+            first_seen: "2026-01-02T03:04:05Z".to_owned(),
+            last_seen: "2026-01-02T03:04:06Z".to_owned(),
+            count: 3,
+        };
+        Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.
@@ -383,12 +396,23 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/default/dataplanes/none/_rules", "Could not retrieve Dataplane"),
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
+        ("/meshes/none/_observed", "Failed to retrieve Mesh"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
         ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve policy"),
     ] {
         world.get(path).await.expect_problem(404, title, "Not found");
     }
+}
+
+#[tokio::test]
+async fn observed_calls_are_listed_by_mesh() {
+    let world = World::new().await;
+    let answer = world.get("/meshes/default/_observed").await.expect(200).json();
+    let edge = json!({ "caller": "outside", "destination": "default", "count": 3,
+        "firstSeen": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:04:06Z" });
+    let proxies = json!({ "reporting": 0, "connected": 0 });
+    assert_eq!(answer, json!({ "edges": [edge], "truncated": false, "proxies": proxies }));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod affected;
 mod destinations;
+mod explain;
 mod fixtures;
 mod generation;
 mod generator;
@@ -14,6 +15,7 @@ mod multi_zone;
 mod observation;
 mod reachability;
 mod secrets;
+mod served;
 mod vips;
 mod virtual_hosts;
 mod workloads;

@@ -3,6 +3,7 @@ use api::{
     inspect::{
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
         rules::RuleList,
@@ -65,6 +66,9 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn reach(&self, _: &ReachQuestion) -> Result<Reach, InspectError> {
+        unsupported()
+    }
+    async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {
