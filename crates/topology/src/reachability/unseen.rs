@@ -37,7 +37,7 @@ impl Unseen {
     pub(crate) fn of_service(service: &Resource, zone: &str) -> Unseen {
         let selector = service.spec.get::<MeshService>().map(|spec| Selector::of(&spec.selector));
         let (tags, mut labels) = match selector {
-            Some(Selector::Tags(tags)) => (Tags::clone(&tags), Labels::new()),
+            Some(Selector::Tags(tags)) => (with_values(&tags), Labels::new()),
             Some(Selector::Labels(labels)) => (Tags::new(), labels),
             Some(Selector::Name(_) | Selector::Nothing) | None => Default::default(),
         };
@@ -69,7 +69,7 @@ impl Unseen {
 
     /// Who will serve something with tags in a zone.
     pub(crate) fn tagged(tags: &Tags, zone: &str) -> Unseen {
-        Unseen { tags_are_complete: false, ..Unseen::listed(tags, zone) }
+        Unseen { tags_are_complete: false, ..Unseen::listed(&with_values(tags), zone) }
     }
 
     /// The most that the policies of the mesh may let in.
@@ -144,6 +144,12 @@ impl Unseen {
             None => self.tags_are_complete.then_some(false),
         }))
     }
+}
+
+/// The tags of which the value is known: `*` stands for any.
+fn with_values(tags: &Tags) -> Tags {
+    let known = tags.iter().filter(|(_, value)| *value != ANY_VALUE);
+    known.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The label that the Dataplanes of a zone have.

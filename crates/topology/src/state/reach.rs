@@ -289,6 +289,8 @@ impl MeshState {
             Subject::Service(_) => {
                 Some(Unseen::of_service(self.services.get(&self.key_of(subject)?)?, &self.zone))
             }
+            // Who serves a service of another mesh is for that mesh to say.
+            Subject::Tags(wanted) if wanted.contains_key(labels::MESH) => None,
             Subject::Tags(wanted) => Some(Unseen::tagged(wanted, &self.zone)),
             Subject::External(_) | Subject::MultiZone(_) => None,
         }

@@ -13,6 +13,7 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod reachability;
 mod secrets;
 mod served;
 mod suggest;
