@@ -8,7 +8,7 @@ use crate::{
     client::{Client, query_value, segment},
     failure::{Failure, Outcome, Result},
     output::{self, TableFormat},
-    terminal,
+    reachability, terminal,
     types::DEFAULT_MESH,
 };
 
@@ -71,7 +71,12 @@ fn table(answer: &Value, outcome: Outcome) -> String {
     let (titles, rows) = cell::grid(&COLUMNS, checks.iter().copied());
     let more = if answer["truncated"] == true { MORE } else { "" };
     let checks = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
-    format!("{}\n{checks}{more}", sentence(answer, outcome))
+    // Control planes of Kuma say nothing about it.
+    let reach = match &answer["reachability"] {
+        Value::Null => String::new(),
+        explained => format!("\n{}", reachability::explained(explained)),
+    };
+    format!("{}\n{checks}{more}{reach}", sentence(answer, outcome))
 }
 
 const MORE: &str = "\nThis is about the checks above, and there are more: name one Dataplane or a --port.\n";

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, inspect, install, kri, migrate, proxy, reference, sni, version,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -64,6 +64,7 @@ pub enum Command {
         command: inspect::WithPolicies,
     },
     Access(access::Access),
+    Graph(graph::Graph),
     Analyze(analyze::Analyze),
     /// See whether proxies run what they were sent, and look into one
     Proxy {
@@ -100,7 +101,12 @@ pub enum Command {
         #[command(subcommand)]
         command: install::Uninstall,
     },
-    /// Translate what Kuma calls legacy
+    /// Suggest policies by what was observed
+    Suggest {
+        #[command(subcommand)]
+        command: suggest::Suggest,
+    },
+    /// Translate what Kuma calls legacy, and move a mesh to permissions
     Migrate {
         #[command(subcommand)]
         command: migrate::Migrate,
@@ -131,9 +137,11 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Proxy { command } => return command.run(&settings()?.client()?),
         Command::Diff(diff) => return diff.run(&cli.global),
         Command::Migrate { command } => return command.run(&cli.global),
+        Command::Suggest { command } => command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),

@@ -13,12 +13,17 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod graph;
 mod hostnames;
+mod known;
 mod layout;
+mod observed;
 pub(crate) mod policies;
 pub(crate) mod reach;
+mod reachability;
 pub(crate) mod redact;
 mod rules;
+mod suggestions;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,11 +31,15 @@ use anyhow::Context as _;
 use api::{
     AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
+        reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -40,19 +49,20 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, labels, naming::Kri};
+use resources::{Key, Kind, Resource, labels, naming::Kri};
 use serde_json::{Map, Value};
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
-use topology::MeshSnapshot;
+use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    dp_server::proxy,
     kds::admin::{Question as ZoneQuestion, Questions},
+    observed::Observations,
     push::{Place, Push},
     what_if,
 };
 use client::Endpoint;
+use known::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
 /// part of all statistics.
@@ -102,6 +112,8 @@ pub struct Proxies {
     serves: Serves,
     /// How proxies of other zones are asked, on a global control plane.
     elsewhere: Option<Arc<Questions>>,
+    /// What proxies said that they call.
+    observations: Option<Arc<Observations>>,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
     turns: Arc<Semaphore>,
 }
@@ -259,9 +271,63 @@ impl Inspect for Proxies {
 
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
         let (snapshot, mesh) = self.now(&question.mesh).await?;
-        let question = question.clone();
-        self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
-            .await
+        let (question, push) = (question.clone(), self.push.clone());
+        self.computed(move || {
+            let trims = |dataplane: &Resource, ids: &[DestinationId]| {
+                reachability::trims(&snapshot, &mesh, &last_known(&push, &snapshot, &dataplane.key), ids)
+            };
+            reach::answer(&snapshot, &mesh, &question, trims).map_err(InspectError::NotFound)
+        })
+        .await
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
+        self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let push = self.push.clone();
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(reachability::of_mesh(&snapshot, &mesh, traits, offset, size))
+        })
+        .await
+    }
+
+    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let service = service.map(str::to_owned);
+        self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
+    }
+
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let push = self.push.clone();
+        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+    }
+
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let (push, service) = (self.push.clone(), service.map(str::to_owned));
+        self.computed(move || {
+            let (connected, reporting) = push.reporting(&mesh.name);
+            let proxies = topology::reachability::suggest::Proxies { reporting, connected };
+            let observed = observations.of_mesh(&mesh.name);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+        })
+        .await
     }
 
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
@@ -275,7 +341,13 @@ impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new(processors));
-        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, turns }
+        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, observations: None, turns }
+    }
+
+    /// The same, where it is known what proxies said that they call.
+    #[must_use]
+    pub fn observing(self, observations: Arc<Observations>) -> Self {
+        Proxies { observations: Some(observations), ..self }
     }
 
     /// On a global control plane, which asks the zones.
@@ -371,17 +443,12 @@ impl Proxies {
 
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
-        self.push.newest(proxy).map(|watcher| watcher.traits.clone())
+        traits(&self.push, proxy)
     }
 
     /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
-        self.traits(proxy).unwrap_or_else(|| {
-            let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
-            let insight = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
-            let said = insight.and_then(|insight| serde_json::to_value(&insight.metadata).ok());
-            proxy::traits(&proxy.mesh, &proxy.name, &said.unwrap_or_default())
-        })
+        last_known(&self.push, snapshot, proxy)
     }
 
     /// Where the admin interface of a connected proxy is: as the proxy said when it connected, because

@@ -33,11 +33,11 @@ use std::{
 
 use arc_swap::ArcSwap;
 use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
-use resources::{Key, Kind};
+use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Semaphore, watch};
-use topology::{Change, MeshSnapshot, MeshUpdate, Mode, State};
+use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
 use holds::Holds;
@@ -321,6 +321,18 @@ impl Push {
     /// The newest connection of a proxy.
     pub fn newest(&self, proxy: &Key) -> Option<Arc<Watcher>> {
         self.readers().connections(proxy).last().cloned()
+    }
+
+    /// How many sidecars of a mesh are connected, and how many of them said what they call.
+    pub fn reporting(&self, mesh: &str) -> (usize, usize) {
+        let readers = self.readers();
+        let reporting = readers.sidecars(mesh).filter(|watcher| watcher.has_reported()).count();
+        (readers.sidecars(mesh).count(), reporting)
+    }
+
+    /// The destinations that an inbound of a Dataplane serves now.
+    pub fn served_at(&self, dataplane: &Resource, inbound: &Inbound) -> BTreeSet<DestinationId> {
+        self.state.load().served_at(dataplane, inbound)
     }
 
     /// All meshes, by name.

@@ -11,6 +11,7 @@
 //!
 //! Invariant: pure. Time is an argument.
 
+mod clients;
 mod files;
 mod mesh;
 mod policies;
@@ -18,6 +19,7 @@ mod proxies;
 mod references;
 mod services;
 mod slots;
+mod trimming;
 
 pub use files::of_resources;
 pub use mesh::MeshFindings;

@@ -14,7 +14,7 @@ use resources::{
 };
 use topology::{Affected, DestinationId, MeshSnapshot, MtlsMode};
 
-use crate::{policies, references::References, slots::Slots};
+use crate::{clients::Clients, policies, references::References, slots::Slots, trimming};
 
 /// What may be wrong with a mesh and its policies.
 #[derive(Debug, Clone)]
@@ -25,8 +25,11 @@ pub struct MeshFindings {
     of_policies: BTreeMap<Key, Vec<Finding>>,
     /// Of ports of MeshMultiZoneServices that have any.
     of_members: BTreeMap<DestinationId, Vec<Finding>>,
+    /// Of what Dataplanes that say so ask for about trimming; those that ask for something are all in here.
+    of_proxies: BTreeMap<Arc<str>, Vec<Finding>>,
     slots: Slots,
     references: References,
+    clients: Clients,
     examined: u64,
 }
 
@@ -34,14 +37,29 @@ impl MeshFindings {
     pub fn of(snapshot: Arc<MeshSnapshot>) -> MeshFindings {
         let mut slots = Slots::default();
         let mut references = References::default();
+        let mut clients = Clients::default();
         for policy in snapshot.policies.values() {
             slots.add(policy);
             references.add(policy);
+            clients.add_policy(policy);
         }
-        let (of_mesh, of_policies, of_members) = (examine_mesh(&snapshot), BTreeMap::new(), BTreeMap::new());
-        let mut made =
-            MeshFindings { snapshot, of_mesh, of_policies, of_members, slots, references, examined: 0 };
+        for dataplane in snapshot.dataplanes.values() {
+            clients.replace(None, Some(dataplane));
+        }
+        let mut made = MeshFindings {
+            of_mesh: examine_mesh(&snapshot),
+            snapshot,
+            of_policies: BTreeMap::new(),
+            of_members: BTreeMap::new(),
+            of_proxies: BTreeMap::new(),
+            slots,
+            references,
+            clients,
+            examined: 0,
+        };
         made.examine_all();
+        let names: Vec<Arc<str>> = made.snapshot.dataplanes.keys().cloned().collect();
+        names.iter().for_each(|name| made.examine_proxy(name));
         let ids: Vec<DestinationId> = made.snapshot.destinations.keys().cloned().collect();
         ids.iter().for_each(|id| made.examine_members(id));
         made
@@ -56,10 +74,12 @@ impl MeshFindings {
                 concerned.extend(self.slots.neighbours(old));
                 self.slots.remove(old);
                 self.references.remove(old);
+                self.clients.remove_policy(old);
             }
             if let Some(new) = &change.new {
                 self.slots.add(new);
                 self.references.add(new);
+                self.clients.add_policy(new);
                 concerned.extend(self.slots.neighbours(new));
             }
             let versions: Vec<&Arc<Policy>> = change.versions().collect();
@@ -70,6 +90,8 @@ impl MeshFindings {
         }
         for name in &affected.proxies {
             let versions = [before.dataplanes.get(name), snapshot.dataplanes.get(name)];
+            concerned.extend(self.clients.replace(versions[0], versions[1]));
+            self.examine_proxy(name);
             for (mesh, dataplane) in [&before, &snapshot].into_iter().zip(versions) {
                 let Some(dataplane) = dataplane else { continue };
                 concerned
@@ -80,6 +102,7 @@ impl MeshFindings {
         for (service, labels) in &affected.services {
             let labels = labels.iter().map(|labels| &**labels);
             concerned.extend(self.references.to_service(service, labels).cloned());
+            concerned.extend(self.clients.naming(&service.name).cloned());
         }
         let permissions = affected.policies.iter().flat_map(|change| change.versions());
         let permissions =
@@ -87,6 +110,8 @@ impl MeshFindings {
         let secured = policies::has_mtls(&before) != policies::has_mtls(&snapshot);
         if affected.everyone || permissions || secured {
             self.of_mesh = examine_mesh(&self.snapshot);
+            let asking: Vec<Arc<str>> = self.of_proxies.keys().cloned().collect();
+            asking.iter().for_each(|name| self.examine_proxy(name));
         }
         affected.destinations.iter().for_each(|id| self.examine_members(id));
         match affected.everyone || secured {
@@ -107,9 +132,17 @@ impl MeshFindings {
             return;
         };
         self.examined += 1;
-        match policies::examine(&self.snapshot, &self.slots, policy) {
+        match policies::examine(&self.snapshot, &self.slots, &self.clients, policy) {
             found if found.is_empty() => self.of_policies.remove(key),
             found => self.of_policies.insert(key.clone(), found),
+        };
+    }
+
+    fn examine_proxy(&mut self, name: &Arc<str>) {
+        let dataplane = self.snapshot.dataplanes.get(name);
+        match dataplane.and_then(|dataplane| trimming::of_proxy(&self.snapshot, dataplane)) {
+            Some(found) => self.of_proxies.insert(name.clone(), found),
+            None => self.of_proxies.remove(name),
         };
     }
 
@@ -132,6 +165,7 @@ impl MeshFindings {
 
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         let of_resources = self.of_policies.values().chain(self.of_members.values());
+        let of_resources = of_resources.chain(self.of_proxies.values());
         self.of_mesh.iter().chain(of_resources.flatten())
     }
 
@@ -160,6 +194,7 @@ impl PartialEq for MeshFindings {
         self.of_mesh == other.of_mesh
             && self.of_policies == other.of_policies
             && self.of_members == other.of_members
+            && self.of_proxies == other.of_proxies
     }
 }
 
@@ -174,8 +209,8 @@ fn key_of(policy: &Arc<Policy>) -> Key {
 }
 
 fn examine_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
-    let Some(kri) = mesh.mesh.kri("").filter(|_| policies::has_mtls(mesh)) else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut found = trimming::of_mesh(mesh);
+    let Some(kri) = mesh.mesh.kri("").filter(|_| policies::has_mtls(mesh)) else { return found };
     if mesh.viewed(Kind::MeshTrafficPermission).next().is_none() {
         let text = format!("mesh {} has mutual TLS and no MeshTrafficPermission", mesh.name);
         found.push(Finding::about(Code::NoPermissions, kri.clone(), text));

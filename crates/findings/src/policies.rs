@@ -15,10 +15,18 @@ use resources::{
 use serde_json::Value;
 use topology::MeshSnapshot;
 
-use crate::slots::{ClientDecision, Slots, decisions, entries};
+use crate::{
+    clients::{self, Clients},
+    slots::{ClientDecision, Slots, decisions, entries},
+};
 
 /// Everything that is wrong with a policy.
-pub(crate) fn examine(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Vec<Finding> {
+pub(crate) fn examine(
+    mesh: &MeshSnapshot,
+    slots: &Slots,
+    clients: &Clients,
+    policy: &Policy,
+) -> Vec<Finding> {
     // It only pretends to be there.
     if policy.resource.label(labels::EFFECT) == Some("shadow") {
         return Vec::new();
@@ -27,6 +35,8 @@ pub(crate) fn examine(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Ve
     found.extend(matches_nothing(mesh, policy));
     found.extend(needs_mtls(mesh, policy));
     found.extend(unknown_targets(mesh, policy));
+    let unknown = clients::named(policy).into_iter().filter(|named| !clients.knows(mesh, &named.service));
+    found.extend(unknown.map(|named| about(policy, Code::UnknownClient, named.text)));
     match policy.view.traits.effect.map(|effect| effect.shown) {
         Some(Shown::Clients) => found.extend(contradictions(mesh, slots, policy)),
         Some(Shown::Confs | Shown::Routes { .. }) => found.extend(shadowed(mesh, slots, policy)),
@@ -141,7 +151,7 @@ fn others<'a>(
 }
 
 /// A reference in few words: `MeshService backend:http`.
-fn shown(target: &TargetRef) -> String {
+pub(crate) fn shown(target: &TargetRef) -> String {
     let mut words = vec![target.kind.to_string()];
     words.extend(target.name.clone());
     for map in [&target.labels, &target.tags].into_iter().flatten() {

@@ -86,7 +86,7 @@ pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
 pub use held::{Held, callable};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
-pub use known::{Meaning, Role, meanings};
+pub use known::{Meaning, Role, address_stats, meanings};
 pub use locality::{Affinity, Locality, Standing};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{

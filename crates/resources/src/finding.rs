@@ -188,6 +188,10 @@ codes! {
         "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
          when it started left them out. Which statistics there are is decided when Envoy starts.",
         "Restart the proxy when it suits; until then the metrics it keeps are offered.";
+    TrimmingInactive = "trimming-inactive", Warning,
+        "A mode of trimming by permissions is asked for and has no effect: without mTLS no server refuses a client, and \
+         without any MeshTrafficPermission everything would be trimmed.",
+        "Do what the finding says, or set the label `reachability.kuma.io/mode` to `off`.";
     UncheckedDestination = "unchecked-destination", Warning,
         "A MeshHealthCheck is for a destination and has nothing to ask it in its protocol, so its endpoints are not \
          checked.",
@@ -196,6 +200,10 @@ codes! {
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
+    UnknownClient = "unknown-client", Warning,
+        "A permission is for a client that no proxy of the mesh is. It takes effect as soon as such a proxy appears; \
+         until then it lets nobody in and keeps nobody out.",
+        "Compare the name with the `kuma.io/service` tags of your Dataplanes, or wait for the client to come.";
     UnknownCollector = "unknown-collector", Warning,
         "A policy sends logs, spans or metrics to a MeshOpenTelemetryBackend that does not exist. It takes effect as \
          soon as the backend appears.",
@@ -204,6 +212,9 @@ codes! {
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
         "Create the destination, or correct the reference.";
+    UnknownMode = "unknown-mode", Warning,
+        "A label about trimming by permissions has a value that means nothing, so it is as good as absent.",
+        "Use `off`, `report`, `shadow` or `enforce`.";
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";

@@ -15,6 +15,7 @@ mod dataplane;
 mod deletion;
 mod labels;
 mod names;
+mod reachability;
 mod secrets;
 mod snis;
 #[cfg(test)]

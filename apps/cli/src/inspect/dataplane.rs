@@ -3,6 +3,7 @@
 
 mod hostnames;
 mod policies;
+mod reachability;
 mod rules;
 mod sections;
 mod summary;
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     cell::{number, text},
-    client::{Answer, Client},
+    client::{Answer, Client, query_value},
     failure::{Failure, Result},
     names::Names,
     output::{self, TableFormat},
@@ -53,6 +54,9 @@ pub struct Dataplane {
     /// What else to show, with --type config: the difference to what the proxy would be sent without --shadow
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     include: Vec<Include>,
+    /// Only this destination, explained, with --type reachability: its name or identifier
+    #[arg(long, value_name = "DESTINATION")]
+    to: Option<String>,
     /// Statistics that never changed too, with --type stats
     #[arg(long)]
     include_unused: bool,
@@ -72,6 +76,8 @@ enum View {
     Clusters,
     /// What the application can call by name, where that leads, and claims that lost
     Hostnames,
+    /// Which destinations the proxy may call, what trimming takes from it or would take, and why
+    Reachability,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -118,6 +124,10 @@ impl Dataplane {
                 let value = ask(client, &self.mesh, &self.name, "_hostnames")?.json(&attempted)?;
                 read.render(&value, || hostnames::table(&value))
             }
+            (View::Reachability, _) => {
+                let value = self.reachability(client)?;
+                read.render(&value, || reachability::shown(&value))
+            }
             (_, None) => {
                 let format = if self.format == Some(EnvoyFormat::Json) { "json" } else { "" };
                 self.ask(client, format)?.accepted(&attempted)?.body
@@ -157,10 +167,23 @@ impl Dataplane {
         if (self.shadow || !self.include.is_empty()) && self.view != View::Config {
             return Err(Failure::invalid("--shadow and --include are for --type config"));
         }
+        if self.to.is_some() && self.view != View::Reachability {
+            return Err(Failure::invalid("--to is for --type reachability"));
+        }
         if self.include_unused && self.view != View::Stats {
             return Err(Failure::invalid("--include-unused is for --type stats"));
         }
         Ok(())
+    }
+
+    fn reachability(&self, client: &Client) -> Result<Value> {
+        let attempted = attempted(&self.mesh, &self.name);
+        let Some(to) = &self.to else {
+            return ask(client, &self.mesh, &self.name, "_reachability")?.json(&attempted);
+        };
+        // What is missing may be the destination, so the control plane says what it is.
+        let proxy = Type::of_kind(Kind::Dataplane).item(&self.mesh, &self.name);
+        client.get(&format!("{proxy}/_reachability?to={}", query_value(to)))?.json(&attempted)
     }
 
     fn ask(&self, client: &Client, format: &str) -> Result<Answer> {

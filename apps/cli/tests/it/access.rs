@@ -111,3 +111,38 @@ fn what_is_asked_reaches_the_control_plane_and_its_refusal_the_user() {
     program.run(&["access", "a", "b"]).failed(1).says("no verdict");
     program.run(&["access", "a"]).failed(2);
 }
+
+#[test]
+fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
+    let server = Server::start();
+    let resource = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "web-to-backend",
+        "spec": {"rules": [{"default": {"allow": [{"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}]}}]}});
+    let mut denied = answer("Denied", &[check_of("web", false, None, "no rule allows it")], false);
+    denied["reachability"] = json!({"verdict": "trimmed", "reason": "its proxy is not sent the destination",
+        "decidedBy": [], "answers": [], "truncated": false,
+        "change": {"text": "write this", "resource": resource}});
+    server.on("GET", PATH, 200, denied);
+    let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(3);
+    let said = ran.out.split_once("\nReachability: ").unwrap().1;
+    let (said, yaml) = said.split_once("\n\n").unwrap();
+    assert_eq!(said, "trimmed\n  its proxy is not sent the destination\nTo allow it: write this");
+    assert_eq!(resources::format::yaml::documents(yaml).unwrap().remove(0).value, resource);
+
+    let rule = "kri_mtp_default___some_rule_0";
+    let mut mixed = answer("Mixed", &[check_of("web", true, Some(rule), "it says so")], false);
+    let refusing = json!({"server": "kri_dp_default___backend-1_80", "servers": 3, "allowed": false, "reason": "denied: so"});
+    let letting = json!({"server": "kri_dp_default___backend-2_80", "servers": 1, "allowed": true, "rule": rule, "reason": "yes"});
+    mixed["reachability"] = json!({"verdict": "reachable", "reason": "1 of 4", "decidedBy": [rule],
+        "answers": [letting, refusing], "truncated": true,
+        "change": {"text": "change that rule", "rules": [rule]}});
+    server.replace("GET", PATH, 200, mixed);
+    let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(4);
+    let said = ran.out.split_once("\nReachability: ").unwrap().1;
+    assert_eq!(
+        said,
+        format!(
+            "reachable\n  1 of 4\nDecided by: {rule}\nWould refuse: kri_dp_default___backend-1_80 and 2 alike: denied: so\n\
+             There are more servers than were asked.\nTo allow it: change that rule\n"
+        )
+    );
+}

@@ -14,6 +14,7 @@ use std::{
 
 use envoy::Documents;
 use plan::{Backend, Class, Held, Locality, Outgoing, Problem, Reads};
+use resources::naming::legacy;
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
@@ -64,12 +65,15 @@ impl Todo {
 /// What the members of a class have. The plan itself is not kept.
 #[derive(Debug, Default)]
 struct State {
+    planned: bool,
     layer: Arc<Layer>,
     problems: Arc<[Problem]>,
     reads: Reads,
     backends: HashMap<DestinationId, Served>,
     addresses: BTreeSet<Address>,
     documents: Option<Documents>,
+    /// What the clusters lead to, by their names in statistics. Made when it is asked for.
+    called: Option<HashMap<Arc<str>, DestinationId>>,
 }
 
 /// How the endpoints of a destination reach the proxy.
@@ -77,18 +81,25 @@ struct State {
 enum Served {
     /// As the endpoints of this cluster, preferred like this.
     Discovered(Arc<str>, Option<Arc<Locality>>),
-    /// As a part of the cluster, because they lie outside the mesh.
-    InCluster,
+    /// As a part of this cluster, because they lie outside the mesh.
+    InCluster(Arc<str>),
 }
 
 impl Served {
     /// `None` where a patch saw to it that they do not reach the proxy.
     fn of(backend: &Backend, layer: &Layer) -> Option<Served> {
         if backend.external.is_some() {
-            return Some(Served::InCluster);
+            let cluster = layer.get(Type::Cluster, &backend.cluster).map(|cluster| cluster.name.clone());
+            return Some(Served::InCluster(cluster.unwrap_or_else(|| backend.cluster.as_str().into())));
         }
         let endpoints = layer.get(Type::Endpoint, &backend.cluster)?;
         Some(Served::Discovered(endpoints.name.clone(), backend.locality.clone()))
+    }
+
+    fn cluster(&self) -> &Arc<str> {
+        match self {
+            Served::Discovered(cluster, _) | Served::InCluster(cluster) => cluster,
+        }
     }
 }
 
@@ -167,6 +178,13 @@ impl Member {
         };
         Some((outcome, clash.copied().collect()))
     }
+
+    /// What clusters of the class lead to, by their names in statistics. `None` while the class has no plan.
+    pub(super) fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
+        let mut state = lock(&self.cell.state);
+        let called = state.called()?;
+        Some(names.map(|name| called.get(name).cloned()).collect())
+    }
 }
 
 impl ClassCell {
@@ -223,7 +241,24 @@ impl ClassCell {
 
 impl State {
     fn discovers(&self, ids: &BTreeSet<DestinationId>) -> bool {
-        !ids.iter().any(|id| matches!(self.backends.get(id), Some(Served::InCluster)))
+        !ids.iter().any(|id| matches!(self.backends.get(id), Some(Served::InCluster(_))))
+    }
+
+    fn called(&mut self) -> Option<&HashMap<Arc<str>, DestinationId>> {
+        if !self.planned {
+            return None;
+        }
+        let backends = &self.backends;
+        Some(self.called.get_or_insert_with(|| {
+            let names = backends.iter().map(|(id, served)| {
+                let cluster = served.cluster();
+                // As they are named where they have no identifier: see `plan::Names`.
+                let stats = legacy::sanitize_stat(cluster);
+                let is_kri = stats.starts_with("kri_");
+                (if is_kri || *stats == **cluster { cluster.clone() } else { stats.into() }, id.clone())
+            });
+            names.collect()
+        }))
     }
 
     /// The fast lane: the same plan with other endpoints.
@@ -244,6 +279,7 @@ impl State {
         let served =
             |backend: &Backend| Some((backend.destination.clone(), Served::of(backend, &self.layer)?));
         self.backends = plan.backends.iter().filter_map(served).collect();
+        (self.planned, self.called) = (true, None);
         self.addresses = plan.addresses().collect();
         self.documents = plan.records.as_ref().map(Documents::of);
         self.problems = plan.problems.into_iter().chain(unpatched).collect();

@@ -169,6 +169,12 @@ impl Readers {
         found.map_or(&[], Vec::as_slice)
     }
 
+    /// The newest connection of each sidecar of a mesh.
+    pub(super) fn sidecars(&self, mesh: &str) -> impl Iterator<Item = &Arc<Watcher>> {
+        let of_mesh = self.meshes.get(mesh).into_iter();
+        of_mesh.flat_map(|mesh| mesh.watchers.values()).filter_map(|own| own.last())
+    }
+
     /// Wakes the zone proxies that these resources describe; returns how many.
     pub(super) fn wake_zone_proxies<'k>(&self, changed: impl Iterator<Item = &'k Key>) -> u64 {
         let described = changed.filter(|key| matches!(key.kind, Kind::ZoneIngress | Kind::ZoneEgress));

@@ -2,7 +2,10 @@
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use envoy::Documents;
@@ -13,7 +16,7 @@ use plan::{
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
-use topology::MeshSnapshot;
+use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
 
 use super::{
@@ -39,6 +42,8 @@ pub struct Watcher {
     /// The certificate of its admin interface, and the address it is for.
     admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
     place: Mutex<Option<Place>>,
+    /// Whether its agent said what it calls.
+    reported: AtomicBool,
     /// What waits until the proxy has acknowledged what it has to do, with whether the proxy is about to.
     awaited: Mutex<Vec<(Arc<Hold>, bool)>>,
 }
@@ -98,8 +103,23 @@ impl Watcher {
             calls: Mutex::default(),
             admin_tls: Mutex::default(),
             place: Mutex::new(place),
+            reported: AtomicBool::new(false),
             awaited: Mutex::default(),
         }
+    }
+
+    /// Notes that its agent said what it calls.
+    pub fn note_report(&self) {
+        self.reported.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
+    }
+
+    /// What its clusters lead to, by their names in statistics; `None` while it has no plan.
+    pub fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
+        lock(&self.class).clone()?.called(names)
     }
 
     pub fn place(&self) -> Option<Place> {

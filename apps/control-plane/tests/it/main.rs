@@ -22,6 +22,7 @@ mod limits;
 mod make_before_break;
 mod mesh_identities;
 mod multi_zone;
+mod observed;
 mod patches;
 mod proxies;
 mod push;

@@ -27,6 +27,7 @@ use control_plane::{
         registration::{Listening, Registration},
     },
     insights,
+    observed::Observations,
 };
 use http::{Request, StatusCode, header};
 use identity::{
@@ -142,6 +143,7 @@ impl Server {
             hds: Some(Hds::start(&HealthDiscovery::default(), &world.store, &world.shutdown)),
             deregistration_delay,
             departures: Departures::new(Duration::from_secs(3600)),
+            observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
             admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),

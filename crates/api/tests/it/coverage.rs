@@ -142,6 +142,17 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::OlderDataplanes(_) => {
             Case::get(path, vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))])
         }
+        Operation::ProxyReachability => Case::get(
+            format!("{path}?to=b"),
+            vec![("/destination", json!("b")), ("/verdict", json!("denied"))],
+        ),
+        Operation::MeshReachability => Case::get(
+            format!("{path}?size=2&offset=3"),
+            vec![("/total", json!(3)), ("/items/0/name", json!("default 2 from 3"))],
+        ),
+        Operation::Graph => {
+            Case::get(format!("{path}?service=b"), vec![("/nodes/0/id", json!("b")), ("/open", json!(1))])
+        }
         Operation::Problems => {
             Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
         }
@@ -159,6 +170,11 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::Access => {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
+        }
+        Operation::Suggestions => {
+            let expect =
+                vec![("/permissions/0/resource/name", json!("allow-to-sample")), ("/unseen", json!([]))];
+            Case::get(format!("{path}?service=sample"), expect)
         }
         Operation::WhatIf => what_if_case(path),
         _ => None,

@@ -26,6 +26,9 @@ fn pool() -> Vec<Vec<Change>> {
              default: {{ action: {action} }} }}]"
         )
     };
+    let named = |name: &str, client: &str| {
+        permission(name, "Deny").replacen("{ kind: Mesh }", &format!("{{ {client} }}"), 1)
+    };
     let route = |top: &str| {
         format!(
             "type: MeshHTTPRoute\nmesh: default\nname: canary\nspec:\n  targetRef: {{ {top} }}\n  to: [{{ targetRef: {{ \
@@ -52,6 +55,15 @@ fn pool() -> Vec<Vec<Change>> {
         permission("q", "Allow"),
         route(mesh),
         route(web),
+        named("r", "kind: MeshService, name: web"),
+        named("r", "kind: MeshService, name: shop"),
+        WEB.replace("kuma.io/service: web", "kuma.io/service: shop"),
+        WEB.replace("app: web", "app: web, reachability.kuma.io/mode: enforce"),
+        PLAIN.replace("name: default", "name: default\nlabels: { reachability.kuma.io/mode: report }"),
+        SECURED.split("---").next().unwrap().replace(
+            "name: default",
+            "name: default\nlabels: { reachability.kuma.io/mode: enforce, default.reachability.kuma.io/mode: never }",
+        ),
     ];
     texts.iter().map(|text| changes(&[text])).collect()
 }
@@ -61,7 +73,7 @@ proptest! {
 
     #[test]
     fn what_followed_changes_equals_what_is_read_anew(
-        history in prop::collection::vec((0..19_usize, any::<bool>()), 1..40),
+        history in prop::collection::vec((0..25_usize, any::<bool>()), 1..40),
     ) {
         let pool = pool();
         let mut state = State::default();
@@ -70,7 +82,7 @@ proptest! {
         for (at, delete) in history {
             let mut step = pool[at].clone();
             // The mesh itself stays.
-            if delete && at > 1 {
+            if delete && (2..23).contains(&at) {
                 step.iter_mut().for_each(|(_, resource)| *resource = None);
             }
             for update in state.apply(&step) {

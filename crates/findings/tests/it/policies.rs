@@ -92,7 +92,7 @@ fn permissions_that_contradict_each_other_are_found() {
         )
     };
     let [allow, deny] = [permission("allow", "Allow", "web"), permission("deny", "Deny", "web")];
-    let other = permission("other", "Deny", "batch");
+    let other = permission("other", "Deny", "shop");
     let client = r#"{"kind":"MeshService","name":"web"}"#;
     let found = [
         format!(
@@ -102,7 +102,106 @@ fn permissions_that_contradict_each_other_are_found() {
             "contradiction kri_mtp_default___deny_: kri_mtp_default___allow_ says the opposite about {client}"
         ),
     ];
-    check(&[SECURED, WEB, &allow, &deny, &other], &found);
+    let shop = WEB.replace("name: web\n", "name: shop\n").replace("service: web", "service: shop");
+    check(&[SECURED, WEB, &shop, &allow, &deny, &other], &found);
+}
+
+#[test]
+fn a_permission_for_a_client_that_does_not_exist_is_found() {
+    let permission = |name: &str, spec: &str| {
+        format!("type: MeshTrafficPermission\nmesh: default\nname: {name}\nspec: {spec}")
+    };
+    let from =
+        |client: &str| format!("{{ from: [{{ targetRef: {{ {client} }}, default: {{ action: Allow }} }}] }}");
+    let id = |value: &str| {
+        format!(
+            "{{ rules: [{{ default: {{ allow: [{{ spiffeID: {{ type: Exact, value: \"{value}\" }} }}] }} }}] }}"
+        )
+    };
+    let known = permission("a", &from("kind: MeshService, name: web"));
+    let listed = permission("b", &from("kind: MeshService, name: backend"));
+    let misspelt = permission("c", &from("kind: MeshService, name: wbe"));
+    let subset = permission("d", &from("kind: MeshSubset, tags: { kuma.io/service: wbe, version: v1 }"));
+    let by_id = permission("e", &id("spiffe://default/wbe"));
+    let other_domain = permission("f", &id("spiffe://elsewhere/wbe"));
+    let any = permission("g", &from("kind: MeshSubset, tags: { kuma.io/service: \"*\" }"));
+    let found = [
+        "unknown-client kri_mtp_default___c_: from[0].targetRef MeshService wbe is no client of the mesh",
+        "unknown-client kri_mtp_default___d_: from[0].targetRef MeshSubset kuma.io/service=wbe version=v1 is no client \
+         of the mesh",
+        "unknown-client kri_mtp_default___e_: rules[0].default.allow names spiffe://default/wbe, which is no client of \
+         the mesh",
+    ];
+    let documents = [SECURED, WEB, BACKEND, &known, &listed, &misspelt, &subset, &by_id, &other_domain, &any];
+    check(&documents, &found.map(str::to_owned));
+}
+
+#[test]
+fn a_mode_of_trimming_without_effect_is_found_with_its_reason() {
+    let labelled = |of: &str, labels: &str| {
+        of.replacen("name: default", &format!("name: default\nlabels: {{ {labels} }}"), 1)
+    };
+    let (mode, mesh) = ("reachability.kuma.io/mode", SECURED.split("---").next().unwrap());
+    let about = |code: &str, of: &str, start: &str| format!("{code} {of}: {start}");
+    let (m, dp) = ("kri_m____default_", "kri_dp_default___web_");
+    let proxy = WEB.replace("app: web", "app: web, reachability.kuma.io/mode: shadow");
+    for (documents, expect) in [
+        (
+            vec![labelled(PLAIN, &format!("{mode}: report"))],
+            vec![about(
+                "trimming-inactive",
+                m,
+                "mesh default asks for the mode report, which has no effect: the mesh has no mTLS",
+            )],
+        ),
+        (vec![labelled(PLAIN, &format!("{mode}: off"))], vec![]),
+        (
+            vec![labelled(mesh, &format!("{mode}: enforce"))],
+            vec![
+                about(
+                    "trimming-inactive",
+                    m,
+                    "mesh default asks for the mode enforce, which has no effect: the mesh has no MeshTrafficPermission",
+                ),
+                about("no-permissions", m, ""),
+            ],
+        ),
+        (
+            vec![labelled(mesh, &format!("{mode}: enforce, reachability.kuma.io/force: \"true\""))],
+            vec![about("no-permissions", m, "")],
+        ),
+        (
+            vec![labelled(PLAIN, &format!("{mode}: enforced, east.{mode}: on"))],
+            vec![
+                about(
+                    "unknown-mode",
+                    m,
+                    "the label east.reachability.kuma.io/mode has the value \"on\", which is none of off, report, shadow, enforce",
+                ),
+                about("unknown-mode", m, "the label reachability.kuma.io/mode has the value \"enforced\""),
+            ],
+        ),
+        (
+            vec![PLAIN.to_owned(), proxy.clone()],
+            vec![about(
+                "trimming-inactive",
+                dp,
+                "Dataplane web asks for the mode shadow, which has no effect: the mesh has no mTLS",
+            )],
+        ),
+        (vec![SECURED.to_owned(), proxy.clone()], vec![]),
+        (
+            vec![SECURED.to_owned(), proxy.replace("mode: shadow", "mode: dark")],
+            vec![about("unknown-mode", dp, "the label reachability.kuma.io/mode has the value \"dark\"")],
+        ),
+    ] {
+        let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+        let found = lines(&documents);
+        assert_eq!(found.len(), expect.len(), "{found:#?}");
+        for (line, start) in found.iter().zip(expect) {
+            assert!(line.starts_with(&start), "{line}");
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations, kinds::mesh::Mesh};
 
-use super::{Companion, Outcome, Refusal, Registrar, dataplane, deletion, labels, names, snis};
+use super::{Companion, Outcome, Refusal, Registrar, dataplane, deletion, labels, names, reachability, snis};
 use crate::{Committed, Error, Snapshot, Write, staging};
 
 /// A draft that may be stored, and what storing it comes to.
@@ -80,6 +80,7 @@ impl Registrar {
         let mut found = draft.validate();
         names::validate(&draft, existing.is_some(), &self.setup.mode, &mut found);
         labels::validate(&draft, &self.setup, &mut found);
+        reachability::validate(&draft, existing.map(Arc::as_ref), snapshot, &mut found);
         let mut warnings = draft.spec.warnings();
         (self.setup.check)(&draft, &mut found, &mut warnings);
         let given = draft.spec.clone();

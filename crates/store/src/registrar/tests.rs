@@ -2,6 +2,7 @@
 
 mod admission;
 mod dataplanes;
+mod reachability;
 mod snis;
 
 use std::sync::Arc;

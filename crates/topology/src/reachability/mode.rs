@@ -109,15 +109,21 @@ pub fn label_of_zone(zone: &str) -> String {
 impl MeshSnapshot {
     /// What is done about the outbounds of a proxy.
     pub fn trimming(&self, dataplane: &Resource) -> Trimming {
-        let of = |resource: &Resource, label: &str| resource.label(label).and_then(Mode::from_word);
-        let by_proxy = of(dataplane, labels::REACHABILITY_MODE).map(|mode| (mode, Said::ByProxy));
-        let by_zone = || Some((of(&self.mesh, &label_of_zone(&self.zone))?, Said::ByZone));
-        let by_mesh = || Some((of(&self.mesh, labels::REACHABILITY_MODE)?, Said::ByMesh));
-        let said = by_proxy.or_else(by_zone).or_else(by_mesh);
-        let (mode, said) = said.unwrap_or((self.default_mode, Said::ByControlPlane));
-        let stub =
-            dataplane.label(labels::REACHABILITY_STUB).or_else(|| self.mesh.label(labels::REACHABILITY_STUB));
-        Trimming { mode, said, inactive: self.inactive(mode), stub: stub == Some("true") }
+        let of_mesh = self.trimming_of_mesh();
+        let mode = dataplane.label(labels::REACHABILITY_MODE).and_then(Mode::from_word);
+        let (mode, said) = mode.map_or((of_mesh.mode, of_mesh.said), |mode| (mode, Said::ByProxy));
+        let stub = dataplane.label(labels::REACHABILITY_STUB).map_or(of_mesh.stub, |stub| stub == "true");
+        Trimming { mode, said, inactive: self.inactive(mode), stub }
+    }
+
+    /// What is done about the outbounds of proxies that do not say it themselves.
+    pub fn trimming_of_mesh(&self) -> Trimming {
+        let of = |label: &str| self.mesh.label(label).and_then(Mode::from_word);
+        let by_zone = of(&label_of_zone(&self.zone)).map(|mode| (mode, Said::ByZone));
+        let by_mesh = || Some((of(labels::REACHABILITY_MODE)?, Said::ByMesh));
+        let (mode, said) = by_zone.or_else(by_mesh).unwrap_or((self.default_mode, Said::ByControlPlane));
+        let stub = self.mesh.label(labels::REACHABILITY_STUB) == Some("true");
+        Trimming { mode, said, inactive: self.inactive(mode), stub }
     }
 
     fn inactive(&self, mode: Mode) -> Option<Inactive> {

@@ -3,6 +3,7 @@
 
 mod affected;
 mod destinations;
+mod explain;
 mod fixtures;
 mod generation;
 mod generator;
@@ -12,7 +13,10 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod reachability;
 mod secrets;
+mod served;
+mod suggest;
 mod vips;
 mod virtual_hosts;
 mod workloads;

@@ -1,0 +1,59 @@
+//! Labels about trimming outbounds by permissions.
+
+use super::*;
+
+const MODE: &str = "reachability.kuma.io/mode";
+
+fn mesh(labels: Value) -> Draft {
+    draft(json!({"type": "Mesh", "name": "default", "labels": labels}))
+}
+
+fn permission() -> Draft {
+    let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}}]);
+    draft(json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "all", "spec": {"from": from}}))
+}
+
+#[tokio::test]
+async fn an_unknown_mode_is_refused_and_the_known_ones_are_named() {
+    let registrar = registrar(zone(false)).await;
+    for (label, value, known) in [
+        (MODE, "enforced", "off, report, shadow, enforce"),
+        ("east.reachability.kuma.io/mode", "on", "off, report, shadow, enforce"),
+        ("reachability.kuma.io/stub", "yes", "true, false"),
+        ("reachability.kuma.io/force", "1", "true, false"),
+    ] {
+        let expect = format!("unknown value {value:?}, available values: {known}");
+        let found = violations(&registrar, mesh(json!({label: value}))).await;
+        assert_eq!(found, [(format!("labels[{label:?}]"), expect)]);
+    }
+    let mut proxy = sidecar();
+    proxy.labels.insert(MODE.to_owned(), "none".to_owned());
+    assert_eq!(violations(&registrar, proxy).await.len(), 1);
+    for mode in ["off", "report", "shadow"] {
+        registrar.put(mesh(json!({MODE: mode, "west.reachability.kuma.io/mode": mode}))).await.unwrap();
+    }
+    let mut proxy = sidecar();
+    proxy.labels.insert(MODE.to_owned(), "enforce".to_owned());
+    registrar.put(proxy).await.unwrap();
+}
+
+#[tokio::test]
+async fn enforcing_without_permissions_is_refused_unless_it_is_forced() {
+    let registrar = registrar(zone(false)).await;
+    for label in [MODE, "east.reachability.kuma.io/mode"] {
+        let found = violations(&registrar, mesh(json!({label: "enforce"}))).await;
+        let [(field, text)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(*field, format!("labels[{label:?}]"));
+        for part in ["no MeshTrafficPermission", "\"report\"", "reachability.kuma.io/force: \"true\""] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    let forced = json!({MODE: "enforce", "reachability.kuma.io/force": "true"});
+    registrar.put(mesh(forced)).await.unwrap();
+    registrar.put(mesh(json!({}))).await.unwrap();
+    registrar.put(permission()).await.unwrap();
+    registrar.put(mesh(json!({MODE: "enforce"}))).await.unwrap();
+    // Permissions that go later do not keep anybody from changing the mesh.
+    registrar.delete(&permission().key).await.unwrap();
+    registrar.put(mesh(json!({MODE: "enforce", "team": "shop"}))).await.unwrap();
+}

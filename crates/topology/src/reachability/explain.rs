@@ -1,0 +1,249 @@
+//! Why a client may call a destination or not, and the smallest change that would let it.
+//!
+//! ```text
+//!   servers of a destination ─▶ what each asks ─▶ what it says to the client ─▶ verdict, rules, change
+//! ```
+//!
+//! The servers answer by [`policy::permission`], as their proxies do. A deny is never loosened silently: where one
+//! decides, the explanation names it, and a permission is offered beside it only as an exception to "nobody by default".
+
+mod change;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use policy::{Client, Decision, Effect, Permissions};
+use resources::{Resource, kinds::dataplane::Inbound, naming::Kri};
+
+use crate::MeshSnapshot;
+
+pub use change::Change;
+
+/// Whether a client reaches a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// At least one server lets it in.
+    Reachable,
+    /// No server lets it in, so its proxy is not sent the destination.
+    Trimmed,
+    /// No server lets it in; its proxy has the destination all the same.
+    Denied,
+    /// What is known here does not tell.
+    Unknown,
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Reachable => "reachable",
+            Verdict::Trimmed => "trimmed",
+            Verdict::Denied => "denied",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// What an inbound asks of its clients.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Asks {
+    /// Nothing: clients come without a certificate.
+    Nothing,
+    Permission(Permissions),
+}
+
+/// Where clients are asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// At an inbound that serves the destination, ready or not.
+    Inbound(&'a Arc<Resource>, &'a Inbound),
+    /// At the egress that leads to the destination.
+    Egress,
+    /// Where it is not known here, because it is in another zone or not there yet: it asks at least this.
+    Unseen,
+}
+
+/// Who serves the destination, and asks.
+#[derive(Debug, Clone)]
+pub struct Server<'a> {
+    pub place: Place<'a>,
+    pub asks: Asks,
+    /// The server names that clients may ask for there.
+    pub server_names: Arc<[String]>,
+}
+
+/// A client and a destination.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub mesh: &'a MeshSnapshot,
+    /// What is in the client's certificate.
+    pub client: &'a Client,
+    /// What the destination is called, for names of resources that are offered.
+    pub destination: &'a str,
+    /// Whether the client's proxy is left without destinations that no server lets it call.
+    pub trims: bool,
+}
+
+/// What servers that ask the same say to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// One of them: its Dataplane with the inbound as section, or in words where it is.
+    pub server: String,
+    /// How many there are.
+    pub servers: usize,
+    pub allowed: bool,
+    /// Whether it is sure: not all is known of servers in other zones, and of those that are not there yet.
+    pub sure: bool,
+    /// The rule that decides; `None` where no rule is about the client.
+    pub rule: Option<Kri>,
+    pub reason: String,
+}
+
+/// Why it is as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    pub verdict: Verdict,
+    pub reason: String,
+    /// The rules that decide, each once.
+    pub decided_by: Vec<Kri>,
+    /// What the servers say; those that refuse though others allow are among them.
+    pub answers: Vec<Answer>,
+    /// What would let the client in; `None` where nothing keeps it out, or the reason is not a permission.
+    pub change: Option<Change>,
+}
+
+impl Explanation {
+    /// Where nothing is known to decide by.
+    pub fn unknown(reason: impl Into<String>) -> Explanation {
+        Explanation {
+            verdict: Verdict::Unknown,
+            reason: reason.into(),
+            decided_by: Vec::new(),
+            answers: Vec::new(),
+            change: None,
+        }
+    }
+
+    /// How many inbounds refuse the client.
+    pub fn refusing(&self) -> usize {
+        self.answers.iter().filter(|answer| !answer.allowed).map(|answer| answer.servers).sum()
+    }
+}
+
+/// What permissions say to a client that may ask for any of these server names: the first name that is let in counts.
+pub fn decide(permissions: &Permissions, client: &Client, server_names: &[String]) -> Decision {
+    named(permissions, client, server_names).1
+}
+
+/// The client with the server name that counts, and what is said to it.
+fn named(permissions: &Permissions, client: &Client, server_names: &[String]) -> (Client, Decision) {
+    let asking = |sni: Option<&String>| {
+        let client = Client { sni: sni.cloned(), ..client.clone() };
+        let decision = permissions.decide(&client);
+        (client, decision)
+    };
+    let allowed = || server_names.iter().map(|sni| asking(Some(sni))).find(|(_, it)| it.is_allowed());
+    allowed().unwrap_or_else(|| asking(server_names.first()))
+}
+
+/// Explains a call to a destination that these inbounds serve, ready or not.
+pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
+    if servers.is_empty() {
+        return Explanation::unknown(
+            "no instance of the destination is known here, so nothing says whom it lets in",
+        );
+    }
+    let groups = grouped(servers);
+    let answers: Vec<Answer> = groups.iter().map(|members| answer(call, servers, members)).collect();
+    let (allowed, refused): (Vec<&Answer>, Vec<&Answer>) = answers.iter().partition(|answer| answer.allowed);
+    let verdict = match allowed.iter().any(|answer| answer.sure) {
+        true => Verdict::Reachable,
+        false if !allowed.is_empty() => Verdict::Unknown,
+        false if call.trims => Verdict::Trimmed,
+        false => Verdict::Denied,
+    };
+    let change = (!refused.is_empty()).then(|| {
+        let of_group = |(members, answer): (&Vec<usize>, &Answer)| {
+            let members = members.iter().filter_map(|&at| servers.get(at)).collect::<Vec<_>>();
+            (!answer.allowed).then_some((members, answer.rule.clone()))
+        };
+        change::of(call, groups.iter().zip(&answers).filter_map(of_group).collect())
+    });
+    Explanation {
+        verdict,
+        reason: reason(verdict, &allowed, &refused),
+        decided_by: deciding(if allowed.is_empty() { &refused } else { &allowed }),
+        answers: answers.clone(),
+        change: change.flatten(),
+    }
+}
+
+/// The servers that ask the same together, by index, in the order in which they come.
+fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
+    let mut index: HashMap<(bool, &Asks, &[String]), usize> = HashMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        let sort = matches!(server.place, Place::Inbound(..));
+        let group = *index.entry((sort, &server.asks, &server.server_names)).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(members) => members.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer {
+    let first = members.first().and_then(|&at| servers.get(at));
+    let (server, sure) = match first.map(|first| first.place) {
+        Some(Place::Inbound(dataplane, inbound)) => {
+            let kri = dataplane.kri(&inbound.section_name());
+            (kri.map_or_else(|| dataplane.name().to_owned(), |kri| kri.to_string()), true)
+        }
+        Some(Place::Egress) | None => ("egress".to_owned(), true),
+        Some(Place::Unseen) => ("not known here".to_owned(), false),
+    };
+    let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
+    match first.map(|first| (&first.asks, &first.server_names)) {
+        None | Some((Asks::Nothing, _)) => {
+            said(true, None, "allowed: clients come without a certificate, so none is refused".to_owned())
+        }
+        Some((Asks::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
+            said(false, None, "denied: the client's certificate names no service".to_owned())
+        }
+        Some((Asks::Permission(permissions), server_names)) => {
+            let (client, decision) = named(permissions, call.client, server_names);
+            said(decision.effect != Effect::Deny, decision.origin, permissions.explain(&client))
+        }
+    }
+}
+
+/// The rules of these answers, each once, in their order.
+fn deciding(answers: &[&Answer]) -> Vec<Kri> {
+    let mut seen = BTreeSet::new();
+    let rules = answers.iter().filter_map(|answer| answer.rule.clone());
+    rules.filter(|rule| seen.insert(rule.clone())).collect()
+}
+
+fn reason(verdict: Verdict, allowed: &[&Answer], refused: &[&Answer]) -> String {
+    let count = |answers: &[&Answer]| answers.iter().map(|answer| answer.servers).sum::<usize>();
+    let first = |answers: &[&Answer]| answers.first().map_or(String::new(), |answer| answer.reason.clone());
+    match (verdict, count(refused)) {
+        (Verdict::Reachable, 0) => first(allowed),
+        (Verdict::Reachable, no) => format!(
+            "{} of {} inbounds let the client in, so the whole destination is reachable; {no} would refuse it: {}",
+            count(allowed),
+            count(allowed) + no,
+            first(refused)
+        ),
+        (Verdict::Unknown, _) => format!(
+            "the servers are in another zone or not there yet, and as far as is known here they let the client in: {}",
+            first(allowed)
+        ),
+        (Verdict::Trimmed, _) => {
+            format!("its proxy is not sent the destination, because every server refuses: {}", first(refused))
+        }
+        _ => first(refused),
+    }
+}

@@ -1,0 +1,239 @@
+//! Why a client may call a destination or not, and what would let it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use policy::Client;
+use resources::{Kind, Resource, format};
+use serde_json::{Value, json};
+use topology::{
+    MeshSnapshot, matching,
+    reachability::explain::{Asks, Call, Change, Explanation, Place, Server, Verdict, explain},
+};
+
+use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
+
+fn permission(name: &str, spec: Value) -> Resource {
+    resource(Kind::MeshTrafficPermission, name, &[], spec)
+}
+
+fn from(name: &str, target: Value, from: &[(Value, &str)]) -> Resource {
+    let entry = |(who, action): &(Value, &str)| json!({ "targetRef": who, "default": { "action": action } });
+    let from: Vec<Value> = from.iter().map(entry).collect();
+    permission(name, json!({ "targetRef": target, "from": from }))
+}
+
+fn of_service(name: &str) -> Value {
+    json!({ "kind": "MeshService", "name": name })
+}
+
+fn anyone() -> Value {
+    json!({ "kind": "Mesh" })
+}
+
+fn world(permissions: impl IntoIterator<Item = Resource>) -> Vec<Resource> {
+    let version = |name: &str, address: &str, version: &str| {
+        let tags = json!({ "kuma.io/service": "backend", "version": version });
+        dataplane(name, address, json!([{ "port": 80, "tags": tags }]))
+    };
+    let all = [
+        mesh("STRICT"),
+        serving("web-1", "10.0.0.1", "web"),
+        serving("batch-1", "10.0.0.2", "batch"),
+        version("backend-1", "10.0.0.3", "1"),
+        version("backend-2", "10.0.0.4", "2"),
+        service("backend"),
+    ];
+    all.into_iter().chain(permissions).collect()
+}
+
+/// Explains a call to the Dataplanes whose names begin so, as their inbounds decide it.
+fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) -> Explanation {
+    let client = Client::of_dataplane(&mesh.dataplanes[client]);
+    let serving = mesh.dataplanes.values().filter(|dataplane| dataplane.name().starts_with(to));
+    let servers: Vec<Server<'_>> = serving
+        .flat_map(|dataplane| matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound)))
+        .map(|(dataplane, inbound)| {
+            let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+            let selector = policy::Selector::default();
+            let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
+            let asks = if plain { Asks::Nothing } else { Asks::Permission(asked) };
+            Server { place: Place::Inbound(dataplane, inbound), asks, server_names: Arc::default() }
+        })
+        .collect();
+    let call = Call { mesh, client: &client, destination: "backend", trims };
+    explain(&call, &servers)
+}
+
+fn of(resources: Vec<Resource>) -> Arc<MeshSnapshot> {
+    snapshot(resources)
+}
+
+fn rules(explanation: &Explanation) -> Vec<String> {
+    explanation.decided_by.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_allowed_call_is_reachable_and_names_the_rule() {
+    let allow = from("web", anyone(), &[(of_service("other"), "Allow"), (of_service("web"), "Allow")]);
+    let found = asked(&of(world([allow])), "web-1", "backend", true, false);
+    assert_eq!((found.verdict, found.change.clone()), (Verdict::Reachable, None));
+    assert_eq!(rules(&found), ["kri_mtp_default___web_rule_1"]);
+    assert_eq!((found.answers.len(), found.answers[0].servers, found.refusing()), (1, 2, 0));
+}
+
+#[test]
+fn a_refused_call_is_trimmed_where_the_proxy_is_and_denied_elsewhere() {
+    let deny = from("web", anyone(), &[(anyone(), "Allow"), (of_service("web"), "Deny")]);
+    let mesh = of(world([deny]));
+    for (trims, verdict) in [(true, Verdict::Trimmed), (false, Verdict::Denied)] {
+        let found = asked(&mesh, "web-1", "backend", trims, false);
+        assert_eq!(
+            (found.verdict, rules(&found)),
+            (verdict, vec!["kri_mtp_default___web_rule_1".to_owned()])
+        );
+    }
+    assert_eq!(asked(&mesh, "batch-1", "backend", true, false).verdict, Verdict::Reachable);
+}
+
+#[test]
+fn without_servers_nothing_is_known_and_without_certificates_everyone_gets_in() {
+    let mesh = of(world([from("deny", anyone(), &[(anyone(), "Deny")])]));
+    let found = asked(&mesh, "web-1", "nothing", true, false);
+    assert_eq!((found.verdict, found.change), (Verdict::Unknown, None));
+    assert!(found.reason.contains("no instance"), "{}", found.reason);
+    assert_eq!(asked(&mesh, "web-1", "backend", true, true).verdict, Verdict::Reachable);
+}
+
+#[test]
+fn one_server_decides_about_the_whole_destination_and_the_others_are_named() {
+    let some = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
+    let mesh = of(world([from("some", some, &[(of_service("web"), "Allow")])]));
+    let found = asked(&mesh, "web-1", "backend", true, false);
+    assert_eq!((found.verdict, found.refusing()), (Verdict::Reachable, 1));
+    let refusing = found.answers.iter().find(|answer| !answer.allowed).unwrap();
+    assert_eq!(refusing.server, "kri_dp_default___backend-1_80");
+    assert!(found.reason.contains("1 of 2 inbounds let the client in"), "{}", found.reason);
+}
+
+#[test]
+fn a_rule_that_denies_the_client_is_to_be_changed_and_nothing_is_offered_beside_it() {
+    let id = |value: &str| json!([{ "spiffeID": { "type": "Exact", "value": value } }]);
+    let by_id = permission(
+        "by-id",
+        json!({ "rules": [{ "default": { "deny": id("spiffe://default/web"), "allow": id("spiffe://default/batch") } }] }),
+    );
+    let by_tag = from("by-tag", anyone(), &[(anyone(), "Allow"), (of_service("web"), "Deny")]);
+    for (deny, rule) in
+        [(by_id, "kri_mtp_default___by-id_rule_0"), (by_tag, "kri_mtp_default___by-tag_rule_1")]
+    {
+        let found = asked(&of(world([deny])), "web-1", "backend", false, false);
+        let Some(change @ Change::Edit { rules }) = &found.change else { panic!("{found:#?}") };
+        assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), [rule]);
+        assert!(change.resource().is_none() && change.text().contains(rule), "{}", change.text());
+    }
+}
+
+/// The permission that an explanation offers, as it would be stored.
+fn offered(change: &Change) -> Resource {
+    let draft = format::parse(change.resource().unwrap().clone()).unwrap().draft;
+    assert_eq!(draft.validate().into_vec(), []);
+    Resource { key: draft.key, labels: draft.labels, spec: draft.spec, ..permission("x", json!({})) }
+}
+
+#[test]
+fn what_is_offered_lets_the_client_in_and_no_other_one() {
+    let nothing = Vec::new();
+    let other = vec![from("other", anyone(), &[(of_service("other"), "Allow")])];
+    let by_default = vec![from("nobody", anyone(), &[(anyone(), "Deny")])];
+    let labelled = |resources: Vec<Resource>| {
+        let label = |mut it: Resource| {
+            if it.name().starts_with("backend-") {
+                it.labels.insert("app".to_owned(), "backend".to_owned());
+            }
+            it
+        };
+        resources.into_iter().map(label).collect::<Vec<_>>()
+    };
+    for (permissions, is_exception) in [(nothing, false), (other, false), (by_default, true)] {
+        for with_labels in [false, true] {
+            let mut resources = world(permissions.clone());
+            if with_labels {
+                resources = labelled(resources);
+            }
+            let found = asked(&of(resources.clone()), "web-1", "backend", true, false);
+            let change = found.change.unwrap();
+            assert_eq!(matches!(change, Change::Except { .. }), is_exception, "{change:?}");
+            let kind = if with_labels { "Dataplane" } else { "MeshSubset" };
+            assert_eq!(change.resource().unwrap()["spec"]["targetRef"]["kind"], kind);
+            assert_eq!(change.resource().unwrap()["name"], "web-to-backend");
+            let written = of(resources.into_iter().chain([offered(&change)]).collect());
+            assert_eq!(asked(&written, "web-1", "backend", true, false).verdict, Verdict::Reachable);
+            assert_eq!(asked(&written, "batch-1", "backend", true, false).verdict, Verdict::Trimmed);
+            assert_eq!(asked(&written, "web-1", "batch", true, false).verdict, Verdict::Trimmed);
+        }
+    }
+}
+
+#[test]
+fn a_client_without_an_identity_is_refused_and_no_permission_can_name_it() {
+    let mut resources = world([from("all", anyone(), &[(anyone(), "Allow")])]);
+    resources.push(dataplane("stranger", "10.0.0.9", json!([{ "port": 80 }])));
+    let found = asked(&of(resources), "stranger", "backend", false, false);
+    assert_eq!((found.verdict, found.change), (Verdict::Denied, None));
+    assert!(found.reason.contains("names no service"), "{}", found.reason);
+}
+
+#[test]
+fn the_server_name_that_is_let_in_counts() {
+    let sni = |value: &str| json!([{ "sni": { "type": "Exact", "value": value } }]);
+    let by_name = permission("by-name", json!({ "rules": [{ "default": { "allow": sni("new") } }] }));
+    let mesh = of(world([by_name]));
+    let dataplane = &mesh.dataplanes["backend-1"];
+    let inbound = &matching::inbounds(dataplane)[0];
+    let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+    let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::Selector::default());
+    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
+        .into_iter()
+        .map(|names| {
+            let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
+            let call = Call { mesh: &mesh, client: &client, destination: "b", trims: false };
+            let place = Place::Inbound(dataplane, inbound);
+            let asks = Asks::Permission(asked.clone());
+            explain(&call, &[Server { place, asks, server_names }]).verdict
+        })
+        .collect();
+    assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
+}
+
+#[test]
+fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
+    let mesh = of(world([from("web", anyone(), &[(of_service("web"), "Allow")])]));
+    let backend = &mesh.dataplanes["backend-1"];
+    let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+    let inbound = &matching::inbounds(backend)[0];
+    let asks = policy::permission::resolve(policies, backend, inbound, &policy::Selector::default());
+    for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
+        let client = Client::of_dataplane(&mesh.dataplanes[client]);
+        let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
+        let asks = Asks::Permission(asks.clone());
+        let server = Server { place: Place::Unseen, asks, server_names: Arc::default() };
+        let found = explain(&call, &[server]);
+        assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
+    }
+}
+
+#[test]
+fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
+    let mesh = of(world([]));
+    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
+    let call = Call { mesh: &mesh, client: &client, destination: "outside", trims: false };
+    let server =
+        |asks| Server { place: Place::Egress, asks: Asks::Permission(asks), server_names: names.clone() };
+    let found = explain(&call, &[server(policy::Permissions::default())]);
+    assert_eq!((found.verdict, found.answers[0].server.as_str()), (Verdict::Denied, "egress"));
+    let permission = Arc::new(offered(&found.change.unwrap()));
+    let then = policy::permission::behind_names([&permission], &names, None).unwrap();
+    assert_eq!(explain(&call, &[server(then)]).verdict, Verdict::Reachable);
+}
