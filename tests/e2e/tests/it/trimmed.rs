@@ -83,6 +83,8 @@ fn start(addresses: &str, hold: &str) -> World {
         .with("KUMA_IPAM_MESH_SERVICE_CIDR", addresses)
         .with("KUMA_XDS_SERVER_PERMISSIONS_HOLD", hold);
     let world = World::join(setup);
+    world.put("/meshes/default", &world::mesh("STRICT"));
+    permit(&world, "backend", "backend", "somebody", "Allow");
     world.put("/meshes/default", &mesh(true));
     world
 }
@@ -123,7 +125,6 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
     let world = start("127.241.0.0/16", "100ms");
     let (_backend, _backend_proxy, _) = world.service("backend", "backend", "http");
     let (_line, _line_proxy, _) = world.service("line", "line", "tcp");
-    permit(&world, "backend", "backend", "somebody", "Allow");
     permit(&world, "line", "line", "web", "Deny");
     let proxy = client(&world);
     let (backend, line) = (address(&world, "backend"), address(&world, "line"));
@@ -208,7 +209,6 @@ fn permissions_open_and_close_under_load_and_only_servers_refuse() {
     let own = dataplane("backend", "backend", own_address(), "http", app.address);
     // Connections are drained within a second, which is the time of a hold.
     let _server = world.proxy_with(&own, &[("KUMA_DATAPLANE_DRAIN_TIME", "1s")]);
-    permit(&world, "backend", "backend", "somebody", "Allow");
     let _proxy = client(&world);
     let backend = address(&world, "backend");
     becomes(backend, &Outcome::Trimmed(MESH.to_owned()));
