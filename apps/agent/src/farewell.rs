@@ -1,6 +1,6 @@
 //! Telling the control plane that this proxy is about to stop, so that others stop calling it first.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde_json::json;
@@ -12,12 +12,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What to say, and to whom.
 pub struct Farewell {
-    client: Client,
+    client: Arc<Client>,
     body: String,
 }
 
 impl Farewell {
-    pub fn new(client: Client, mesh: &str, name: &str, token: &str) -> Farewell {
+    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> Farewell {
         Farewell { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
     }
 

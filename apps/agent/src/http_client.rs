@@ -8,7 +8,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// No answer this agent asks for is larger.
-const MAX_BODY: usize = 64 * 1024 * 1024;
+pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// An answer, complete.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ mod log_file;
 mod metrics;
 mod metrics_push;
 mod metrics_socket;
+mod observed;
 mod probes;
 mod proxy;
 mod readiness;

@@ -63,6 +63,11 @@ longer than 5 s or answers with more than 8 MiB is left out and counted in
 Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` and
 `kuma_dp_metrics_push_failures_total` count how that goes.
 
+Every `--observed-calls-interval`, more or less, and when the proxy ends, the agent tells the control plane how often
+the proxy called which service, and how many connections came to its inbounds without TLS of the mesh: what Envoy
+counts anyway, as far as it was not reported yet. A control plane that is away gets it later;
+`kuma_dp_observed_calls_report_failures_total` counts how often. `GET /meshes/{mesh}/_observed` shows all of it.
+
 A transparent proxy's agent answers DNS queries on loopback, at `--dns-proxy-port`: names of the mesh itself, and
 all others through the resolvers of `--dns-resolv-conf`. Where the transparent proxy has virtual networks
 (`redirect.vnet.networks`), queries from their addresses are answered at every address of the machine.

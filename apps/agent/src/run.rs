@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -27,7 +28,9 @@ use crate::{
     farewell::Farewell,
     log_file::LogFile,
     metrics::Sources,
-    metrics_push, metrics_socket, probes,
+    metrics_push, metrics_socket,
+    observed::Observer,
+    probes,
     proxy::{self, Identity},
     readiness::Health,
     settings::{ProxyType, Redirected, Settings, unknown_variables},
@@ -42,7 +45,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     start_logs(&settings)?;
     warn_about(&settings);
     let identity = proxy::identify(&settings.proxy)?;
-    let client = Client::new(&settings.control_plane)?;
+    let client = Arc::new(Client::new(&settings.control_plane)?);
     if settings.control_plane.skip_verify {
         tracing::warn!("nobody checks that the control plane is who it says (--skip-verify)");
     }
@@ -58,15 +61,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let (mut signals, announcement) = (Signals::listen()?, Announcement::listen()?);
     let shutdown = Shutdown::default();
     let health = Health::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
-    if settings.proxy.readiness_port != 0 {
-        health.serve(settings.proxy.readiness_port, &shutdown).await?;
-    }
-    if let Some(address) = settings.metrics.address {
-        health.serve_metrics(address, &shutdown).await?;
-    }
-    if settings.proxy.application_probe_proxy_port != 0 {
-        probes::serve(settings.proxy.application_probe_proxy_port, &shutdown).await?;
-    }
+    serve(&settings, &health, &shutdown).await?;
     let redirected = settings.transparent.read()?;
     let names = answer_names(&settings, &identity, redirected.as_ref(), &health, &shutdown)?;
     tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
@@ -89,12 +84,27 @@ pub async fn run(settings: Settings) -> Result<()> {
     health.ask_envoy_at(admin.clone());
     access_log::serve(&identity, work_dir.path(), &shutdown)?;
     follow_configuration(&health, &identity, told.sidecar, names, work_dir.path(), &shutdown)?;
+    let observer = Observer::start(&settings, &identity, &client, &admin, &health, &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
-    let ended = Supervisor { recipe, admin, health, signals, announcement, farewell }.run().await;
+    let ended = Supervisor { recipe, admin, health, signals, announcement, farewell, observer }.run().await;
     shutdown.finish(FAREWELL).await;
     ended
+}
+
+/// Answers who asks about the proxy and its application.
+async fn serve(settings: &Settings, health: &Health, shutdown: &Shutdown) -> Result<()> {
+    if settings.proxy.readiness_port != 0 {
+        health.serve(settings.proxy.readiness_port, shutdown).await?;
+    }
+    if let Some(address) = settings.metrics.address {
+        health.serve_metrics(address, shutdown).await?;
+    }
+    if settings.proxy.application_probe_proxy_port != 0 {
+        probes::serve(settings.proxy.application_probe_proxy_port, shutdown).await?;
+    }
+    Ok(())
 }
 
 /// Answers names of the mesh, if the application's queries come to the agent.

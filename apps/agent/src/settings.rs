@@ -4,6 +4,7 @@
 mod dns;
 mod ignored;
 mod metrics;
+mod observed;
 mod transparent;
 mod values;
 
@@ -20,6 +21,7 @@ pub use self::{
     dns::Dns,
     ignored::{Ignored, unknown_variables},
     metrics::{Application, ENVOY, Metrics},
+    observed::Observed,
     transparent::{Redirected, Transparent},
 };
 use crate::{
@@ -62,6 +64,8 @@ pub struct Settings {
     pub dns: Dns,
     #[command(flatten)]
     pub metrics: Metrics,
+    #[command(flatten)]
+    pub observed: Observed,
     #[command(flatten)]
     pub logs: Logs,
     #[command(flatten)]

@@ -16,6 +16,7 @@ use crate::{
     },
     failure::{Failure, Result},
     farewell::Farewell,
+    observed::Observer,
     readiness::Health,
 };
 
@@ -92,6 +93,7 @@ pub struct Supervisor {
     pub signals: Signals,
     pub announcement: Announcement,
     pub farewell: Farewell,
+    pub observer: Observer,
 }
 
 impl Supervisor {
@@ -109,6 +111,7 @@ impl Supervisor {
                     // It may have become ready since the last look.
                     if was_ready || self.admin.is_ready().await {
                         self.drain(&mut process).await;
+                        self.observer.finish().await;
                     }
                     process.stop().await;
                     tracing::info!("Envoy stopped");

@@ -1,15 +1,17 @@
-//! Writes into the ZoneIngresses of this zone what other zones can ask for by tags. MeshServices are not among it:
-//! other zones know them as resources.
+//! Writes into the ZoneIngresses of this zone what other zones can ask for by tags, and whether there are permissions
+//! that other zones do not know. MeshServices are not among it: other zones know them as resources.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use policy::view::Role;
 use resources::{
     Key, Kind, Resource, Spec,
     kinds::{
         mesh::{Mesh, MeshServicesMode},
         zone_ingress::{AvailableService, ZoneIngress},
     },
+    labels,
 };
 use runtime::Shutdown;
 use store::{Error, Store, Write};
@@ -55,9 +57,18 @@ fn matters(mailbox: &Mailbox) -> bool {
     let matters = |news: &News| {
         let affected = &news.affected;
         let ingress = affected.globals.iter().any(|key| key.kind == Kind::ZoneIngress);
-        ingress || affected.everyone || !affected.proxies.is_empty() || news.snapshot.is_none()
+        let versions = affected.policies.iter().flat_map(|change| change.versions());
+        let permission = versions.into_iter().any(|policy| is_of_zone(&policy.resource));
+        ingress || permission || affected.everyone || !affected.proxies.is_empty() || news.snapshot.is_none()
     };
     mail.anew || mail.meshes.values().any(matters)
+}
+
+/// Whether a policy is a permission that stays in this zone.
+fn is_of_zone(policy: &Resource) -> bool {
+    policy.kind() == Kind::MeshTrafficPermission
+        && policy.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
+        && Role::of(&policy.labels) != Role::Producer
 }
 
 /// What of a mesh is found by tags; nothing where all know services as resources, or nothing can cross zones.
@@ -82,17 +93,31 @@ async fn write(store: &Arc<dyn Store>, push: &Push) -> Result<(), Error> {
         return Ok(());
     }
     let all: Vec<AvailableService> = push.all_meshes().iter().flat_map(|mesh| services(mesh)).collect();
+    let meshes = push.all_meshes();
+    let permissions = |mesh: &Arc<MeshSnapshot>| {
+        mesh.policies_of(Kind::MeshTrafficPermission).any(|policy| is_of_zone(policy))
+    };
+    let own_permissions = meshes.iter().any(permissions).then(|| "true".to_owned());
     let snapshot = store.snapshot()?;
     let mut writes = Vec::new();
     for name in ingresses {
         let Some(stored) = snapshot.get(&Key::global(Kind::ZoneIngress, &name)) else { continue };
         let Some(spec) = stored.spec.get::<ZoneIngress>() else { continue };
-        if spec.available_services == all {
+        let mut now = stored.labels.clone();
+        match &own_permissions {
+            Some(value) => drop(now.insert(labels::OWN_PERMISSIONS.to_owned(), value.clone())),
+            None => drop(now.remove(labels::OWN_PERMISSIONS)),
+        }
+        if spec.available_services == all && stored.labels == now {
             continue;
         }
         let spec = ZoneIngress { available_services: all.clone(), ..spec.clone() };
-        let resource =
-            Resource { spec: Spec::from(spec), modified: Timestamp::now(), ..Resource::clone(stored) };
+        let resource = Resource {
+            spec: Spec::from(spec),
+            labels: now,
+            modified: Timestamp::now(),
+            ..Resource::clone(stored)
+        };
         writes.push(Write::Update { expected: stored.version, resource });
     }
     if writes.is_empty() { Ok(()) } else { store.write(writes).await.map(drop) }

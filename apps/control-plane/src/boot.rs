@@ -40,6 +40,7 @@ use crate::{
     insights, inspect,
     kds::admin::Questions,
     mesh_identities, mesh_services,
+    observed::Observations,
     push::{self, Push},
     snis, storage, telemetry_backends, virtual_hosts,
 };
@@ -115,7 +116,8 @@ pub async fn start(config: Config) -> Result<Running> {
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
-    let inspect: Arc<dyn api::Inspect> = Arc::new(inspect);
+    let observations = Observations::started(store.clone(), &metrics, &shutdown);
+    let inspect: Arc<dyn api::Inspect> = Arc::new(inspect.observing(observations.clone()));
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone());
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
@@ -131,7 +133,8 @@ pub async fn start(config: Config) -> Result<Running> {
             let tls = certificates::dp_server(&config, now)?;
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
-            let context = dp_context(&config, registrar, push, &listener, instance_id, &shutdown, shown)?;
+            let parts = (registrar, push, observations);
+            let context = dp_context(&config, parts, &listener, instance_id, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
             Some(serve_proxies(listener, &config, context, findings, tls.to_config()?, limits))
         }
@@ -206,7 +209,8 @@ fn follow_meshes(
         true => topology::Mode::Enforce,
         false => topology::Mode::Off,
     };
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode));
+    let hold = std_duration(config.xds_server.permissions_hold);
+    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(hold));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
@@ -245,8 +249,7 @@ fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::E
 /// What serving proxies needs.
 fn dp_context(
     config: &Config,
-    registrar: Arc<Registrar>,
-    push: Arc<Push>,
+    (registrar, push, observations): (Arc<Registrar>, Arc<Push>, Arc<Observations>),
     listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
@@ -271,6 +274,7 @@ fn dp_context(
         bootstrap: dp_server::bootstrap::Params::of(config, listener.addr().port())?,
         deregistration_delay: std_duration(config.xds_server.dataplane_deregistration_delay),
         departures: dp_server::departures::Departures::new(GRACE),
+        observations,
         second_try_after: SECOND_TRY_AFTER,
         instance_id,
         admission: ports::admission(&config.dp_server.limits, listener, shutdown),

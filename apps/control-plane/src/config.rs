@@ -287,6 +287,10 @@ section! {
         /// How long it may take until the insight of a proxy tells what the proxy accepted and rejected.
         dataplane_status_flush_interval: GoDuration = GoDuration::from_secs(1), "dataplaneStatusFlushInterval",
             "KUMA_XDS_SERVER_DATAPLANE_STATUS_FLUSH_INTERVAL";
+        /// How long at most a change of permissions waits for servers before it reaches clients whose destinations are
+        /// trimmed. What opens comes as soon as connected servers have acknowledged it, what closes goes when this time
+        /// is over.
+        permissions_hold: GoDuration = GoDuration::from_secs(5), "permissionsHold", "KUMA_XDS_SERVER_PERMISSIONS_HOLD";
     }
 }
 

@@ -1,4 +1,4 @@
-//! What proxies connect to: `/bootstrap` and `/drain` for agents, discovery and health discovery for Envoy, on one
+//! What proxies connect to: `/bootstrap`, `/observed` and `/drain` for agents, discovery and health discovery for Envoy, on one
 //! port with TLS.
 
 pub mod admission;
@@ -12,6 +12,7 @@ pub mod features;
 mod grpc;
 pub mod hds;
 pub mod introduction;
+pub mod observed;
 pub mod proxy;
 pub mod registration;
 mod renewal;
@@ -32,12 +33,14 @@ use runtime::Shutdown;
 use store::Registrar;
 
 use self::admission::Admission;
-use crate::{insights, push::Push};
+use crate::{insights, observed::Observations, push::Push};
 
 /// A Dataplane is small; whoever sends more wants something else.
 const MAX_BOOTSTRAP: usize = 1 << 20;
 /// Two names and a token.
 const MAX_DRAIN: usize = 64 << 10;
+/// Agents stop at half of it.
+const MAX_OBSERVED: usize = 2 << 20;
 
 /// How often a Dataplane is written again after somebody else changed it in between.
 const ATTEMPTS: usize = 10;
@@ -59,6 +62,8 @@ pub struct Context {
     pub hds: Option<Arc<hds::Hds>>,
     pub deregistration_delay: Duration,
     pub departures: departures::Departures,
+    /// Who was seen calling what.
+    pub observations: Arc<Observations>,
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
     pub second_try_after: Duration,
     pub instance_id: String,
@@ -117,6 +122,7 @@ pub fn router(context: Arc<Context>) -> Router {
     Router::new()
         .route("/bootstrap", post(bootstrap::answer).layer(DefaultBodyLimit::max(MAX_BOOTSTRAP)))
         .route("/drain", post(drain::answer).layer(DefaultBodyLimit::max(MAX_DRAIN)))
+        .route("/observed", post(observed::answer).layer(DefaultBodyLimit::max(MAX_OBSERVED)))
         .route(&format!("{service}/DeltaAggregatedResources"), any(ads::delta))
         .route(&format!("{service}/StreamAggregatedResources"), any(ads::state_of_the_world))
         .route("/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck", any(hds::serve))

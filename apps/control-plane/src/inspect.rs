@@ -17,11 +17,13 @@ mod graph;
 mod hostnames;
 mod known;
 mod layout;
+mod observed;
 pub(crate) mod policies;
 pub(crate) mod reach;
 mod reachability;
 pub(crate) mod redact;
 mod rules;
+mod suggestions;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,10 +34,12 @@ use api::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -53,6 +57,7 @@ use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
     kds::admin::{Question as ZoneQuestion, Questions},
+    observed::Observations,
     push::{Place, Push},
     what_if,
 };
@@ -107,6 +112,8 @@ pub struct Proxies {
     serves: Serves,
     /// How proxies of other zones are asked, on a global control plane.
     elsewhere: Option<Arc<Questions>>,
+    /// What proxies said that they call.
+    observations: Option<Arc<Observations>>,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
     turns: Arc<Semaphore>,
 }
@@ -301,6 +308,28 @@ impl Inspect for Proxies {
         self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let push = self.push.clone();
+        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+    }
+
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let (push, service) = (self.push.clone(), service.map(str::to_owned));
+        self.computed(move || {
+            let (connected, reporting) = push.reporting(&mesh.name);
+            let proxies = topology::reachability::suggest::Proxies { reporting, connected };
+            let observed = observations.of_mesh(&mesh.name);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+        })
+        .await
+    }
+
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
         self.caught_up().await?;
         let push = self.push.clone();
@@ -312,7 +341,13 @@ impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new(processors));
-        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, turns }
+        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, observations: None, turns }
+    }
+
+    /// The same, where it is known what proxies said that they call.
+    #[must_use]
+    pub fn observing(self, observations: Arc<Observations>) -> Self {
+        Proxies { observations: Some(observations), ..self }
     }
 
     /// On a global control plane, which asks the zones.

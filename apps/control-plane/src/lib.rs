@@ -18,6 +18,7 @@ pub mod inspect;
 pub mod kds;
 pub mod mesh_identities;
 pub mod mesh_services;
+pub mod observed;
 pub mod push;
 pub mod snis;
 mod storage;

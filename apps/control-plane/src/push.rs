@@ -14,6 +14,7 @@
 //! proxies at a time as there are processors.
 
 mod classes;
+mod holds;
 mod mailbox;
 pub mod metrics;
 mod problems;
@@ -32,13 +33,14 @@ use std::{
 
 use arc_swap::ArcSwap;
 use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
-use resources::{Key, Kind};
+use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::sync::{Semaphore, watch};
-use topology::{Change, MeshSnapshot, MeshUpdate, Mode, State};
+use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
+use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;
 use zone_cells::ZoneCells;
@@ -65,6 +67,7 @@ pub struct Push {
     readers: Mutex<Readers>,
     classes: Classes,
     zone_cells: ZoneCells,
+    holds: Holds,
     next_id: AtomicU64,
     turns: Semaphore,
     /// Who signs the certificates of admin interfaces.
@@ -138,6 +141,7 @@ impl Push {
             readers: Mutex::default(),
             classes: Classes::default(),
             zone_cells: ZoneCells::default(),
+            holds: Holds::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
             admin_authority: identity::admin::Stored::default(),
@@ -164,10 +168,15 @@ impl Push {
             let mut changes = push.store.changes();
             let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
             loop {
+                let next_end = push.holds.next_end();
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
                     () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
                     () = begun.begun() => None,
+                    () = at(next_end) => {
+                        push.end_holds();
+                        continue;
+                    }
                 };
                 let Some(dirty) = dirty else { return };
                 // What could not be read then is not known now.
@@ -220,18 +229,19 @@ impl Push {
                 None => meshes.remove(&update.mesh),
             };
         }
-        self.meshes.store(Arc::new(meshes));
-        for mailbox in lock(&self.mailboxes).iter() {
-            mailbox.post(updates, anew);
-        }
-        // Whoever connects meanwhile sees the meshes as they are now and looks at everything.
+        // Whoever connects meanwhile waits for this, sees the meshes as they are then and looks at everything.
         let readers = self.readers();
         let cells = self.zone_cells.all();
         let concerned = match anew {
             true => readers.everyone(&cells),
             false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
         };
-        self.woken.fetch_add(concerned.wake(), Ordering::Relaxed);
+        let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);
+        self.meshes.store(Arc::new(meshes));
+        for mailbox in lock(&self.mailboxes).iter() {
+            mailbox.post(updates, anew);
+        }
+        self.woken.fetch_add(concerned.wake(hold.as_ref()), Ordering::Relaxed);
     }
 
     /// What meshes would look like, and whom it would concern, if these resources changed. Nothing is written.
@@ -313,6 +323,18 @@ impl Push {
         self.readers().connections(proxy).last().cloned()
     }
 
+    /// How many sidecars of a mesh are connected, and how many of them said what they call.
+    pub fn reporting(&self, mesh: &str) -> (usize, usize) {
+        let readers = self.readers();
+        let reporting = readers.sidecars(mesh).filter(|watcher| watcher.has_reported()).count();
+        (readers.sidecars(mesh).count(), reporting)
+    }
+
+    /// The destinations that an inbound of a Dataplane serves now.
+    pub fn served_at(&self, dataplane: &Resource, inbound: &Inbound) -> BTreeSet<DestinationId> {
+        self.state.load().served_at(dataplane, inbound)
+    }
+
     /// All meshes, by name.
     pub fn all_meshes(&self) -> Vec<Arc<MeshSnapshot>> {
         let mut meshes: Vec<_> = self.meshes.load().values().cloned().collect();
@@ -337,6 +359,14 @@ impl Push {
 
     pub fn encoder(&self) -> &envoy::Encoder {
         &self.encoder
+    }
+}
+
+/// Waits for a moment; forever when there is none to wait for.
+async fn at(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -6,12 +6,14 @@
 pub mod graph;
 pub mod hostnames;
 pub mod layout;
+pub mod observed;
 pub mod older;
 pub mod policies;
 pub mod problems;
 pub mod reach;
 pub mod reachability;
 pub mod rules;
+pub mod suggestions;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};
@@ -42,10 +44,12 @@ use crate::{
 use graph::Graph;
 use hostnames::HostnameList;
 use layout::Layout;
+use observed::ObservedCalls;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use reachability::{MeshReachability, OfProxy};
 use rules::{Meta, RuleList};
+use suggestions::Suggestions;
 use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
@@ -85,6 +89,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// May one workload call another?
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
 
+    /// Who was seen calling what in a mesh.
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError>;
+
     /// What the proxy reaches; with `to`, why it reaches that destination or not.
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError>;
 
@@ -98,6 +105,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Who may call whom; with `service`, only that service and those beside it.
     async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError>;
+
+    /// The permissions that observed calls need; only those of one service if one is given.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError>;
 
     /// What changes would do that are admitted and not made.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;

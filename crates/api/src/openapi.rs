@@ -9,11 +9,13 @@ use crate::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
         reach::Reach,
         reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
+        suggestions::Suggestions,
     },
     route::{self, Operation, Route},
     sni_usage, snis, what_if,
@@ -260,6 +262,7 @@ fn summary(operation: Operation) -> String {
             format!("The Dataplanes that a {} selects, for older clients", kind.name())
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
+        Operation::Observed => "Who was seen calling what".into(),
         Operation::ProxyReachability => {
             "What a proxy reaches and what trimming takes from it; with to, why it reaches a destination"
                 .into()
@@ -269,6 +272,7 @@ fn summary(operation: Operation) -> String {
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
+        Operation::Suggestions => "The MeshTrafficPermissions that observed calls need".into(),
         Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -313,12 +317,14 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderRules
         | Operation::OlderDataplanes(_)
         | Operation::Access
+        | Operation::Observed
         | Operation::ProxyReachability
         | Operation::MeshReachability
         | Operation::Graph
         | Operation::Problems
         | Operation::Snis
         | Operation::SniUsage
+        | Operation::Suggestions
         | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -366,6 +372,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("value", "string"),
             ("dialled", "boolean"),
         ],
+        Operation::Suggestions => vec![("service", "string")],
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
@@ -450,12 +457,14 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
         Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
+        Operation::Observed => json_of(generator.subschema_for::<ObservedCalls>().to_value()),
         Operation::ProxyReachability => json_of(generator.subschema_for::<OfProxy>().to_value()),
         Operation::MeshReachability => json_of(generator.subschema_for::<MeshReachability>().to_value()),
         Operation::Graph => json_of(generator.subschema_for::<Graph>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
+        Operation::Suggestions => json_of(generator.subschema_for::<Suggestions>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(anything()),
     };

@@ -14,7 +14,7 @@ use std::{
 
 use plan::{
     Admin, AgentConfiguration, Backend, Collector, Inbound, Lane, Locality, Metrics, Outbound, Outgoing, Own,
-    Passage, Passthrough, Patches, Problem, ProxyPlan, Security, Tracing, ZoneProxy, ZoneServer,
+    Passage, Passthrough, Patches, Problem, ProxyPlan, Security, Stub, Tracing, ZoneProxy, ZoneServer,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -31,6 +31,7 @@ use crate::{
     },
     patch::{Note, Patching, Subject},
     secret,
+    stub::StubListener,
     zone_proxy::{LaneListener, PassedCluster},
 };
 
@@ -98,6 +99,7 @@ impl Encoder {
         self.put_additions(&mut own);
         let mut shared = Making::with(patches);
         self.put_outgoing(&mut shared, (outbounds, tracing), backends, security);
+        self.put_stub(&mut shared, plan.stub.as_ref());
         let ((mut own, mut problems), (shared, more)) = (own.finish(), shared.finish());
         self.put_documents(&mut own, plan.agent.as_ref(), plan.records.as_ref().map(Documents::of).as_ref());
         problems.extend(more);
@@ -151,6 +153,7 @@ impl Encoder {
         let Outgoing { outbounds, backends, tracing, security, patches, .. } = plan;
         let mut layer = Making::with(patches.as_ref());
         self.put_outgoing(&mut layer, (outbounds, tracing.as_deref()), backends, security.as_ref());
+        self.put_stub(&mut layer, plan.stub.as_ref());
         layer.finish()
     }
 
@@ -188,6 +191,12 @@ impl Encoder {
                 let (endpoints, locality) = (&*backend.endpoints, backend.locality.as_deref());
                 self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints, locality });
             }
+        }
+    }
+
+    fn put_stub(&self, layer: &mut Making<'_, Layer>, stub: Option<&Stub>) {
+        if let Some(stub) = stub {
+            self.put(layer, &StubListener(stub));
         }
     }
 

@@ -69,6 +69,10 @@ pub(crate) enum Side {
 
 impl HttpFilter {
     pub(crate) fn build(self) -> listener::Filter {
+        handled(&self.manager())
+    }
+
+    pub(crate) fn manager(self) -> hcm::HttpConnectionManager {
         let grpc = self.grpc.then(|| {
             let config = grpc_stats::FilterConfig { emit_filter_state: true, ..Default::default() };
             http_filter("envoy.filters.http.grpc_stats", &config)
@@ -117,8 +121,13 @@ impl HttpFilter {
             }
             Side::Admin | Side::Passthrough => {}
         }
-        filter("envoy.filters.network.http_connection_manager", &manager)
+        manager
     }
+}
+
+/// Requests, by a manager that is complete.
+pub(crate) fn handled(manager: &hcm::HttpConnectionManager) -> listener::Filter {
+    filter("envoy.filters.network.http_connection_manager", manager)
 }
 
 /// Bytes, whatever they mean.

@@ -39,6 +39,7 @@ mod retry;
 mod route;
 mod secret;
 pub mod stats;
+mod stub;
 mod telemetry;
 mod tls;
 mod zone_proxy;

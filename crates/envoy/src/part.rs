@@ -33,6 +33,7 @@ pub(crate) mod origin {
     pub(crate) const METRICS: &str = "mesh-metric";
     pub(crate) const OUTBOUND: &str = "outbound";
     pub(crate) const PATCH: &str = "mesh-proxy-patch";
+    pub(crate) const STUB: &str = "trimmed";
     pub(crate) const TELEMETRY: &str = "telemetry";
     pub(crate) const TRANSPARENT: &str = "transparent";
     pub(crate) const ZONE: &str = "zone-proxy";

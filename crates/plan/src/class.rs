@@ -106,6 +106,8 @@ pub struct Class {
     pub identity: Option<Arc<str>>,
     /// What servers see of it, where it is offered only what they let it call.
     pub trimmed: Option<ClientClass>,
+    /// Whether calls to the rest are answered.
+    pub stub: bool,
     /// How its connections are secured, as far as policies say it.
     pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are told apart by version: a change makes another class of those it selects.
@@ -131,6 +133,7 @@ impl Class {
             affinities: locality::values(dataplane, &applying),
             identity: applying.identity.clone(),
             trimmed: applying.trimmed.clone(),
+            stub: applying.stub,
             reporter: Reporter::in_calls(traits, dataplane, &applying),
             parameters,
             applying,
@@ -145,7 +148,7 @@ impl Class {
     fn key(&self) -> impl Eq + Hash + '_ {
         let Class { mesh, unified_naming, ipv6, bind_outbounds, resolves, .. } = self;
         let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
-        let (affinities, trimmed) = (&self.affinities, &self.trimmed);
+        let (affinities, trimmed) = (&self.affinities, (&self.trimmed, self.stub));
         let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
         let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace);
         (traits, calls, taken, (identity, reporter, parameters, affinities, trimmed), policies)

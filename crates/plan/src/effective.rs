@@ -64,6 +64,8 @@ pub struct Applying {
     pub identity: Option<Arc<str>>,
     /// What servers see of the proxy, where it is offered only what they let it call.
     pub trimmed: Option<ClientClass>,
+    /// Whether calls to the rest are answered.
+    pub stub: bool,
 }
 
 impl Applying {
@@ -81,11 +83,13 @@ impl Applying {
             selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
         });
         let identity = snapshot.identity_of(dataplane).and_then(|identity| identity.kri(""));
-        let enforced = snapshot.trimming(dataplane).active() == Mode::Enforce;
+        let trimming = snapshot.trimming(dataplane);
+        let enforced = trimming.active() == Mode::Enforce;
         Applying {
             policies,
             identity: identity.map(|kri| kri.to_string().into()),
             trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
+            stub: enforced && trimming.stub,
         }
     }
 
@@ -96,7 +100,7 @@ impl Applying {
             let of_kind = snapshot.viewed(kind).filter(|_| says);
             Selector::default().for_every_sidecar(of_kind, &snapshot.zone).into_iter().cloned().collect()
         });
-        Applying { policies, identity: None, trimmed: None }
+        Applying { policies, identity: None, trimmed: None, stub: false }
     }
 
     /// The policies of a kind; none of a kind without an effect.

@@ -13,7 +13,7 @@ use topology::DestinationId;
 
 use crate::{
     Admin, AgentConfiguration, AgentPart, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough,
-    ProxyPlan, Route, Routing, Way,
+    ProxyPlan, Route, Routing, Stub, Way,
 };
 
 /// What a name stands for.
@@ -45,6 +45,7 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
     plan.outbounds.iter().for_each(|outbound| known.outbound(outbound));
     plan.backends.iter().for_each(|backend| known.backend(backend));
     plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
+    plan.stub.iter().for_each(|stub| known.stub(stub));
     plan.admin.iter().for_each(|admin| known.admin(admin));
     plan.metrics.iter().for_each(|metrics| known.metrics(metrics));
     plan.agent.iter().for_each(|agent| known.agent(agent, plan.records.as_ref()));
@@ -132,6 +133,12 @@ impl Known {
                 self.add(&meaning, cluster_stats.as_deref());
             }
         }
+    }
+
+    /// What ends there was to go to several destinations.
+    fn stub(&mut self, stub: &Stub) {
+        let meaning = Meaning { kri: None, role: Role::Passthrough };
+        self.add(&meaning, [stub.names.listener.as_str(), &stub.names.stats]);
     }
 
     fn admin(&mut self, admin: &Admin) {

@@ -21,6 +21,7 @@ mod external;
 mod faults;
 mod given;
 mod health_checks;
+mod held;
 mod hostnames;
 mod inbound;
 pub mod known;
@@ -39,6 +40,7 @@ mod redirection;
 mod retries;
 mod route;
 mod security;
+mod stub;
 mod system;
 mod targets;
 mod telemetry;
@@ -82,13 +84,14 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
+pub use held::{Held, callable};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
-pub use known::{Meaning, Role, meanings};
+pub use known::{Meaning, Role, address_stats, meanings};
 pub use locality::{Affinity, Locality, Standing};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
-    SystemNames,
+    StubNames, SystemNames,
 };
 pub use passthrough::{Host, Way, WayProtocol};
 pub use patches::Patches;
@@ -100,6 +103,7 @@ pub use redirection::Redirection;
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
 pub use security::{Security, TlsParameters};
+pub use stub::{Refusal, Stub};
 pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
@@ -136,6 +140,8 @@ pub struct ProxyPlan {
     pub hostnames: Hostnames,
     /// What its agent is sent of these.
     pub records: Option<AgentPart>,
+    /// What answers calls to destinations that were trimmed.
+    pub stub: Option<Stub>,
     pub passthrough: Vec<Passthrough>,
     /// What logs and spans are sent to.
     pub collectors: Vec<Collector>,
@@ -186,6 +192,8 @@ pub struct Outgoing {
     pub hostnames: Hostnames,
     /// What agents are sent of these; `None` where they do not answer queries.
     pub records: Option<AgentPart>,
+    /// What answers calls to destinations that were trimmed; `None` where none is wanted.
+    pub stub: Option<Stub>,
     /// How requests that go out are traced.
     pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
@@ -201,7 +209,8 @@ impl Outgoing {
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u16)> {
         let of_outbound = |outbound: &Outbound| (outbound.address, outbound.port);
         let first = self.outbounds.iter().map(of_outbound);
-        first.chain(self.outbounds.iter().flat_map(|outbound| outbound.also_at.iter().copied()))
+        let further = self.outbounds.iter().flat_map(|outbound| outbound.also_at.iter().copied());
+        first.chain(further).chain(self.stub.iter().flat_map(Stub::addresses))
     }
 }
 
@@ -320,6 +329,7 @@ struct Context<'a> {
     logs: &'a Logs<'a>,
     balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
+    held: Option<&'a Held>,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -346,7 +356,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         patches,
         mut problems,
     } = own;
-    let Outgoing { outbounds, backends, hostnames, records, .. } = outgoing;
+    let Outgoing { outbounds, backends, hostnames, records, stub, .. } = outgoing;
     problems.extend(outgoing.problems);
     Ok(ProxyPlan {
         mesh,
@@ -355,6 +365,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         backends,
         hostnames,
         records,
+        stub,
         passthrough,
         collectors,
         tracing,
@@ -418,6 +429,11 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
 
 /// Plans what the proxies of a class offer to their applications.
 pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
+    outgoing_while(snapshot, class, None)
+}
+
+/// As [`outgoing`], while a class is held.
+pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held>) -> Outgoing {
     let names = Names::chosen(class.unified_naming);
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
@@ -440,10 +456,12 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         logs,
         balancing,
         reads: &reads,
+        held,
     };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
-    let (outbounds, hostnames) = outbound::plan(&context, &mut backends, &mut problems);
+    let outbound::Offered { outbounds, hostnames, stub } =
+        outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));
     problems.extend(targets::unknown(&context));
@@ -459,6 +477,7 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
         backends,
         records: agent::hostnames(class, names, &hostnames),
         hostnames,
+        stub,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
         security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
         patches,

@@ -94,6 +94,15 @@ pub struct ListenerNames {
     pub listener_stats: Option<String>,
 }
 
+/// The names of what answers calls to destinations that were trimmed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StubNames {
+    /// Also that of its routes.
+    pub listener: String,
+    /// Of the listener, and of the requests it answers.
+    pub stats: String,
+}
+
 /// The names of what the proxy hands out to its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AgentNames {
@@ -259,6 +268,15 @@ impl Names {
             cluster_stats: other_in_stats(&name),
             filter_stats: legacy::sanitize_stat(&name),
         }
+    }
+
+    pub fn stub(self) -> StubNames {
+        let listener = match self {
+            Names::Unified => SelfName::Trimmed.to_string(),
+            Names::Legacy => legacy::TRIMMED.to_owned(),
+        };
+        // A listener at many addresses would be called by one of them.
+        StubNames { stats: legacy::sanitize_stat(&listener), listener }
     }
 
     pub fn admin(self) -> AdminNames {

@@ -18,15 +18,22 @@ use resources::{
 use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
-    Code, Context, Dependency, HostnameConflict, HostnamePort, Hostnames, Outbound, Problem, Routing,
+    Code, Context, Dependency, HostnameConflict, HostnamePort, Hostnames, Outbound, Problem, Routing, Stub,
     backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, reachable::Reachable, route,
 };
+
+/// What is offered, and what is not and answered.
+pub(crate) struct Offered {
+    pub(crate) outbounds: Vec<Outbound>,
+    pub(crate) hostnames: Hostnames,
+    pub(crate) stub: Option<Stub>,
+}
 
 pub(crate) fn plan(
     context: &Context<'_>,
     backends: &mut Backends<'_>,
     problems: &mut Vec<Problem>,
-) -> (Vec<Outbound>, Hostnames) {
+) -> Offered {
     let mut planned = Planned {
         context,
         backends,
@@ -34,8 +41,10 @@ pub(crate) fn plan(
         listeners: BTreeMap::new(),
         taken: context.class.taken.clone(),
         hostnames: Hostnames::default(),
+        trimmed: BTreeMap::new(),
         problems,
     };
+    let mut stub = None;
     let mut listed = BTreeSet::new();
     for spec in context.class.calls.outbounds() {
         if let Some(destination) = planned.listed(spec) {
@@ -51,13 +60,17 @@ pub(crate) fn plan(
         for destination in reachable.destinations() {
             planned.redirected(destination);
         }
+        for destination in reachable.trimmed_destinations() {
+            planned.answered(destination);
+        }
         for host in reachable.virtual_hosts() {
             planned.virtual_host(host, &reachable);
         }
+        stub = reachable.answered().and_then(|client| Stub::of(context, client, &planned.trimmed));
     }
     let lost = planned.hostnames.conflicts.iter().map(conflict_of);
     planned.problems.extend(lost);
-    (planned.outbounds, planned.hostnames)
+    Offered { outbounds: planned.outbounds, hostnames: planned.hostnames, stub }
 }
 
 struct Planned<'c, 'p, 'a> {
@@ -68,6 +81,8 @@ struct Planned<'c, 'p, 'a> {
     listeners: BTreeMap<String, usize>,
     taken: BTreeSet<(IpAddr, u16)>,
     hostnames: Hostnames,
+    /// What is not offered at its address and answered there.
+    trimmed: BTreeMap<(IpAddr, u16), DestinationId>,
     problems: &'p mut Vec<Problem>,
 }
 
@@ -120,6 +135,34 @@ impl Planned<'_, '_, '_> {
 
     /// A destination at each of its virtual addresses.
     fn redirected(&mut self, destination: &Arc<Destination>) {
+        self.at_addresses(destination, |planned, address, port| {
+            let whose = format!("virtual address {address}:{port}");
+            planned.taken.insert((address, port))
+                && planned.add(destination, address, port, &BTreeMap::new(), &whose)
+        });
+    }
+
+    /// A destination that is not offered: calls to its virtual addresses are answered.
+    fn answered(&mut self, destination: &Arc<Destination>) {
+        let id = &destination.id;
+        self.at_addresses(destination, |planned, address, port| planned.answer(id, address, port));
+    }
+
+    /// Says whether calls to an address can be answered.
+    fn answer(&mut self, id: &DestinationId, address: IpAddr, port: u16) -> bool {
+        let free = self.taken.insert((address, port));
+        if free {
+            self.trimmed.insert((address, port), id.clone());
+        }
+        free
+    }
+
+    /// Puts something at each virtual address of a destination, with the hostnames that it has there.
+    fn at_addresses(
+        &mut self,
+        destination: &Arc<Destination>,
+        mut put: impl FnMut(&mut Self, IpAddr, u16) -> bool,
+    ) {
         let mut offered = BTreeSet::new();
         for &address in &destination.vips {
             let whose = format!("virtual address {address}:{}", destination.port);
@@ -128,9 +171,7 @@ impl Planned<'_, '_, '_> {
                 continue;
             }
             // Headless services have the addresses of their instances, this one's among them.
-            if self.taken.insert((address, port))
-                && self.add(destination, address, port, &BTreeMap::new(), &whose)
-            {
+            if put(self, address, port) {
                 offered.insert(address);
             }
         }
@@ -149,6 +190,13 @@ impl Planned<'_, '_, '_> {
             return;
         }
         let mut offered = Vec::new();
+        if reachable.answered().is_some() {
+            let trimmed = host.ports.iter().filter(|(_, to)| !reachable.leads_to(to));
+            for (&port, to) in trimmed {
+                let id = DestinationId::Tags(to.tags.clone());
+                offered.extend(self.answer(&id, vip, port).then_some(port));
+            }
+        }
         for (&port, to) in wanted {
             if self.offer(&DestinationId::Tags(to.tags.clone()), vip, port, &host.hostname) {
                 offered.push(port);
@@ -158,7 +206,10 @@ impl Planned<'_, '_, '_> {
             return;
         }
         for (port, destination) in self.hostnames.add_virtual(host, vip, &offered) {
-            self.offer(&destination, vip, port, &host.hostname);
+            match reachable.is_answered(&destination) {
+                true => self.answer(&destination, vip, port),
+                false => self.offer(&destination, vip, port, &host.hostname),
+            };
         }
     }
 

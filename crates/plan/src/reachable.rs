@@ -24,6 +24,8 @@ pub(crate) struct Reachable<'c> {
     backends: Option<BTreeSet<DestinationId>>,
     /// The client whose permissions decide, where the Dataplane does not say what it needs.
     trimmed: Option<&'c ClientClass>,
+    /// Whether they decide about services that are offered at addresses of their own, too.
+    by_permission: bool,
 }
 
 impl<'c> Reachable<'c> {
@@ -34,7 +36,8 @@ impl<'c> Reachable<'c> {
         problems: &mut Vec<Problem>,
     ) -> Reachable<'c> {
         let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
-        let reachable = |backends, trimmed| Reachable { context, redirect, backends, trimmed };
+        let reachable =
+            |backends, trimmed| Reachable { context, redirect, backends, trimmed, by_permission: false };
         let by_services = !redirect.reachable_services.is_empty();
         // Whoever lists services gets their hostnames; permissions decide about none of them.
         let trimmed = context.class.trimmed.as_ref();
@@ -47,7 +50,10 @@ impl<'c> Reachable<'c> {
             None if by_services => reachable(Some(BTreeSet::new()), None),
             None if mode == MeshServicesMode::ReachableBackends => reachable(Some(BTreeSet::new()), trimmed),
             None => match trimmed {
-                Some(client) => reachable(Some(permitted(context, client)), trimmed),
+                Some(client) => {
+                    let permitted = Some(permitted(context, client));
+                    Reachable { by_permission: true, ..reachable(permitted, trimmed) }
+                }
                 None => reachable(None, None),
             },
         }
@@ -64,10 +70,37 @@ impl<'c> Reachable<'c> {
         backends.iter().filter_map(|id| all.get(id)).collect()
     }
 
-    /// The hostnames of VirtualOutbounds that may lead to something reachable.
+    /// The client of which calls to what is not offered to it are answered.
+    pub(crate) fn answered(&self) -> Option<&'c ClientClass> {
+        self.trimmed.filter(|_| self.context.class.stub)
+    }
+
+    /// Whether permissions keep a destination from being offered at its address, where that is answered.
+    pub(crate) fn is_answered(&self, id: &DestinationId) -> bool {
+        let answers = self.by_permission && self.answered().is_some();
+        self.backends.as_ref().is_some_and(|offered| answers && !offered.contains(id))
+    }
+
+    /// All of those. Looks at every destination.
+    pub(crate) fn trimmed_destinations(&self) -> Vec<&'c Arc<Destination>> {
+        if !self.by_permission || self.answered().is_none() {
+            return Vec::new();
+        }
+        let Context { snapshot, reads, .. } = self.context;
+        reads.note(Dependency::AllDestinations);
+        reads.note(Dependency::Permissions);
+        snapshot.destinations.values().filter(|destination| self.is_answered(&destination.id)).collect()
+    }
+
+    /// The hostnames of VirtualOutbounds that may lead to something reachable, or to something that is answered.
     pub(crate) fn virtual_hosts(&self) -> Vec<&'c Arc<VirtualHost>> {
         let Reachable { context, redirect, .. } = self;
         let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
+        if let Some(client) = self.answered() {
+            let permissions = [Dependency::Reach(client.clone()), Dependency::Open, Dependency::Permissions];
+            permissions.into_iter().chain([Dependency::AllVirtualHosts]).for_each(|read| reads.note(read));
+            return hosts.by_name.values().collect();
+        }
         let permitted = self.trimmed.map(|client| permitted_services(context, client));
         let services: BTreeSet<&str> = match &permitted {
             Some(services) => services.iter().map(|service| &**service).collect(),
@@ -92,8 +125,7 @@ impl<'c> Reachable<'c> {
         }
         let id = DestinationId::Tags(port.tags.clone());
         self.trimmed.is_none_or(|client| {
-            self.context.snapshot.reachability.reaches(client, &id)
-                || leads_elsewhere(self.context.effective, &id)
+            self.context.calls(client, &id) || leads_elsewhere(self.context.effective, &id)
         })
     }
 }
@@ -103,9 +135,8 @@ fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Destinatio
     let Context { snapshot, effective, reads, .. } = context;
     reads.note(Dependency::Reach(client.clone()));
     reads.note(Dependency::Open);
-    let reachable = snapshot.reachability.destinations(client).into_iter();
-    let mut permitted: BTreeSet<DestinationId> =
-        reachable.filter(|id| matches!(id, DestinationId::Port(_))).cloned().collect();
+    let mut permitted = context.callable(client);
+    permitted.retain(|id| matches!(id, DestinationId::Port(_)));
     for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {
         for target in effective.outbound(kind).rules.keys() {
             let ports = effective::ports(snapshot, target).map(|destination| &destination.id);
@@ -117,11 +148,11 @@ fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Destinatio
 
 /// The services by tags that a client is let in to, and those that routes may lead away from.
 fn permitted_services(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Arc<str>> {
-    let Context { snapshot, effective, reads, .. } = context;
+    let Context { effective, reads, .. } = context;
     reads.note(Dependency::Reach(client.clone()));
     reads.note(Dependency::Open);
-    let reachable = snapshot.reachability.destinations(client).into_iter();
-    let mut services: BTreeSet<Arc<str>> = reachable.filter_map(service_of).map(Arc::from).collect();
+    let callable = context.callable(client);
+    let mut services: BTreeSet<Arc<str>> = callable.iter().filter_map(service_of).map(Arc::from).collect();
     for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {
         let entries = effective.policies(kind).iter().flat_map(|policy| &policy.view.to);
         services.extend(entries.filter_map(|entry| entry.target.name.as_deref()).map(Arc::from));

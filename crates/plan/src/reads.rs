@@ -31,6 +31,8 @@ pub enum Dependency {
     Reach(ClientClass),
     /// Which destinations clients may call that no rule names.
     Open,
+    /// Which MeshTrafficPermissions there are.
+    Permissions,
     /// Which MeshHTTPRoutes there are.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
@@ -105,8 +107,12 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     touched.extend(affected.open.then_some(Dependency::Open));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
-    if versions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshHTTPRoute) {
-        touched.insert(Dependency::Routes);
+    for policy in versions {
+        match policy.resource.kind() {
+            Kind::MeshHTTPRoute => touched.insert(Dependency::Routes),
+            Kind::MeshTrafficPermission => touched.insert(Dependency::Permissions),
+            _ => false,
+        };
     }
     touched
 }

@@ -17,12 +17,17 @@ pub const KDS_SYNC: &str = "kuma.io/kds-sync";
 /// On a Zone: kinds whose deletions are made although they are many. Not Kuma's.
 pub const ACCEPT_DELETIONS: &str = "kuma.io/accept-deletions";
 pub const WORKLOAD: &str = "kuma.io/workload";
-/// On a Mesh or a Dataplane: whether outbounds are trimmed by permissions. Not Kuma's, as the next two.
+/// On a Mesh or a Dataplane: whether outbounds are trimmed by permissions. Not Kuma's, as the next three.
 pub const REACHABILITY_MODE: &str = "reachability.kuma.io/mode";
 /// On a Mesh: `true` to trim although no permission exists.
 pub const REACHABILITY_FORCE: &str = "reachability.kuma.io/force";
+/// On a ZoneIngress: `true` while its zone has MeshTrafficPermissions that other zones do not know.
+pub const OWN_PERMISSIONS: &str = "reachability.kuma.io/own-permissions";
 /// On a Mesh or a Dataplane: `true` to answer calls to trimmed destinations instead of ending them.
 pub const REACHABILITY_STUB: &str = "reachability.kuma.io/stub";
+/// On a MeshTrafficPermission that refuses everyone: `true` where it only shows what holds without any permission, so
+/// that opening it for a client loosens nothing that someone decided. Not Kuma's.
+pub const REACHABILITY_DEFAULT_DENY: &str = "reachability.kuma.io/default-deny";
 pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
 pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
 pub const DELETION_GRACE_PERIOD: &str = "kuma.io/deletion-grace-period-started-at";

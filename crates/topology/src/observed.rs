@@ -53,6 +53,35 @@ pub struct Observed {
     pub truncated: bool,
 }
 
+impl Observed {
+    /// Takes in what was seen elsewhere or later.
+    pub fn add(&mut self, other: &Observed) {
+        self.since = self.since.into_iter().chain(other.since).min();
+        self.truncated |= other.truncated;
+        for (edge, seen) in &other.edges {
+            match self.edges.get_mut(edge) {
+                Some(known) => known.add(seen),
+                None => drop(self.edges.insert(edge.clone(), seen.clone())),
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Observed::default()
+    }
+}
+
+/// A destination as users read it: its KRI, or its tags.
+pub fn destination_text(destination: &DestinationId) -> String {
+    match destination {
+        DestinationId::Port(kri) => kri.to_string(),
+        DestinationId::Tags(tags) => {
+            let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            tags.join(",")
+        }
+    }
+}
+
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

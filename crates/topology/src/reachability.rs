@@ -19,6 +19,7 @@ mod mode;
 mod names;
 mod row;
 mod rules;
+pub mod suggest;
 mod unseen;
 
 use std::{
@@ -181,6 +182,12 @@ impl Reachability {
     /// The classes of clients, and how many Dataplanes are of each.
     pub fn classes(&self) -> impl Iterator<Item = (&ClientClass, usize)> {
         self.classes.iter().map(|(class, count)| (class, *count))
+    }
+
+    /// The class as it is kept, if it is: Dataplanes of one class share it.
+    pub(crate) fn shared(&self, class: ClientClass) -> ClientClass {
+        let known = self.classes.range(class.clone()..=class.clone()).next();
+        known.map_or(class, |(known, _)| known.clone())
     }
 
     /// Counts a Dataplane in.

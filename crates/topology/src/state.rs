@@ -15,7 +15,7 @@ use std::{
 
 use imbl::OrdMap;
 use policy::Policy;
-use resources::{Key, Kind, Labels, Resource};
+use resources::{Key, Kind, Labels, Resource, kinds::dataplane::Inbound};
 
 use crate::{
     ClientClass, DestinationId, MeshSnapshot, Mode, Zones,
@@ -234,6 +234,12 @@ impl State {
 
     pub fn mesh(&self, name: &str) -> Option<&Arc<MeshSnapshot>> {
         self.meshes.get(name)?.snapshot()
+    }
+
+    /// The destinations that an inbound of a Dataplane serves now.
+    pub fn served_at(&self, dataplane: &Resource, inbound: &Inbound) -> BTreeSet<DestinationId> {
+        let mesh = self.meshes.get(dataplane.mesh());
+        mesh.map(|mesh| mesh.served_at(dataplane, inbound)).unwrap_or_default()
     }
 
     /// How many destinations were computed since the beginning, for proving that cost follows change.

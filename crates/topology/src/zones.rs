@@ -82,6 +82,12 @@ impl Zones {
         self.own_ingresses.iter()
     }
 
+    /// Whether another zone says that it has MeshTrafficPermissions of its own, which are not known here.
+    pub fn has_own_permissions(&self, zone: &str) -> bool {
+        let there = self.ingresses.get(zone);
+        there.into_iter().flat_map(OrdMap::values).any(|ingress| says_own_permissions(ingress))
+    }
+
     /// Where traffic leaves this zone.
     pub fn exits(&self) -> impl Iterator<Item = (&str, u32)> {
         self.egresses.values().filter_map(|egress| {
@@ -185,7 +191,9 @@ impl Zones {
         let before = old.and_then(|ingress| Some((self.zone_of(ingress)?, ingress)));
         let after = new.and_then(|ingress| Some((self.zone_of(ingress)?, ingress)));
         let place = |there: &Option<(Arc<str>, &Arc<Resource>)>| {
-            there.as_ref().map(|(zone, ingress)| (zone.clone(), place_of(ingress)))
+            there
+                .as_ref()
+                .map(|(zone, ingress)| (zone.clone(), place_of(ingress), says_own_permissions(ingress)))
         };
         let elsewhere = place(&before) != place(&after);
         if let Some((zone, ingress)) = &before {
@@ -270,6 +278,10 @@ fn place_of(proxy: &Resource) -> Option<(String, u32)> {
     }
     let networking = proxy.spec.get::<ZoneEgress>()?.networking.as_ref()?;
     Some((networking.address.clone(), networking.port))
+}
+
+fn says_own_permissions(ingress: &Resource) -> bool {
+    ingress.label(labels::OWN_PERMISSIONS) == Some("true")
 }
 
 type Groups<'r> = std::collections::BTreeMap<(Arc<str>, Arc<str>), Vec<&'r AvailableService>>;

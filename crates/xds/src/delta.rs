@@ -12,7 +12,8 @@
 //!
 //! Routes may tell about listeners (an agent reads in one which hostnames there are), so they come after
 //! listeners and go before them. Where listeners come and go at a time, the new ones do not wait for the old ones to
-//! go: one may take over the address of another.
+//! go: one may take over the address of another. For the same reason removals come first in a response, then changed
+//! listeners, then new ones.
 
 mod channel;
 
@@ -29,7 +30,7 @@ use crate::{
     words,
 };
 
-use channel::{Batch, Channel, Verdict};
+use channel::{Batch, Channel, Order, Verdict};
 
 /// What a delta stream wants done.
 pub type Action = action::Action<DeltaResponse>;
@@ -267,15 +268,18 @@ impl Stream {
         may_remove: bool,
         actions: &mut Vec<Action>,
     ) {
-        let Some(batch) = self.channel(kind).next(target.of(kind), may_send, may_remove) else { return };
+        let order = Order::of(kind);
+        let allowed = (may_send, may_remove);
+        let Some(batch) = self.channel(kind).next(target.of(kind), order, allowed) else { return };
         if kind == Type::Cluster {
             self.renew_endpoints(&batch, target);
         }
         self.last_nonce += 1;
         let nonce = self.last_nonce.to_string();
+        let sent = self.channel(kind).ordered(&batch, order);
         actions.push(Action::Send(DeltaResponse {
             system_version_info: String::new(),
-            resources: batch.sent.iter().map(|resource| resource.resource()).collect(),
+            resources: sent.into_iter().map(|resource| resource.resource()).collect(),
             type_url: kind.url().to_owned(),
             nonce: nonce.clone(),
             removed_resources: batch.removed.iter().map(ToString::to_string).collect(),

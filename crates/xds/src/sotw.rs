@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::{
     action::{self, Error, Status},
     delta::MAX_NAMES,
-    encoded::version_text,
+    encoded::{Encoded, version_text},
     identify::Identity,
     message::{ControlPlane, Request, Response},
     target::{Target, Type},
@@ -174,9 +174,15 @@ impl Stream {
         }
         self.last_nonce += 1;
         let nonce = self.last_nonce.to_string();
+        let mut sent: Vec<&Arc<Encoded>> = set.resources.iter().collect();
+        if kind == Type::Listener {
+            // A changed listener may give up an address that a new one takes over.
+            let accepted = &self.channels[kind as usize].accepted;
+            sent.sort_by_key(|resource| accepted.get(&resource.name).is_none());
+        }
         actions.push(Action::Send(Response {
             version_info: version_text(set.version),
-            resources: set.resources.iter().map(|resource| resource.any()).collect(),
+            resources: sent.into_iter().map(|resource| resource.any()).collect(),
             type_url: kind.url().to_owned(),
             nonce: nonce.clone(),
             control_plane: self.control_plane.clone(),

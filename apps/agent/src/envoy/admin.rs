@@ -9,7 +9,7 @@ use http_body_util::Full;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::http_client::{Answer, exchange};
+use crate::http_client::{Answer, MAX_BODY, exchange_within};
 
 /// Envoy answers from its main thread; when that is busy for longer, it is not well.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +72,12 @@ impl Admin {
 
     /// The text at a path.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
-        let answer = self.ask(Method::GET, path).await?;
+        self.get_within(path, MAX_BODY).await
+    }
+
+    /// The text at a path, which has at most `limit` bytes.
+    pub async fn get_within(&self, path: &str, limit: usize) -> anyhow::Result<String> {
+        let answer = self.ask_within(Method::GET, path, limit).await?;
         if answer.status != StatusCode::OK {
             return Err(anyhow!("Envoy answered {} to {path}", answer.status));
         }
@@ -80,6 +85,10 @@ impl Admin {
     }
 
     async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Answer> {
+        self.ask_within(method, path, MAX_BODY).await
+    }
+
+    async fn ask_within(&self, method: Method, path: &str, limit: usize) -> anyhow::Result<Answer> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -87,9 +96,11 @@ impl Admin {
             .body(Full::new(Bytes::new()))?;
         let exchanged = async {
             match self {
-                Admin::Socket(path) => exchange(UnixStream::connect(path).await?, request).await,
+                Admin::Socket(path) => {
+                    exchange_within(limit, UnixStream::connect(path).await?, request).await
+                }
                 Admin::Port(host, port) => {
-                    exchange(TcpStream::connect((host.as_str(), *port)).await?, request).await
+                    exchange_within(limit, TcpStream::connect((host.as_str(), *port)).await?, request).await
                 }
             }
         };

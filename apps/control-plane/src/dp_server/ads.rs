@@ -363,6 +363,11 @@ impl<P: Protocol> Session<'_, P> {
         // Before anything is sent: a proxy that does not read has a status too.
         let statuses = self.machine.status();
         self.report(&statuses);
+        // Who may call is said in listeners.
+        let pending = |status: &xds::Status| status.kind == xds::Type::Listener && status.pending > 0;
+        if self.connected.watcher.is_awaited() && !statuses.iter().any(pending) {
+            self.connected.acknowledged();
+        }
         if let Some(listening) = self.unannounced(&statuses) {
             Box::pin(self.announce(listening)).await;
         }

@@ -13,11 +13,12 @@ use std::{
 };
 
 use envoy::Documents;
-use plan::{Backend, Class, Locality, Outgoing, Problem, Reads};
+use plan::{Backend, Class, Held, Locality, Outgoing, Problem, Reads};
+use resources::naming::legacy;
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
-use super::{Push, Watcher, Work, lock};
+use super::{Push, Watcher, Work, holds::Freeze, lock};
 
 type Address = (IpAddr, u16);
 
@@ -36,6 +37,8 @@ pub(super) struct ClassCell {
     members: Mutex<HashMap<u64, Arc<Watcher>>>,
     todo: Mutex<Todo>,
     state: Mutex<State>,
+    /// While what it calls waits for servers.
+    freeze: Mutex<Option<Freeze>>,
 }
 
 /// What is to be done before a class is up to date.
@@ -62,12 +65,15 @@ impl Todo {
 /// What the members of a class have. The plan itself is not kept.
 #[derive(Debug, Default)]
 struct State {
+    planned: bool,
     layer: Arc<Layer>,
     problems: Arc<[Problem]>,
     reads: Reads,
     backends: HashMap<DestinationId, Served>,
     addresses: BTreeSet<Address>,
     documents: Option<Documents>,
+    /// What the clusters lead to, by their names in statistics. Made when it is asked for.
+    called: Option<HashMap<Arc<str>, DestinationId>>,
 }
 
 /// How the endpoints of a destination reach the proxy.
@@ -75,18 +81,25 @@ struct State {
 enum Served {
     /// As the endpoints of this cluster, preferred like this.
     Discovered(Arc<str>, Option<Arc<Locality>>),
-    /// As a part of the cluster, because they lie outside the mesh.
-    InCluster,
+    /// As a part of this cluster, because they lie outside the mesh.
+    InCluster(Arc<str>),
 }
 
 impl Served {
     /// `None` where a patch saw to it that they do not reach the proxy.
     fn of(backend: &Backend, layer: &Layer) -> Option<Served> {
         if backend.external.is_some() {
-            return Some(Served::InCluster);
+            let cluster = layer.get(Type::Cluster, &backend.cluster).map(|cluster| cluster.name.clone());
+            return Some(Served::InCluster(cluster.unwrap_or_else(|| backend.cluster.as_str().into())));
         }
         let endpoints = layer.get(Type::Endpoint, &backend.cluster)?;
         Some(Served::Discovered(endpoints.name.clone(), backend.locality.clone()))
+    }
+
+    fn cluster(&self) -> &Arc<str> {
+        match self {
+            Served::Discovered(cluster, _) | Served::InCluster(cluster) => cluster,
+        }
     }
 }
 
@@ -115,6 +128,7 @@ impl Classes {
                 members: Mutex::default(),
                 todo: Mutex::default(),
                 state: Mutex::default(),
+                freeze: Mutex::default(),
             })
         });
         lock(&cell.members).insert(watcher.id, watcher.clone());
@@ -164,9 +178,24 @@ impl Member {
         };
         Some((outcome, clash.copied().collect()))
     }
+
+    /// What clusters of the class lead to, by their names in statistics. `None` while the class has no plan.
+    pub(super) fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
+        let mut state = lock(&self.cell.state);
+        let called = state.called()?;
+        Some(names.map(|name| called.get(name).cloned()).collect())
+    }
 }
 
 impl ClassCell {
+    pub(super) fn class(&self) -> &Class {
+        &self.class
+    }
+
+    pub(super) fn freeze(&self) -> &Mutex<Option<Freeze>> {
+        &self.freeze
+    }
+
     /// Notes that something the class reads changed, and wakes its members. `endpoints` is the destination of which
     /// only the endpoints changed.
     pub(super) fn touch(&self, endpoints: Option<&DestinationId>, woken: &mut HashSet<u64>) {
@@ -193,7 +222,9 @@ impl ClassCell {
                 Todo::Nothing => return Some(()),
                 Todo::Endpoints(ids) if state.discovers(&ids) => state.renew_endpoints(&ids, &mesh, push),
                 Todo::Endpoints(_) | Todo::Everything => {
-                    let reads = state.plan_anew(&mesh, &self.class, push);
+                    // After the mesh: a class is held before its mesh becomes another one.
+                    let held = lock(&self.freeze).as_ref().map(|freeze| freeze.held().clone());
+                    let reads = state.plan_anew(&mesh, &self.class, held.as_deref(), push);
                     if reads != state.reads {
                         push.readers().replace_reads(self, &state.reads, &reads);
                         state.reads = reads;
@@ -210,7 +241,24 @@ impl ClassCell {
 
 impl State {
     fn discovers(&self, ids: &BTreeSet<DestinationId>) -> bool {
-        !ids.iter().any(|id| matches!(self.backends.get(id), Some(Served::InCluster)))
+        !ids.iter().any(|id| matches!(self.backends.get(id), Some(Served::InCluster(_))))
+    }
+
+    fn called(&mut self) -> Option<&HashMap<Arc<str>, DestinationId>> {
+        if !self.planned {
+            return None;
+        }
+        let backends = &self.backends;
+        Some(self.called.get_or_insert_with(|| {
+            let names = backends.iter().map(|(id, served)| {
+                let cluster = served.cluster();
+                // As they are named where they have no identifier: see `plan::Names`.
+                let stats = legacy::sanitize_stat(cluster);
+                let is_kri = stats.starts_with("kri_");
+                (if is_kri || *stats == **cluster { cluster.clone() } else { stats.into() }, id.clone())
+            });
+            names.collect()
+        }))
     }
 
     /// The fast lane: the same plan with other endpoints.
@@ -224,13 +272,14 @@ impl State {
         }
     }
 
-    fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, push: &Push) -> Reads {
-        let plan: Outgoing = plan::outgoing(mesh, class);
+    fn plan_anew(&mut self, mesh: &MeshSnapshot, class: &Class, held: Option<&Held>, push: &Push) -> Reads {
+        let plan: Outgoing = plan::outgoing_while(mesh, class, held);
         let (next, unpatched) = push.encoder.lower_outgoing(&plan);
         Arc::make_mut(&mut self.layer).become_like(&next);
         let served =
             |backend: &Backend| Some((backend.destination.clone(), Served::of(backend, &self.layer)?));
         self.backends = plan.backends.iter().filter_map(served).collect();
+        (self.planned, self.called) = (true, None);
         self.addresses = plan.addresses().collect();
         self.documents = plan.records.as_ref().map(Documents::of);
         self.problems = plan.problems.into_iter().chain(unpatched).collect();

@@ -10,7 +10,12 @@ use policy::{Policy, Selector};
 use resources::{Key, Kind, Labels, Resource, kinds::target_ref::TargetRefKind};
 use topology::{DestinationId, MeshSnapshot, MeshUpdate};
 
-use super::{Watcher, Work, classes::ClassCell, zone_cells::ZoneCell};
+use super::{
+    Meshes, Watcher, Work,
+    classes::ClassCell,
+    holds::{Hold, Holds},
+    zone_cells::ZoneCell,
+};
 
 type Cells = HashMap<u64, Arc<ClassCell>>;
 
@@ -43,6 +48,8 @@ pub(super) struct Concerned {
     watchers: HashMap<u64, Arc<Watcher>>,
     /// They are planned anew.
     cells: Cells,
+    /// They may call others than before.
+    reach: Cells,
     /// They call destinations of which only the endpoints are different.
     endpoints: Vec<(Arc<ClassCell>, DestinationId)>,
     /// Zone proxies with the mesh that concerns them, all meshes where there is none.
@@ -71,9 +78,20 @@ impl Concerned {
         self
     }
 
-    /// Tells all of them; returns how many proxies that woke.
-    pub(super) fn wake(&self) -> u64 {
+    /// Holds the classes that may call others than before, until the servers that the changes concern know of it.
+    pub(super) fn hold(&self, holds: &Holds, before: &Meshes, after: &Meshes) -> Option<Arc<Hold>> {
+        holds.begin(&self.reach, &self.watchers, (before, after))
+    }
+
+    /// Tells all of them but those that are held; returns how many proxies that woke.
+    pub(super) fn wake(&self, hold: Option<&Arc<Hold>>) -> u64 {
         let mut woken: HashSet<u64> = HashSet::new();
+        let unheld = self.reach.iter().filter(|(id, _)| !hold.is_some_and(|hold| hold.holds(**id)));
+        unheld.for_each(|(_, cell)| cell.touch(None, &mut woken));
+        if let Some(hold) = hold {
+            self.watchers.values().for_each(|server| server.await_for(hold));
+            hold.answered(None).iter().for_each(|cell| cell.touch(None, &mut woken));
+        }
         self.cells.values().for_each(|cell| cell.touch(None, &mut woken));
         self.endpoints.iter().for_each(|(cell, id)| cell.touch(Some(id), &mut woken));
         for (cell, changed) in &self.zones {
@@ -97,7 +115,8 @@ impl Concerned {
             }
         };
         self.watchers.values().for_each(&mut add);
-        let cells = self.cells.values().chain(self.endpoints.iter().map(|(cell, _)| cell));
+        let cells =
+            self.cells.values().chain(self.reach.values()).chain(self.endpoints.iter().map(|(cell, _)| cell));
         cells.for_each(|cell| cell.each_member(&mut add));
         found.into_values().collect()
     }
@@ -148,6 +167,12 @@ impl Readers {
             _ => self.zone_proxies.get(proxy),
         };
         found.map_or(&[], Vec::as_slice)
+    }
+
+    /// The newest connection of each sidecar of a mesh.
+    pub(super) fn sidecars(&self, mesh: &str) -> impl Iterator<Item = &Arc<Watcher>> {
+        let of_mesh = self.meshes.get(mesh).into_iter();
+        of_mesh.flat_map(|mesh| mesh.watchers.values()).filter_map(|own| own.last())
     }
 
     /// Wakes the zone proxies that these resources describe; returns how many.
@@ -207,7 +232,11 @@ impl Readers {
             if let Dependency::Proxy(name) = &read {
                 mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| concerned.add(watcher));
             }
-            mesh.collect(&read, &mut concerned.cells);
+            let cells = match &read {
+                Dependency::Reach(_) | Dependency::Open | Dependency::Permissions => &mut concerned.reach,
+                _ => &mut concerned.cells,
+            };
+            mesh.collect(&read, cells);
         }
         for (service, labels) in &affected.services {
             labels
@@ -383,7 +412,7 @@ mod tests {
         readers.replace_reads(member.cell(), &Reads::default(), &reads);
 
         let woken = |mesh: &str, service: &str, readers: &Readers| {
-            readers.whom(&[update(mesh, &destination(service))]).wake()
+            readers.whom(&[update(mesh, &destination(service))]).wake(None)
         };
         assert_eq!(woken("one", "a", &readers), 1);
         assert_eq!(woken("one", "b", &readers), 0, "nothing it reads");
@@ -391,7 +420,7 @@ mod tests {
         assert_eq!(woken("three", "a", &readers), 0);
         let everyone = |mesh: &str| {
             let affected = Affected { everyone: true, ..Affected::default() };
-            readers.whom(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake()
+            readers.whom(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake(None)
         };
         assert_eq!((everyone("one"), everyone("two")), (0, 1), "it reads the mesh itself of one of them");
 

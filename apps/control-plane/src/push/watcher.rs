@@ -2,7 +2,10 @@
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use envoy::Documents;
@@ -13,12 +16,13 @@ use plan::{
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::sync::Notify;
-use topology::MeshSnapshot;
+use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
 
 use super::{
     Push,
     classes::{Member, Outcome as Outbounds},
+    holds::Hold,
     lock,
     zone_cells::{Outcome, ZoneCell},
 };
@@ -38,6 +42,10 @@ pub struct Watcher {
     /// The certificate of its admin interface, and the address it is for.
     admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
     place: Mutex<Option<Place>>,
+    /// Whether its agent said what it calls.
+    reported: AtomicBool,
+    /// What waits until the proxy has acknowledged what it has to do, with whether the proxy is about to.
+    awaited: Mutex<Vec<(Arc<Hold>, bool)>>,
 }
 
 /// Where a proxy is by the Dataplane it connected with. What is stored may say something else later, and by
@@ -95,7 +103,23 @@ impl Watcher {
             calls: Mutex::default(),
             admin_tls: Mutex::default(),
             place: Mutex::new(place),
+            reported: AtomicBool::new(false),
+            awaited: Mutex::default(),
         }
+    }
+
+    /// Notes that its agent said what it calls.
+    pub fn note_report(&self) {
+        self.reported.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
+    }
+
+    /// What its clusters lead to, by their names in statistics; `None` while it has no plan.
+    pub fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
+        lock(&self.class).clone()?.called(names)
     }
 
     pub fn place(&self) -> Option<Place> {
@@ -112,10 +136,22 @@ impl Watcher {
         loop {
             let work = std::mem::take(&mut *lock(&self.work));
             if work != Work::Nothing {
+                // What waits by now waits for what is done with this.
+                lock(&self.awaited).iter_mut().for_each(|(_, begun)| *begun = true);
                 return work;
             }
             self.woken.notified().await;
         }
+    }
+
+    /// Lets something wait until the proxy has acknowledged what it is about to be woken for.
+    pub(super) fn await_for(&self, hold: &Arc<Hold>) {
+        lock(&self.awaited).push((hold.clone(), false));
+    }
+
+    /// Whether something waits for what the proxy was last told.
+    pub fn is_awaited(&self) -> bool {
+        lock(&self.awaited).iter().any(|(_, begun)| *begun)
     }
 
     /// Adds to what there is to do.
@@ -144,6 +180,8 @@ impl Drop for Connected {
             self.push.zone_cells.leave(zone, &self.watcher);
         }
         self.push.readers().remove_watcher(&self.watcher);
+        // After that nothing more comes to wait for it.
+        self.acknowledge(|_| true);
         self.push.problems.remove(&self.watcher);
     }
 }
@@ -183,6 +221,19 @@ impl Current {
 }
 
 impl Connected {
+    /// The proxy has answered for all it was told.
+    pub fn acknowledged(&self) {
+        self.acknowledge(|begun| begun);
+    }
+
+    fn acknowledge(&self, done: impl Fn(bool) -> bool) {
+        let mut awaited = lock(&self.watcher.awaited);
+        let holds: Vec<Arc<Hold>> =
+            awaited.extract_if(.., |(_, begun)| done(*begun)).map(|(hold, _)| hold).collect();
+        drop(awaited);
+        self.push.answered(&self.watcher, &holds);
+    }
+
     /// The proxy's configuration after `work`, computed when it is its turn. `None` while its mesh or its
     /// Dataplane does not exist.
     pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {

@@ -111,6 +111,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         (
             "xdsServer.dataplaneDeregistrationDelay"
             | "xdsServer.dataplaneStatusFlushInterval"
+            | "xdsServer.permissionsHold"
             | "meshService.deletionGracePeriod"
             | "general.resilientComponentBaseBackoff"
             | "general.resilientComponentMaxBackoff"

@@ -9,6 +9,7 @@ mod reach;
 mod reachability;
 mod rest;
 mod shadow;
+mod suggestions;
 mod summary;
 
 use std::{

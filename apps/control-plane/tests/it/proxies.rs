@@ -27,6 +27,7 @@ use control_plane::{
         registration::{Listening, Registration},
     },
     insights,
+    observed::Observations,
 };
 use http::{Request, StatusCode, header};
 use identity::{
@@ -114,7 +115,16 @@ impl Server {
         deregistration_delay: Duration,
         through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
     ) -> Server {
-        let world = World::new();
+        Server::of(World::new(), tokens_required, deregistration_delay, through).await
+    }
+
+    /// A server of this world.
+    pub async fn of(
+        world: World,
+        tokens_required: bool,
+        deregistration_delay: Duration,
+        through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
+    ) -> Server {
         let store = through(world.store.clone());
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();
@@ -133,6 +143,7 @@ impl Server {
             hds: Some(Hds::start(&HealthDiscovery::default(), &world.store, &world.shutdown)),
             deregistration_delay,
             departures: Departures::new(Duration::from_secs(3600)),
+            observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
             second_try_after: Duration::from_secs(3600),
             instance_id: "cp-1".to_owned(),
             admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),

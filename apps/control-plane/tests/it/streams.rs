@@ -125,6 +125,11 @@ impl Stream {
         }
     }
 
+    pub async fn acknowledge(&mut self, response: &DeltaResponse) {
+        let (type_url, response_nonce) = (response.type_url.clone(), response.nonce.clone());
+        self.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
+    }
+
     /// The next response, acknowledged: its type, and the names it holds.
     pub async fn response(&mut self) -> (Type, Vec<String>) {
         self.judged(|_| None).await

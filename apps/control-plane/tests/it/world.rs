@@ -129,7 +129,12 @@ impl World {
 
     /// A control plane whose push loop is to be started yet.
     pub fn starting_late(store: Arc<dyn Store>) -> World {
-        let push = Arc::new(Push::new(store.clone(), "default"));
+        World::holding_for(store, Duration::ZERO)
+    }
+
+    /// The same, where changes of permissions wait for servers.
+    pub fn holding_for(store: Arc<dyn Store>, time: Duration) -> World {
+        let push = Arc::new(Push::new(store.clone(), "default").holding_for(time));
         World { store, push, shutdown: Shutdown::default() }
     }
 

@@ -266,6 +266,29 @@ async fn what_other_zones_find_by_tags_is_listed_and_entered() {
 }
 
 #[tokio::test]
+async fn other_zones_are_told_of_permissions_that_they_do_not_know() {
+    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
+    available_services::start(&world.store, &world.push, &world.shutdown);
+    world.push.start(&world.shutdown);
+    let told = || {
+        let snapshot = world.store.snapshot().unwrap();
+        let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
+        gate.label("reachability.kuma.io/own-permissions").map(str::to_owned)
+    };
+    let permission = |origin: &str| {
+        let mut permission =
+            resource(Key::new(Kind::MeshTrafficPermission, "default", "mine"), &[], json!({ "from": [] }));
+        permission.labels.insert("kuma.io/origin".to_owned(), origin.to_owned());
+        permission
+    };
+    world.put([mesh("default", "STRICT"), ingress("default", "192.168.0.9"), permission("global")]).await;
+    world.put_unheard([permission("zone")]).await;
+    eventually("the zone's own permission is known of", || told().as_deref() == Some("true")).await;
+    world.put_unheard([permission("global")]).await;
+    eventually("there is none any more", || told().is_none()).await;
+}
+
+#[tokio::test]
 async fn a_type_of_proxy_that_is_not_known_gets_no_bootstrap() {
     let server = Server::new(true, LONG).await;
     let with = |proxy_type: &str| asking(|request| request["proxyType"] = json!(proxy_type));

@@ -171,6 +171,11 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
             let path = format!("{path}?from=a&to=b");
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
         }
+        Operation::Suggestions => {
+            let expect =
+                vec![("/permissions/0/resource/name", json!("allow-to-sample")), ("/unseen", json!([]))];
+            Case::get(format!("{path}?service=sample"), expect)
+        }
         Operation::WhatIf => what_if_case(path),
         _ => None,
     }

@@ -8,10 +8,12 @@ use api::{
         graph::Graph,
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
+        observed::{ObservedCall, ObservedCalls},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
         reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
+        suggestions::{SuggestedPermission, Suggestions},
         what_if::{Consequences, Hypothesis, Proxies},
     },
 };
@@ -22,6 +24,7 @@ use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
 use store::registrar::Mode;
 
+mod calls;
 mod older;
 pub mod problems;
 mod reachability;
@@ -139,6 +142,19 @@ impl Inspect for FakeProxies {
         })
     }
 
+    /// One edge, to the mesh that was asked for.
+    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+        let edge = ObservedCall {
+            caller: "outside".to_owned(),
+            destination: mesh.to_owned(),
+            first_seen: "2026-01-02T03:04:05Z".to_owned(),
+            last_seen: "2026-01-02T03:04:06Z".to_owned(),
+            count: 3,
+            would_be_trimmed: false,
+        };
+        Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
+    }
+
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
         Ok(reachability::of_proxy(proxy, to))
     }
@@ -154,6 +170,17 @@ impl Inspect for FakeProxies {
 
     async fn graph(&self, _: &str, service: Option<&str>) -> Result<Graph, InspectError> {
         Ok(reachability::graph(service))
+    }
+
+    /// One permission, named after the service that was asked for.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let service = service.unwrap_or("all");
+        if service == "nothing" {
+            return Err(InspectError::NotFound("nothing is called that".to_owned()));
+        }
+        let resource = json!({ "mesh": mesh, "name": format!("allow-to-{service}") });
+        let permission = SuggestedPermission { resource, evidence: Vec::new(), notes: Vec::new() };
+        Ok(Suggestions { permissions: vec![permission], ..Suggestions::default() })
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.
@@ -404,28 +431,14 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/default/dataplanes/none/_rules", "Could not retrieve Dataplane"),
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
+        ("/meshes/none/_observed", "Failed to retrieve Mesh"),
+        ("/meshes/none/_suggestions", "Failed to retrieve Mesh"),
+        ("/meshes/default/_suggestions?service=nothing", "nothing is called that"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
         ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve policy"),
     ] {
         world.get(path).await.expect_problem(404, title, "Not found");
-    }
-}
-
-#[tokio::test]
-async fn who_may_call_whom_is_asked_with_both_names() {
-    let world = World::new().await;
-    for (query, from, to) in
-        [("from=a&to=b", "default/a", "b:any"), ("to=b&port=http&from=a", "default/a", "b:http")]
-    {
-        let answer = world.get(&format!("/meshes/default/_access?{query}")).await.expect(200).json();
-        assert_eq!((&answer["from"]["name"], &answer["to"]["name"]), (&json!(from), &json!(to)), "{query}");
-    }
-    for (query, missing) in [("to=b", "from"), ("from=a", "to"), ("from=a&to=", "to")] {
-        let answer = world.get(&format!("/meshes/default/_access?{query}")).await;
-        let problem = answer.expect_problem_titled(400, "Bad Request");
-        let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.starts_with(&format!("bad request: {missing} is missing")), "{detail}");
     }
 }
 

@@ -19,15 +19,20 @@ const GLOBAL: [&str; 8] = [
     "workers.",
 ];
 
-/// What is kept of every object: its name is found by one of the first four, and the last says whether
-/// a proxy that ends may end now.
-const OF_OBJECTS: [&str; 5] = [
+/// What is kept of every object: its name is found by one of the first four, the next says whether a proxy that ends may
+/// end now, and the last whether a destination is called.
+const OF_OBJECTS: [&str; 6] = [
     "membership_total",
     "no_filter_chain_match",
     "downstream_cx_destroy",
     "downstream_cx_no_route",
     "downstream_cx_active",
+    "upstream_rq_total",
 ];
+
+/// What says whether clients come without an identity: all connections, and those that try TLS of the mesh.
+const OF_LISTENERS: &str =
+    r"listener\..*\.(?:downstream_cx_total|ssl\.(?:handshake|connection_error|fail_verify_.*))";
 
 /// The beginning of every family of Envoy, which its own names do not have.
 const FAMILIES: &str = "envoy_";
@@ -39,8 +44,9 @@ pub(super) fn matcher(counted: &Counting) -> Option<Value> {
     }
     let prefixes = GLOBAL.iter().map(|prefix| json!({ "prefix": prefix }));
     let suffixes = OF_OBJECTS.iter().map(|name| json!({"suffix": format!(".{name}")}));
-    let expression = expression(counted).map(|regex| json!({"safeRegex": {"regex": regex}}));
-    let patterns: Vec<Value> = prefixes.chain(suffixes).chain(expression).collect();
+    let expressions = [expression(counted), Some(OF_LISTENERS.to_owned())].into_iter().flatten();
+    let expressions = expressions.map(|regex| json!({"safeRegex": {"regex": regex}}));
+    let patterns: Vec<Value> = prefixes.chain(suffixes).chain(expressions).collect();
     Some(json!({"inclusionList": {"patterns": patterns}}))
 }
 

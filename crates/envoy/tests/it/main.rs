@@ -34,6 +34,7 @@ mod route_filters;
 mod routes;
 mod stats;
 mod stats_live;
+mod stub;
 #[path = "../../../plan/tests/it/support.rs"]
 mod support;
 mod telemetry;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Two versions of a service at the same port, and what refers to their tags.
-fn documents(port: u16) -> String {
+pub fn documents(port: u16) -> String {
     let dataplane = |version: u8| {
         format!(
             "type: Dataplane\nmesh: default\nname: v{version}\nnetworking: {{ address: 127.54.0.{version}, inbound: \
@@ -25,7 +25,7 @@ fn documents(port: u16) -> String {
     [dataplane(1), dataplane(2), service].join("\n---\n")
 }
 
-fn add_hosts(snapshot: &mut MeshSnapshot) {
+pub fn add_hosts(snapshot: &mut MeshSnapshot) {
     let backend = ("kuma.io/service".to_owned(), "backend".to_owned());
     let v2 = ("version".to_owned(), "v2".to_owned());
     for (hostname, vip, port, tags) in [

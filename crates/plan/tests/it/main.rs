@@ -23,6 +23,7 @@ mod random_inbounds;
 mod reference;
 mod routes;
 mod routes_by_tags;
+mod stubs;
 mod support;
 mod timeouts;
 mod tls;

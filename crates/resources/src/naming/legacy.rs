@@ -155,6 +155,9 @@ pub fn inbound_cluster(service_port: u32) -> String {
     format!("localhost:{service_port}")
 }
 
+/// The listener that answers calls to destinations that permissions trimmed from the proxy.
+pub const TRIMMED: &str = "outbound:trimmed";
+
 pub fn passthrough(ip: IpVersion, direction: Direction) -> String {
     format!("{}:passthrough:{}", direction.as_str(), ip.as_str())
 }

@@ -58,16 +58,19 @@ pub enum SelfName {
     Inbound(SectionName),
     /// Traffic the transparent proxy lets through to addresses the mesh does not know.
     Passthrough(IpVersion, Direction),
+    /// Calls to destinations that permissions trimmed from the proxy, which are answered there.
+    Trimmed,
 }
 
 impl SelfName {
-    /// The name as Kuma 2.14 spells it.
+    /// The name as Kuma 2.14 spells it; what only exists here has one spelling.
     pub fn shipped_alias(&self) -> String {
         match self {
             SelfName::Inbound(section) => format!("self_inbound_dp_{section}"),
             SelfName::Passthrough(ip, direction) => {
                 format!("self_transparentproxy_passthrough_{}_{}", direction.as_str(), ip.as_str())
             }
+            SelfName::Trimmed => self.to_string(),
         }
     }
 }
@@ -79,6 +82,7 @@ impl fmt::Display for SelfName {
             SelfName::Passthrough(ip, direction) => {
                 write!(f, "self_passthrough_{}_{}", ip.as_str(), direction.as_str())
             }
+            SelfName::Trimmed => f.write_str("self_trimmed_outbound"),
         }
     }
 }
@@ -95,6 +99,7 @@ impl FromStr for SelfName {
         PASSTHROUGHS
             .into_iter()
             .map(|(ip, direction)| SelfName::Passthrough(ip, direction))
+            .chain([SelfName::Trimmed])
             .find(|known| known.to_string() == name || known.shipped_alias() == name)
             .ok_or_else(|| Error::SelfName(name.to_owned()))
     }

@@ -14,7 +14,7 @@ use resources::{
     labels,
 };
 
-use crate::selection::Selections;
+use crate::{matching::Selector, selection::Selections};
 
 /// What is known of proxies that serve something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,29 +24,52 @@ pub(crate) struct Unseen {
     pub tags: Tags,
     /// Whether they have no other tags.
     pub tags_are_complete: bool,
+    /// Whether the inbounds that serve surely have these tags; if not, others of the same Dataplanes may serve.
+    pub tags_are_sure: bool,
     /// Some of the labels of the Dataplanes.
     pub labels: Labels,
+    /// Whether their zone has MeshTrafficPermissions that are not known here.
+    pub guarded_there: bool,
 }
 
 impl Unseen {
     /// Who serves a MeshService in a zone: proxies that its selector selects.
     pub(crate) fn of_service(service: &Resource, zone: &str) -> Unseen {
-        let selector = service.spec.get::<MeshService>().map(|spec| &spec.selector);
-        let tags = selector.and_then(|selector| selector.dataplane_tags.clone()).unwrap_or_default();
-        let labels = selector.and_then(|selector| selector.dataplane_labels.as_ref());
-        let mut labels = labels.map(|selector| selector.match_labels.clone()).unwrap_or_default();
+        let selector = service.spec.get::<MeshService>().map(|spec| Selector::of(&spec.selector));
+        let (tags, mut labels) = match selector {
+            Some(Selector::Tags(tags)) => (with_values(&tags), Labels::new()),
+            Some(Selector::Labels(labels)) => (Tags::new(), labels),
+            Some(Selector::Name(_) | Selector::Nothing) | None => Default::default(),
+        };
         labels.extend(of_zone(zone));
-        Unseen { zone: zone.to_owned(), tags, tags_are_complete: false, labels }
+        // A control plane makes services of inbounds with these tags. What users write may mean the tags of one inbound
+        // and the port of another.
+        let tags_are_sure = service.label(labels::MANAGED_BY).is_some();
+        Unseen {
+            zone: zone.to_owned(),
+            tags,
+            tags_are_complete: false,
+            tags_are_sure,
+            labels,
+            guarded_there: false,
+        }
     }
 
     /// Who serves something with tags that an ingress lists.
     pub(crate) fn listed(tags: &Tags, zone: &str) -> Unseen {
-        Unseen { zone: zone.to_owned(), tags: tags.clone(), tags_are_complete: true, labels: of_zone(zone) }
+        Unseen {
+            zone: zone.to_owned(),
+            tags: tags.clone(),
+            tags_are_complete: true,
+            tags_are_sure: true,
+            labels: of_zone(zone),
+            guarded_there: false,
+        }
     }
 
     /// Who will serve something with tags in a zone.
     pub(crate) fn tagged(tags: &Tags, zone: &str) -> Unseen {
-        Unseen { tags_are_complete: false, ..Unseen::listed(tags, zone) }
+        Unseen { tags_are_complete: false, ..Unseen::listed(&with_values(tags), zone) }
     }
 
     /// The most that the policies of the mesh may let in.
@@ -107,15 +130,26 @@ impl Unseen {
         }
     }
 
+    /// Whether the value of a tag is known for sure.
+    pub(crate) fn has_surely(&self, tag: &str) -> bool {
+        self.tags_are_sure && self.tags.contains_key(tag)
+    }
+
     fn has_tags<'t>(&self, wanted: impl Iterator<Item = (&'t str, &'t str)>, sidecars: bool) -> Option<bool> {
         if !sidecars {
             return Some(false);
         }
         all(wanted.map(|(name, value)| match self.tags.get(name) {
-            Some(known) => Some(value == ANY_VALUE || known == value),
+            Some(known) => Some(value == ANY_VALUE || known == value).filter(|_| self.tags_are_sure),
             None => self.tags_are_complete.then_some(false),
         }))
     }
+}
+
+/// The tags of which the value is known: `*` stands for any.
+fn with_values(tags: &Tags) -> Tags {
+    let known = tags.iter().filter(|(_, value)| *value != ANY_VALUE);
+    known.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The label that the Dataplanes of a zone have.

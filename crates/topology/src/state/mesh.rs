@@ -1,5 +1,6 @@
 //! One mesh: its resources, who selects whom, and the snapshot made of them.
 
+mod served;
 mod wanted;
 
 use std::{collections::BTreeSet, sync::Arc};

@@ -29,8 +29,8 @@ pub(super) struct Reach {
     classes: OrdMap<Arc<str>, ClientClass>,
     /// For each Dataplane the policies about its inbounds; `None` where these let in every client.
     guards: OrdMap<Arc<str>, Option<PolicyLists>>,
-    /// What is served by proxies that are not known here.
-    unseen: OrdSet<Subject>,
+    /// What is served by proxies that are not known here, with what is known of them.
+    unseen: OrdMap<Subject, Arc<[Unseen]>>,
 }
 
 impl MeshState {
@@ -78,30 +78,30 @@ impl MeshState {
             };
             let own = |id: &&DestinationId| self.claims.get(*id).and_then(OrdSet::get_min) == Some(&subject);
             let ids: Vec<DestinationId> = offer.keys().filter(own).cloned().collect();
-            let remote = self.remote(&subject);
-            let mut unseen = !remote.is_empty();
+            let mut unseen = self.remote(&subject);
+            let remote = unseen.clone();
             for id in ids {
                 let (row, absent) = self.row(&id, &subject, &remote, &mut added_up);
-                unseen |= absent;
+                unseen.extend(absent);
                 let change = self.reach.graph.replace(&id, row);
                 if change.any {
                     subjects.extend(self.made_of(&subject));
                 }
                 round.note(&id, change);
             }
-            match unseen {
-                true => self.reach.unseen.insert(subject),
-                false => self.reach.unseen.remove(&subject),
+            match unseen.is_empty() {
+                true => self.reach.unseen.remove(&subject),
+                false => self.reach.unseen.insert(subject, unseen.into()),
             };
         }
     }
 
     /// Takes in the class of a Dataplane as it is now.
     fn count_client(&mut self, name: &Arc<str>) {
-        let class = self
-            .dataplanes
-            .get(name)
-            .map(|dataplane| ClientClass::in_mesh(&self.identities, &self.trusts, &self.zone, dataplane));
+        let class = self.dataplanes.get(name).map(|dataplane| {
+            let class = ClientClass::in_mesh(&self.identities, &self.trusts, &self.zone, dataplane);
+            self.reach.graph.shared(class)
+        });
         if self.reach.classes.get(name) == class.as_ref() {
             return;
         }
@@ -152,15 +152,14 @@ impl MeshState {
     /// What is served by proxies that are not known here, or lies outside of the mesh, and a policy may have selected
     /// or may select.
     fn may_be_selected_unseen(&self, change: &PolicyChange) -> Vec<Subject> {
-        let selects = |subject: &&Subject| {
-            let mut servers = self.remote(subject);
-            servers.extend(self.absent(subject));
+        let selects = |servers: &Arc<[Unseen]>| {
             let selected = |policy: &Arc<Policy>| {
                 servers.iter().any(|servers| servers.is_selected_by(policy) != Some(false))
             };
             change.versions().any(selected)
         };
-        let mut subjects: Vec<Subject> = self.reach.unseen.iter().filter(selects).cloned().collect();
+        let unseen = self.reach.unseen.iter().filter(|(_, servers)| selects(servers));
+        let mut subjects: Vec<Subject> = unseen.map(|(subject, _)| subject.clone()).collect();
         if change.versions().any(|policy| policy::select::is_for_every_sidecar(policy)) {
             let outside = self.built.keys().filter(|subject| matches!(subject, Subject::External(_)));
             subjects.extend(outside.cloned());
@@ -168,16 +167,16 @@ impl MeshState {
         subjects
     }
 
-    /// What decides about a destination, `None` where it is reachable for every client; and whether that depends on
-    /// servers that are not there yet.
+    /// What decides about a destination, `None` where it is reachable for every client; and the servers that are not
+    /// there yet which that depends on.
     fn row(
         &self,
         id: &DestinationId,
         subject: &Subject,
         remote: &[Unseen],
         added_up: &mut AddedUp,
-    ) -> (Option<Row>, bool) {
-        let open = (None, false);
+    ) -> (Option<Row>, Option<Unseen>) {
+        let open = (None, None);
         let Some(destination) = self.destinations.get(id) else { return open };
         let ClientTls::Mesh { sni, .. } = &destination.tls else { return open };
         let known = match subject {
@@ -186,6 +185,10 @@ impl MeshState {
             Subject::Service(_) | Subject::Tags(_) => self.of_inbounds(destination, subject, added_up),
         };
         let Some(mut rulesets) = known else { return open };
+        // Policies that only that zone has may let in any client.
+        if remote.iter().any(|servers| servers.guarded_there) {
+            return open;
+        }
         let absent = if rulesets.is_empty() && remote.is_empty() { self.absent(subject) } else { None };
         let policies = |key: &Key| self.policies.get(key);
         let unseen = remote.iter().chain(&absent);
@@ -195,7 +198,7 @@ impl MeshState {
         }
         let mut names = vec![sni.clone()];
         names.extend(destination.server_names.iter().filter(|name| *name != sni).cloned());
-        (Some(Row::of(rulesets, names)), absent.is_some())
+        (Some(Row::of(rulesets, names)), absent)
     }
 
     /// What the inbounds in this zone say that serve a destination; `None` where one of them lets in every client.
@@ -260,7 +263,9 @@ impl MeshState {
             Subject::Service(_) => {
                 let service = self.key_of(subject).and_then(|key| self.services.get(&key));
                 let zone = |service: &Arc<Resource>| {
-                    service.label(labels::ZONE).map(|zone| Unseen::of_service(service, zone))
+                    let zone = service.label(labels::ZONE)?;
+                    let guarded_there = self.abroad.zones.has_own_permissions(zone);
+                    Some(Unseen { guarded_there, ..Unseen::of_service(service, zone) })
                 };
                 service.filter(|service| !matching::is_local(service)).and_then(zone).into_iter().collect()
             }
@@ -269,7 +274,8 @@ impl MeshState {
                 let found = self.abroad.zones.tagged(&self.name, wanted, routing.egress);
                 let listed = found.iter().flat_map(|(endpoint, tags)| {
                     let zone = endpoint.zone().unwrap_or_default();
-                    tags.iter().map(move |tags| Unseen::listed(tags, zone))
+                    let guarded_there = self.abroad.zones.has_own_permissions(zone);
+                    tags.iter().map(move |tags| Unseen { guarded_there, ..Unseen::listed(tags, zone) })
                 });
                 listed.collect()
             }
@@ -283,6 +289,8 @@ impl MeshState {
             Subject::Service(_) => {
                 Some(Unseen::of_service(self.services.get(&self.key_of(subject)?)?, &self.zone))
             }
+            // Who serves a service of another mesh is for that mesh to say.
+            Subject::Tags(wanted) if wanted.contains_key(labels::MESH) => None,
             Subject::Tags(wanted) => Some(Unseen::tagged(wanted, &self.zone)),
             Subject::External(_) | Subject::MultiZone(_) => None,
         }

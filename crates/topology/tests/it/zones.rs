@@ -288,3 +288,45 @@ fn a_changed_ingress_costs_what_it_leads_to() {
     assert_eq!(cost(ingress("i-2", "south", "192.168.0.9", json!([]))), (50, 50), "one zone of two");
     assert_eq!(cost(ingress("own", "east", "192.168.0.4", json!([]))), (0, 0), "it leads to this zone");
 }
+
+#[test]
+fn services_of_other_zones_are_reached_as_far_as_the_permissions_known_here_may_let_in() {
+    let managed = |name: &str| {
+        let mut service = synchronised(name, "west", &[]);
+        service.labels.insert("kuma.io/managed-by".to_owned(), "meshservice-generator".to_owned());
+        service
+    };
+    let permission = |name: &str, target: Value, client: &str| {
+        let from = json!([{ "targetRef": { "kind": "MeshService", "name": client }, "default": { "action": "Allow" } }]);
+        resource(Kind::MeshTrafficPermission, name, &[], json!({ "targetRef": target, "from": from }))
+    };
+    let web = serving("web", "10.0.0.5", "web");
+    let mut state = seen([
+        mesh("STRICT"),
+        managed("backend"),
+        managed("other"),
+        ingress("i-1", "west", "192.168.0.1", json!([])),
+        web.clone(),
+        permission("to-backend", json!({ "kind": "MeshService", "name": "backend" }), "web"),
+    ]);
+    let reached = |state: &State| {
+        let mesh = default(state);
+        let class = topology::ClientClass::of(mesh, &mesh.dataplanes["web"]);
+        let ids = mesh.reachability.destinations(&class);
+        ids.into_iter().map(spelled).filter(|id| id.contains("west")).collect::<Vec<_>>()
+    };
+    assert_eq!(reached(&state), [WEST]);
+
+    // Labels of Dataplanes in another zone are not known: the permission may be about any of them.
+    let by_labels = json!({ "kind": "Dataplane", "labels": { "app": "other" } });
+    state.apply(&[present(permission("by-labels", by_labels, "web"))]);
+    assert_eq!(reached(&state), [WEST, "kri_msvc_default_west__other_80"]);
+    state.apply(&[gone(&permission("by-labels", json!({ "kind": "Mesh" }), "web"))]);
+    assert_eq!(reached(&state), [WEST]);
+
+    // Nor are the permissions that the other zone keeps to itself.
+    let mut says_so = ingress("i-1", "west", "192.168.0.1", json!([]));
+    says_so.labels.insert("reachability.kuma.io/own-permissions".to_owned(), "true".to_owned());
+    state.apply(&[present(says_so)]);
+    assert_eq!(reached(&state), [WEST, "kri_msvc_default_west__other_80"]);
+}

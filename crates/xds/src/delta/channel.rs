@@ -25,7 +25,7 @@ use crate::{
 
 const WILDCARD: &str = "*";
 
-pub(super) use batch::Batch;
+pub(super) use batch::{Batch, Order};
 
 type Name = Arc<str>;
 
@@ -118,6 +118,10 @@ impl Channel {
 
     fn may_have(&self, name: &str) -> bool {
         self.held.contains(name) || self.uncertain.contains_key(name)
+    }
+
+    fn has_something(&self) -> bool {
+        !self.held.is_empty() || !self.uncertain.is_empty()
     }
 
     pub(super) fn is_waiting(&self) -> bool {

@@ -33,6 +33,23 @@ fn a_proxy_that_wants_everything_is_answered_even_when_there_is_nothing() {
 }
 
 #[test]
+fn a_changed_listener_comes_before_new_ones_that_may_take_over_its_address() {
+    check(
+        "target L/z@1
+         > C
+         < C 1
+         > C v #1
+         ! acked C 1
+         > L
+         < L 2 z@1
+         > L v #2
+         ! acked L 2
+         target L/a@1 L/z@2
+         < L 3 z@2 a@1",
+    );
+}
+
+#[test]
 fn names_are_answered_as_far_as_they_exist() {
     check(
         "target E/a@1 E/b@1

@@ -138,3 +138,28 @@ fn a_name_that_resolves_is_answered_by_its_service_while_others_come_and_go() {
         assert!(done && said.contains("stable-1"), "{said}");
     }
 }
+
+#[test]
+fn a_name_that_permissions_trim_resolves_and_is_answered_by_the_stub() {
+    let Some(mut mesh) = Mesh::start() else { return };
+    let mut trimming = crate::world::mesh("STRICT");
+    trimming["labels"] = json!({"reachability.kuma.io/mode": "enforce", "reachability.kuma.io/stub": "true"});
+    mesh.put("/meshes/default", &trimming);
+    let _backend = mesh.machine("backend-1", &http("backend"));
+    let client = mesh.machine("client-1", &http("client"));
+    let name = "http://backend.svc.mesh.local/";
+    client.reaches("-4", name, "backend-1");
+    let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": "Deny"}}]);
+    let deny = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}});
+    mesh.put("/meshes/default/meshtrafficpermissions/everybody", &deny);
+    for version in ["-4", "-6"] {
+        let mut last = String::new();
+        eventually("the stub to answer", || {
+            let flags = [version, "--silent", "--include", "--noproxy", "*", "--max-time", "5", name];
+            last = client.run("curl", &flags).1;
+            last.starts_with("HTTP/1.1 403 ") && last.contains("x-kuma-trimmed-by: kri_mtp_default_")
+        })
+        .unwrap_or_else(|error| panic!("{error}: {last}"));
+        assert!(last.contains("Called: backend.svc.mesh.local at 241."), "{last}");
+    }
+}

@@ -19,6 +19,7 @@ use control_plane::{
     findings::Findings,
     insights,
     inspect::Proxies,
+    observed::Observations,
     push::{Push, Work},
 };
 use fuzz::Mutator;
@@ -31,7 +32,7 @@ use identity::{
 use jiff::Timestamp;
 use plan::{AdminTarget, ProxyKind, ProxyTraits};
 use resources::format;
-use runtime::{Shutdown, listen::Tally};
+use runtime::{Shutdown, listen::Tally, metrics::Metrics};
 use serde_json::Value;
 use store::{
     Memory, Registrar, Store,
@@ -162,6 +163,7 @@ fn for_proxies(
         push,
         issuer: dp_server::secrets::Secrets::default(),
         hds: Some(Hds::start(&config.dp_server.hds, &store, shutdown)),
+        observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
         insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
         certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
         tokens_required: false,

@@ -4,10 +4,12 @@ use api::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -69,6 +71,9 @@ impl Inspect for Echo {
     async fn reach(&self, _: &ReachQuestion) -> Result<Reach, InspectError> {
         unsupported()
     }
+    async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+        unsupported()
+    }
     async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {
         unsupported()
     }
@@ -81,6 +86,9 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn graph(&self, _: &str, _: Option<&str>) -> Result<Graph, InspectError> {
+        unsupported()
+    }
+    async fn suggestions(&self, _: &str, _: Option<&str>) -> Result<Suggestions, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {

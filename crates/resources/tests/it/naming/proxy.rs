@@ -271,7 +271,7 @@ fn statistics_spell_older_names_their_own_way() {
 fn any_self_name() -> impl Strategy<Value = SelfName> {
     let passthrough =
         select(PASSTHROUGHS.to_vec()).prop_map(|(ip, direction)| SelfName::Passthrough(ip, direction));
-    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough]
+    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough, Just(SelfName::Trimmed)]
 }
 
 proptest! {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Channel, InFlight, Name};
-use crate::{encoded::Encoded, target::Resources};
+use crate::{
+    encoded::Encoded,
+    target::{Resources, Type},
+};
 
 /// How many bytes of resources a response may have; a larger resource travels alone.
 const CHUNK: usize = 64 * 1024;
@@ -15,6 +18,21 @@ pub(in crate::delta) struct Batch {
     pub(in crate::delta) removed: Vec<Name>,
     /// How the sweep goes on when the batch is on its way; `None` without one.
     sweep: Option<Sweep>,
+}
+
+/// In which order resources are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::delta) enum Order {
+    ByName,
+    /// Others under names that the proxy has come before new names: a changed listener may give up an address that a
+    /// new one takes over.
+    KnownFirst,
+}
+
+impl Order {
+    pub(in crate::delta) fn of(kind: Type) -> Order {
+        if kind == Type::Listener { Order::KnownFirst } else { Order::ByName }
+    }
 }
 
 /// Where a sweep over the target stands.
@@ -29,8 +47,8 @@ impl Channel {
     pub(in crate::delta) fn next(
         &mut self,
         target: Resources<'_>,
-        may_send: bool,
-        may_remove: bool,
+        order: Order,
+        (may_send, may_remove): (bool, bool),
     ) -> Option<Batch> {
         if self.in_flight.is_some() || !self.requested {
             return None;
@@ -42,13 +60,13 @@ impl Channel {
                 return Some(batch);
             }
         }
-        let batch = self.gather(target, may_send, may_remove);
+        let batch = self.gather(target, order, (may_send, may_remove));
         let something = !batch.sent.is_empty() || !batch.removed.is_empty();
         (something || may_send && self.owes_answer).then_some(batch)
     }
 
     /// Removals come first: a listener may take over the address of one that goes.
-    fn gather(&mut self, target: Resources<'_>, may_send: bool, may_remove: bool) -> Batch {
+    fn gather(&mut self, target: Resources<'_>, order: Order, (may_send, may_remove): (bool, bool)) -> Batch {
         let mut batch = Batch::default();
         let mut size = 0;
         for name in self.to_remove.iter().filter(|_| may_remove) {
@@ -61,7 +79,15 @@ impl Channel {
         if !may_send {
             return batch;
         }
-        let all = batch.fill(&mut size, self.to_send.values());
+        let known = |resource: &&Arc<Encoded>| self.may_have(&resource.name);
+        let all = if order == Order::KnownFirst && !self.to_send.is_empty() && self.has_something() {
+            let all = batch.fill(&mut size, self.to_send.values().filter(known))
+                && batch.fill(&mut size, self.to_send.values().filter(|resource| !known(resource)));
+            batch.sent.sort_by(|a, b| a.name.cmp(&b.name));
+            all
+        } else {
+            batch.fill(&mut size, self.to_send.values())
+        };
         if let Some(swept) = self.sweep.as_ref().filter(|_| all) {
             let before = batch.sent.len();
             let all = batch.fill(&mut size, target.after(Some(swept)));
@@ -70,6 +96,15 @@ impl Channel {
             batch.sent.sort_by(|a, b| a.name.cmp(&b.name));
         }
         batch
+    }
+
+    /// What a batch sends, in the order in which the proxy is to take it in.
+    pub(in crate::delta) fn ordered<'b>(&self, batch: &'b Batch, order: Order) -> Vec<&'b Arc<Encoded>> {
+        let mut sent: Vec<&Arc<Encoded>> = batch.sent.iter().collect();
+        if order == Order::KnownFirst && self.has_something() {
+            sent.sort_by_key(|resource| !self.may_have(&resource.name));
+        }
+        sent
     }
 
     /// Remembers that the batch is on its way.

@@ -1,0 +1,154 @@
+//! `POST /observed`: an agent reports what its proxy called since the last report, and who came to its inbounds without
+//! an identity.
+//!
+//! Names are those of Envoy's statistics. What they mean is decided by what this control plane gave to the proxy; who
+//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is believed.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use jiff::Timestamp;
+use plan::{Effective, ServerTls};
+use resources::{
+    Resource,
+    kinds::dataplane::{Dataplane, Inbound, Networking},
+    naming::SelfName,
+};
+use serde::Deserialize;
+use serde_json::json;
+use topology::{
+    ClientClass, MeshSnapshot, Mode, matching,
+    observed::{Caller, Edge},
+};
+
+use super::{Context, credentials::Credentials, proxy::Proxy};
+use crate::push::Watcher;
+
+/// What an agent saw.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    mesh: String,
+    name: String,
+    #[serde(default)]
+    dataplane_token: String,
+    /// Requests, or connections of TCP, by the name of the cluster in statistics.
+    #[serde(default)]
+    clusters: BTreeMap<String, u64>,
+    /// Connections without TLS of the mesh, by the name of the inbound's listener in statistics.
+    #[serde(default)]
+    inbounds: BTreeMap<String, u64>,
+}
+
+type Refusal = (StatusCode, String);
+
+pub async fn answer(
+    State(context): State<Arc<Context>>,
+    Json(report): Json<Report>,
+) -> Result<StatusCode, Refusal> {
+    // Zone proxies pass on what others call.
+    if report.mesh.is_empty() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let proxy = authenticated(&context, &report)?;
+    let unavailable = |what: &str| {
+        let key = proxy.key();
+        (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
+    };
+    let mesh =
+        context.push.mesh(&report.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
+    let dataplane =
+        mesh.dataplanes.get(report.name.as_str()).ok_or_else(|| unavailable("is not registered yet"))?;
+    let watcher = context.push.newest(&proxy.key());
+    let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
+    let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
+        .ok_or_else(|| unavailable("has no configuration yet"))?;
+    count_trimmed(&context, &mesh, dataplane, &calls);
+    let visits = visits(&context, &mesh, dataplane, &report.inbounds);
+    watcher.note_report();
+    context.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The proxy that reports, if its token is for it.
+fn authenticated(context: &Context, report: &Report) -> Result<Proxy, Refusal> {
+    let refused = |status: tonic::Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
+    let proxy = Proxy::identify(&format!("{}.{}", report.mesh, report.name), json!({}))
+        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
+    let snapshot = context.registrar.store().snapshot();
+    let snapshot = snapshot.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let token = Some(report.dataplane_token.as_str()).filter(|token| !token.is_empty());
+    let credentials = Credentials::verify(context, &snapshot, &report.mesh, token).map_err(refused)?;
+    credentials.allow_name(&proxy.key()).map_err(refused)?;
+    if let Some(stored) = snapshot.get(&proxy.key()) {
+        credentials.allow_stored(stored).map_err(refused)?;
+    }
+    Ok(proxy)
+}
+
+/// What the proxy called; `None` while it is not known what was given to it.
+fn calls(
+    context: &Context,
+    mesh: &MeshSnapshot,
+    dataplane: &Resource,
+    watcher: &Watcher,
+    clusters: &BTreeMap<String, u64>,
+) -> Option<Vec<(Edge, u64)>> {
+    let called = watcher.called(&mut clusters.keys().map(String::as_str))?;
+    let unknown = called.iter().filter(|destination| destination.is_none()).count();
+    context.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
+    // The first identity in its certificate.
+    let client = ClientClass::of(mesh, dataplane).client().spiffe_ids.first().cloned();
+    let Some(caller) = client.map(Caller::Identity) else { return Some(Vec::new()) };
+    let edge = |(destination, count): (Option<_>, &u64)| {
+        Some((Edge { caller: caller.clone(), destination: destination? }, *count))
+    };
+    Some(called.into_iter().zip(clusters.values()).filter_map(edge).filter(|(_, count)| *count > 0).collect())
+}
+
+/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is asked for.
+fn count_trimmed(context: &Context, mesh: &MeshSnapshot, dataplane: &Resource, calls: &[(Edge, u64)]) {
+    if mesh.trimming(dataplane).active() != Mode::Shadow {
+        return;
+    }
+    let class = ClientClass::of(mesh, dataplane);
+    let trimmed = calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination));
+    trimmed.for_each(|(edge, count)| context.observations.meter.shadowed(&mesh.name, edge, *count));
+}
+
+/// Who came without an identity. Where mTLS is not PERMISSIVE, a connection without it says nothing: without mTLS
+/// clients have no identity to show, and in a STRICT mesh they are refused.
+fn visits(
+    context: &Context,
+    mesh: &MeshSnapshot,
+    dataplane: &Resource,
+    inbounds: &BTreeMap<String, u64>,
+) -> Vec<(Edge, u64)> {
+    let networking = dataplane.spec.get::<Dataplane>().and_then(|spec| spec.networking.as_ref());
+    let Some(networking) = networking.filter(|_| !inbounds.is_empty()) else { return Vec::new() };
+    let effective = Effective::of(mesh, dataplane);
+    let (mut found, mut edges) = (0, Vec::new());
+    for inbound in matching::inbounds(dataplane) {
+        let names = names(networking, inbound);
+        let Some(count) = names.iter().find_map(|name| inbounds.get(name)) else { continue };
+        found += 1;
+        if *count > 0 && effective.server_tls(inbound) == ServerTls::Permissive {
+            let served = context.push.served_at(dataplane, inbound).into_iter();
+            let edge = |destination| (Edge { caller: Caller::Outside, destination }, *count);
+            edges.extend(served.map(edge));
+        }
+    }
+    let unknown = inbounds.len().saturating_sub(found);
+    context.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
+    edges
+}
+
+/// What the listener of an inbound is called in statistics, by either choice of names.
+fn names(networking: &Networking, inbound: &Inbound) -> Vec<String> {
+    let unified = inbound.section_name().parse().map(|section| SelfName::Inbound(section).to_string());
+    let address = inbound.address_in(networking).parse::<IpAddr>();
+    let port = u16::try_from(inbound.port);
+    let legacy = address.ok().zip(port.ok()).map(|(address, port)| plan::address_stats(address, port));
+    unified.ok().into_iter().chain(legacy).collect()
+}

@@ -1,0 +1,325 @@
+//! Calls that agents report: who may report what, what is believed of it, and that it is kept.
+
+use std::{sync::Arc, time::Duration};
+
+use api::Inspect;
+use control_plane::{
+    inspect::Proxies,
+    observed::{Observations, Pace},
+};
+use http::StatusCode;
+use jiff::Timestamp;
+use resources::{Key, Kind};
+use runtime::{Shutdown, metrics::Metrics};
+use serde_json::{Value, json};
+use store::{Memory, Store};
+use topology::{
+    DestinationId,
+    observed::{Caller, Edge, Observed, destination_text},
+};
+
+use crate::{
+    proxies::Server,
+    world::{Proxy, World, dataplane, eventually, mesh, resource, service},
+};
+
+const BACKEND: &str = "kri_msvc_default___backend_80";
+const NO_PAUSE: Pace = Pace { edges: Duration::ZERO, counts: Duration::ZERO };
+const NEVER: Pace = Pace { edges: Duration::from_secs(3600), counts: Duration::from_secs(3600) };
+
+/// Every edge as texts, with its count.
+fn edges(observed: &Observed) -> Vec<(String, String, u64)> {
+    let text = |(edge, seen): (&Edge, &topology::observed::Seen)| {
+        (edge.caller.to_string(), destination_text(&edge.destination), seen.count)
+    };
+    observed.edges.iter().map(text).collect()
+}
+
+fn edge(caller: &str, destination: &str, count: u64) -> (String, String, u64) {
+    (caller.to_owned(), destination.to_owned(), count)
+}
+
+/// A server with the proxy of `web` connected, which calls `backend`.
+async fn with_web(tokens_required: bool, mode: &str) -> (Server, Proxy) {
+    let server = Server::new(tokens_required, Duration::ZERO).await;
+    let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
+    let backend = dataplane("default", "backend", "127.0.2.2", "backend", &[]);
+    server.world.put([mesh("default", mode), web, backend, service("default", "backend", &[])]).await;
+    let proxy = server.world.proxy("default", "web").await;
+    (server, proxy)
+}
+
+fn report(name: &str, clusters: Value) -> Value {
+    json!({ "mesh": "default", "name": name, "clusters": clusters })
+}
+
+async fn post(server: &Server, report: Value) -> (StatusCode, String) {
+    let (status, _, text) = server.post("/observed", &[], report).await;
+    (status, text)
+}
+
+fn seen(server: &Server) -> Vec<(String, String, u64)> {
+    edges(&server.context.observations.of_mesh("default"))
+}
+
+#[tokio::test]
+async fn a_report_counts_calls_of_the_proxys_identity_to_what_it_was_given() {
+    let (server, _web) = with_web(false, "").await;
+    let metrics = Metrics::default();
+    let observations = Arc::new(Observations::new(server.world.store.clone(), &metrics));
+    let server = server.with(|context| context.observations = observations);
+    let clusters = json!({ "default_backend___msvc_80": 3, "default_other___msvc_80": 7, "": 1 });
+    let said = json!({ "mesh": "default", "name": "web", "clusters": clusters, "later": [1] });
+    assert_eq!(post(&server, said).await.0, StatusCode::NO_CONTENT);
+    post(&server, report("web", json!({ "default_backend___msvc_80": 2 }))).await;
+    assert_eq!(seen(&server), [edge("spiffe://default/web", BACKEND, 5)]);
+    let text = metrics.encode();
+    assert!(text.contains("observed_unknown_names_total 2"), "{text}");
+    assert!(text.contains("observed_reports_total 2"), "{text}");
+    // A destination has its name of either kind in one proxy only.
+    post(&server, report("web", json!({ BACKEND: 2 }))).await;
+    assert_eq!(seen(&server), [edge("spiffe://default/web", BACKEND, 5)]);
+}
+
+#[tokio::test]
+async fn a_proxy_reports_with_its_own_token() {
+    let (server, _web) = with_web(true, "").await;
+    let token = server.token("default").await;
+    let with = |name: &str, token: &str| {
+        json!({ "mesh": "default", "name": name, "dataplaneToken": token,
+            "clusters": { "default_backend___msvc_80": 1 } })
+    };
+    for (name, token, expect) in [("web", "", 401), ("web", "x.y.z", 401), ("backend", &token, 401)] {
+        let (status, text) = post(&server, with(name, token)).await;
+        assert_eq!(status.as_u16(), expect, "{name} {text}");
+        assert!(seen(&server).is_empty());
+    }
+    assert_eq!(post(&server, with("web", &token)).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(seen(&server), [edge("spiffe://default/web", BACKEND, 1)]);
+}
+
+#[tokio::test]
+async fn a_report_of_a_proxy_that_is_not_connected_here_is_to_be_sent_again() {
+    let (server, web) = with_web(false, "").await;
+    let one = json!({ "default_backend___msvc_80": 1 });
+    for name in ["backend", "nobody"] {
+        let (status, text) = post(&server, report(name, one.clone())).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+    }
+    drop(web);
+    let (status, text) = post(&server, report("web", one)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("not connected to this control plane"), "{text}");
+    assert!(seen(&server).is_empty());
+    // A zone proxy has nothing to report.
+    assert_eq!(post(&server, json!({ "mesh": "", "name": "gate" })).await.0, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_no_report_is_refused() {
+    let (server, _web) = with_web(false, "").await;
+    let clusters: serde_json::Map<String, Value> =
+        (0..40_000).map(|i| (format!("service-{i:0>60}"), json!(1))).collect();
+    assert_eq!(post(&server, report("web", clusters.into())).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    for nonsense in [
+        json!([]),
+        json!({ "mesh": "default" }),
+        report("web", json!({ "a": -1 })),
+        report("web", json!({ "a": 1.5 })),
+        report("web", json!([])),
+    ] {
+        let (status, text) = post(&server, nonsense.clone()).await;
+        assert!(status.is_client_error(), "{nonsense}: {status} {text}");
+    }
+    assert!(seen(&server).is_empty());
+}
+
+#[tokio::test]
+async fn clients_without_an_identity_are_seen_where_mtls_is_permissive() {
+    for (mode, expect) in
+        [("PERMISSIVE", vec![edge("outside", BACKEND, 4)]), ("STRICT", Vec::new()), ("", Vec::new())]
+    {
+        let (server, _web) = with_web(false, mode).await;
+        let _backend = server.world.proxy("default", "backend").await;
+        let inbounds = json!({ "127.0.2.2_80": 3, "self_inbound_80": 1, "127.0.2.9_80": 5 });
+        for (name, count) in inbounds.as_object().unwrap() {
+            let said = json!({ "mesh": "default", "name": "backend", "inbounds": { name: count } });
+            assert_eq!(post(&server, said).await.0, StatusCode::NO_CONTENT);
+        }
+        assert_eq!(seen(&server), expect, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_seen_is_listed_with_how_complete_it_is() {
+    let (server, _web) = with_web(false, "").await;
+    let observations = server.context.observations.clone();
+    let proxies =
+        Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
+    let answer = proxies.observed("default").await.unwrap();
+    assert_eq!((answer.since, answer.edges.len()), (None, 0));
+    assert_eq!((answer.proxies.reporting, answer.proxies.connected), (0, 1));
+    post(&server, report("web", json!({}))).await;
+    let answer = proxies.observed("default").await.unwrap();
+    assert!(answer.since.is_some() && answer.since == answer.until, "{answer:?}");
+    assert_eq!(answer.proxies.reporting, 1);
+    post(&server, report("web", json!({ "default_backend___msvc_80": 2 }))).await;
+    let answer = proxies.observed("default").await.unwrap();
+    let listed = &answer.edges[0];
+    assert_eq!((&*listed.caller, &*listed.destination, listed.count), ("spiffe://default/web", BACKEND, 2));
+    assert!(!answer.truncated);
+    assert!(proxies.observed("none").await.is_err());
+}
+
+#[tokio::test]
+async fn calls_that_would_be_trimmed_are_counted_in_mode_shadow() {
+    let (server, _web) = with_web(false, "STRICT").await;
+    let metrics = Metrics::default();
+    let observations = Arc::new(Observations::new(server.world.store.clone(), &metrics));
+    let server = server.with(|context| context.observations = observations.clone());
+    let proxies =
+        Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
+    let allowing = |client: &str| {
+        let from = json!([{ "targetRef": { "kind": "MeshSubset", "tags": { "kuma.io/service": client } },
+            "default": { "action": "Allow" } }]);
+        let key = Key::new(Kind::MeshTrafficPermission, "default", "one");
+        resource(key, &[], json!({ "targetRef": { "kind": "Mesh" }, "from": from }))
+    };
+    let one = json!({ "default_backend___msvc_80": 1 });
+    let counted = |count: u64| {
+        let pair = format!("client=\"spiffe://default/web\",destination=\"{BACKEND}\"");
+        let line = format!("reachability_shadowed_total{{mesh=\"default\",{pair}}} {count}");
+        let text = metrics.encode();
+        assert_eq!(text.contains(&line), count > 0, "{text}");
+    };
+    for (mode, client, expect, trimmed) in [
+        ("report", "other", 0, false),
+        ("shadow", "web", 0, false),
+        ("shadow", "other", 1, true),
+        ("off", "other", 1, false),
+        ("shadow", "other", 2, true),
+    ] {
+        let mut mesh = mesh("default", "STRICT");
+        mesh.labels.insert("reachability.kuma.io/mode".to_owned(), mode.to_owned());
+        server.world.put([mesh, allowing(client)]).await;
+        assert_eq!(post(&server, report("web", one.clone())).await.0, StatusCode::NO_CONTENT);
+        counted(expect);
+        let answer = proxies.observed("default").await.unwrap();
+        assert_eq!(answer.edges[0].would_be_trimmed, trimmed, "{mode} {client}");
+    }
+}
+
+fn backend(number: usize) -> Edge {
+    let kri = format!("kri_msvc_default___backend-{number}_80").parse().unwrap();
+    Edge { caller: Caller::Outside, destination: DestinationId::Port(kri) }
+}
+
+/// What one control plane keeps, and how it ends.
+struct Instance {
+    observations: Arc<Observations>,
+    shutdown: Shutdown,
+}
+
+impl Instance {
+    fn on(store: &Arc<dyn Store>, pace: Pace, max_edges: usize) -> Instance {
+        let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+        let observations = Arc::new(Observations::new(store.clone(), &metrics).with(pace, max_edges));
+        observations.start(&shutdown);
+        Instance { observations, shutdown }
+    }
+
+    fn report(&self, edges: &[(Edge, u64)]) {
+        self.observations.report("default", edges.iter().cloned(), Timestamp::now());
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.observations.of_mesh("default").edges.values().map(|seen| seen.count).collect()
+    }
+
+    async fn end(self) {
+        self.shutdown.begin();
+        assert!(self.shutdown.finish(Duration::from_secs(20)).await);
+    }
+}
+
+async fn store_with_mesh() -> (World, Arc<dyn Store>) {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let world = World::on(store.clone());
+    world.put([mesh("default", "")]).await;
+    (world, store)
+}
+
+/// How many resources hold what was seen.
+fn shards(store: &Arc<dyn Store>) -> usize {
+    let stored = store.snapshot().unwrap();
+    stored.of_kind(Kind::Config).filter(|config| config.name().contains("-observed-")).count()
+}
+
+#[tokio::test]
+async fn a_control_plane_that_ends_has_stored_what_was_reported() {
+    let (_world, store) = store_with_mesh().await;
+    let one = Instance::on(&store, NEVER, 100);
+    let first: Vec<_> = (0..50).map(|i| (backend(i), 1)).collect();
+    one.report(&first);
+    let since = one.observations.of_mesh("default").since;
+    // The first report is stored at once, the next one in its time.
+    eventually("the first report to be stored", || shards(&store) > 10).await;
+    one.report(&[(backend(0), 5), (backend(50), 7)]);
+    let known = one.observations.of_mesh("default");
+    assert_eq!(known.edges.len(), 51);
+    one.end().await;
+    let next = Instance::on(&store, NEVER, 100);
+    assert_eq!(next.observations.of_mesh("default"), known);
+    assert_eq!(known.since, since);
+    assert_eq!(known.edges.get(&backend(0)).unwrap().count, 6);
+}
+
+#[tokio::test]
+async fn two_control_planes_on_one_store_lose_nothing_and_count_nothing_twice() {
+    let (_world, store) = store_with_mesh().await;
+    let (one, other) = (Instance::on(&store, NO_PAUSE, 1000), Instance::on(&store, NO_PAUSE, 1000));
+    for round in 0..50 {
+        for instance in [&one, &other] {
+            let reported: Vec<_> = (0..20).map(|i| (backend(i * (round % 3 + 1)), 1)).collect();
+            instance.report(&reported);
+        }
+        tokio::task::yield_now().await;
+    }
+    let sum = |instance: &Instance| instance.counts().iter().sum::<u64>();
+    eventually("both to know everything", || [&one, &other].map(sum) == [2000, 2000]).await;
+    one.end().await;
+    other.end().await;
+    let third = Instance::on(&store, NO_PAUSE, 1000);
+    assert_eq!(sum(&third), 2000);
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_what_is_kept_and_it_is_said() {
+    let (_world, store) = store_with_mesh().await;
+    let one = Instance::on(&store, NO_PAUSE, 10);
+    let many: Vec<_> = (0..25).map(|i| (backend(i), 1)).collect();
+    one.report(&many);
+    one.report(&many);
+    let observed = one.observations.of_mesh("default");
+    assert_eq!((observed.edges.len(), observed.truncated), (10, true));
+    assert!(observed.edges.values().all(|seen| seen.count == 2), "what is kept goes on being counted");
+    one.end().await;
+    let next = Instance::on(&store, NO_PAUSE, 10);
+    let observed = next.observations.of_mesh("default");
+    assert_eq!((observed.edges.len(), observed.truncated), (10, true));
+}
+
+#[tokio::test]
+async fn what_was_seen_goes_with_its_mesh() {
+    let (world, store) = store_with_mesh().await;
+    let one = Instance::on(&store, NO_PAUSE, 10);
+    one.report(&[(backend(1), 1)]);
+    eventually("it to be stored", || shards(&store) > 0).await;
+    world.delete(Kind::Mesh, "", "default").await;
+    assert_eq!(shards(&store), 0);
+    assert_eq!(one.observations.of_mesh("default"), Observed::default());
+    one.report(&[(backend(1), 1)]);
+    world.put([mesh("default", "")]).await;
+    assert_eq!(one.observations.of_mesh("default"), Observed::default());
+    assert!(store.snapshot().unwrap().get(&Key::global(Kind::Mesh, "default")).is_some());
+}

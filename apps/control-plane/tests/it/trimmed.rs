@@ -1,0 +1,144 @@
+//! A mesh in which each proxy gets what its permissions let it call: what wakes whom.
+
+use control_plane::push::Work;
+use resources::{Key, Kind, Resource, Status};
+use serde_json::{Value, json};
+use xds::Type;
+
+use crate::world::{self, Proxy, World, resource, traits};
+
+/// The mesh, in which outbounds are trimmed.
+pub fn mesh() -> Resource {
+    let mut mesh = world::mesh("default", "STRICT");
+    mesh.labels.insert("reachability.kuma.io/mode".to_owned(), "enforce".to_owned());
+    mesh
+}
+
+/// A service with an address of its own, by number.
+pub fn service(number: u8) -> Resource {
+    let mut service = world::service("default", &format!("s{number}"), &[]);
+    let status = json!({ "vips": [{ "ip": format!("241.0.0.{number}") }], "tls": { "status": "Ready" } });
+    service.status = Some(Status::from_json(Kind::MeshService, status).unwrap());
+    service
+}
+
+/// A Dataplane whose traffic is redirected.
+pub fn dataplane(name: &str, service: &str, address: &str) -> Resource {
+    let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
+    let networking = json!({
+        "address": address, "inbound": [{ "port": 80, "tags": tags }], "transparentProxying": {},
+    });
+    resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
+}
+
+/// The server of a service, by number.
+pub fn server(number: u8) -> Resource {
+    dataplane(&format!("s{number}-1"), &format!("s{number}"), &format!("127.0.1.{number}"))
+}
+
+/// Lets these services, and no others, call the service of this number.
+pub fn permission(number: u8, clients: &[&str]) -> Resource {
+    let entry = |client: &&str| json!({ "targetRef": { "kind": "MeshService", "name": client }, "default": { "action": "Allow" } });
+    let from: Vec<Value> = clients.iter().map(entry).collect();
+    // Somebody must be spoken of.
+    let nobody =
+        json!({ "targetRef": { "kind": "MeshService", "name": "nobody" }, "default": { "action": "Allow" } });
+    let from: Vec<Value> = from.into_iter().chain([nobody]).collect();
+    let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": format!("s{number}") } });
+    let key = Key::new(Kind::MeshTrafficPermission, "default", &format!("p{number}"));
+    resource(key, &[], json!({ "targetRef": top, "from": from }))
+}
+
+/// The services that a proxy has clusters for, by number.
+pub fn callable(proxy: &Proxy) -> Vec<u8> {
+    let target = &proxy.current.as_ref().unwrap().target;
+    let of = |name: &str| name.strip_prefix("default_s")?.split('_').next()?.parse().ok();
+    target.of(Type::Cluster).keys().filter_map(|name| of(name)).collect()
+}
+
+#[tokio::test]
+async fn a_trimmed_proxy_is_not_woken_by_services_that_it_may_not_call() {
+    let world = World::new();
+    world.put([mesh(), dataplane("web-1", "web", "127.0.2.1"), dataplane("ops-1", "ops", "127.0.2.2")]).await;
+    world.put((1..=9).flat_map(|n| [service(n), server(n), permission(n, &["ops"])])).await;
+    world.put([permission(1, &["web", "ops"])]).await;
+    let mut web = world.proxy("default", "web-1").await;
+    let mut ops = world.proxy("default", "ops-1").await;
+    assert_eq!((callable(&web), callable(&ops).len()), (vec![1], 9));
+
+    let changed = |n: u8| {
+        let mut changed = service(n);
+        changed.labels.insert("team".to_owned(), "other".to_owned());
+        changed
+    };
+    let grpc = |n: u8| {
+        let mut grpc = service(n);
+        let spec = json!({
+            "selector": { "dataplaneTags": { "kuma.io/service": format!("s{n}") } },
+            "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "grpc" }],
+        });
+        grpc.spec = resource(grpc.key.clone(), &[], spec).spec;
+        grpc
+    };
+    for (what, resources) in [
+        ("labels of a service", vec![changed(2)]),
+        ("the protocol of a service", vec![grpc(2)]),
+        ("another server", vec![dataplane("s2-2", "s2", "127.0.3.2")]),
+        (
+            "a service that nobody serves but those who may not be called",
+            vec![server(20), permission(20, &["ops"]), service(20)],
+        ),
+        ("a permission for others", vec![permission(3, &[])]),
+    ] {
+        let woken = world.push.woken();
+        world.put(resources).await;
+        assert_eq!(web.turn().await, Work::Nothing, "{what}");
+        while ops.turn().await != Work::Nothing {}
+        assert!(world.push.woken() > woken, "{what}: it concerns somebody");
+    }
+    assert_eq!((callable(&web), callable(&ops).len()), (vec![1], 9));
+    // What it may call does wake it, and so does what it may call now.
+    world.put([dataplane("s1-2", "s1", "127.0.3.1")]).await;
+    assert_eq!(web.turn().await, Work::Endpoints);
+    world.put([permission(4, &["web"])]).await;
+    assert_eq!(web.turn().await, Work::Outbounds);
+    assert_eq!(callable(&web), [1, 4]);
+}
+
+/// The names an agent resolves and the addresses of the stub's listener.
+fn stub(proxy: &Proxy) -> Option<String> {
+    let target = &proxy.current.as_ref().unwrap().target;
+    let listener = target.of(Type::Listener).get("self_trimmed_outbound")?;
+    Some(String::from_utf8_lossy(&listener.body()).into_owned())
+}
+
+#[tokio::test]
+async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
+    let world = World::new();
+    let mut mesh = mesh();
+    mesh.labels.insert("reachability.kuma.io/stub".to_owned(), "true".to_owned());
+    world.put([mesh, dataplane("web-1", "web", "127.0.2.1")]).await;
+    world.put((1..=3).flat_map(|n| [service(n), server(n), permission(n, &[])])).await;
+    world.put([permission(1, &["web"])]).await;
+    let unified = plan::ProxyTraits { unified_naming: true, ..traits("default", "web-1") };
+    let mut web = Proxy::connect(&world, unified);
+    web.turn().await;
+    let found = stub(&web).unwrap();
+    assert!(!found.contains("241.0.0.1:80"), "{found}");
+    assert!(found.contains("241.0.0.2:80") && found.contains("241.0.0.3:80"), "{found}");
+    assert!(found.contains("kri_m____default_") && !found.contains("kri_mtp"), "{found}");
+
+    let deny =
+        json!([{ "targetRef": { "kind": "MeshService", "name": "web" }, "default": { "action": "Deny" } }]);
+    let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "s2" } });
+    let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
+    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
+    assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though nothing opens or closes");
+    let found = stub(&web).unwrap();
+    assert!(found.contains("kri_mtp_default_") && found.contains("_z-strangers_"), "{found}");
+
+    world.put([permission(2, &["web"]), permission(3, &["web"])]).await;
+    world.delete(Kind::MeshTrafficPermission, "default", "z-strangers").await;
+    while web.turn().await != Work::Nothing {}
+    assert_eq!(stub(&web), None, "nothing is left to answer for");
+}

@@ -1,0 +1,58 @@
+//! Who was seen calling what.
+
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{inspect, readable, shown};
+use crate::{Error, call::Call};
+
+/// The calls that proxies of a mesh reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedCalls {
+    /// When the first proxy reported; absent while none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// When the last report came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// By caller and destination.
+    pub edges: Vec<ObservedCall>,
+    /// Whether there are edges that are not listed, or were not kept because there are too many.
+    pub truncated: bool,
+    pub proxies: ReportingProxies,
+}
+
+/// A client and what it calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedCall {
+    /// The first identity in the certificate of the client, or `outside` for clients without one.
+    pub caller: String,
+    /// The identifier of a port of a service, or the tags of what is called by them.
+    pub destination: String,
+    pub first_seen: String,
+    pub last_seen: String,
+    /// Requests, or connections of TCP.
+    pub count: u64,
+    /// Whether the client is in mode `shadow` and could not make the call if its outbounds were trimmed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub would_be_trimmed: bool,
+}
+
+/// How complete it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportingProxies {
+    /// How many of the connected proxies have reported since they connected.
+    pub reporting: usize,
+    /// How many proxies of the mesh are connected to this control plane.
+    pub connected: usize,
+}
+
+/// `GET /meshes/{mesh}/_observed`.
+pub async fn list(call: Call) -> Result<Response, Error> {
+    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    shown(inspect.observed(call.param("mesh")).await?, &snapshot).await
+}

@@ -1,0 +1,55 @@
+//! What proxies of a class are offered while servers learn of a change of permissions.
+
+use std::collections::BTreeSet;
+
+use topology::{ClientClass, DestinationId, MeshSnapshot};
+
+use crate::{Class, Context};
+
+/// Destinations that a class keeps until servers know of a change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What the class was offered before.
+    pub before: BTreeSet<DestinationId>,
+    /// Whether it is offered what it may call now, too.
+    pub with_new: bool,
+}
+
+impl Held {
+    /// What is offered to a class that may call these.
+    #[must_use]
+    pub fn offered(&self, callable: BTreeSet<DestinationId>) -> BTreeSet<DestinationId> {
+        match self.with_new {
+            true => callable.union(&self.before).cloned().collect(),
+            false => self.before.clone(),
+        }
+    }
+
+    /// Whether a destination is offered.
+    pub(crate) fn offers(&self, id: &DestinationId, callable: bool) -> bool {
+        self.with_new && callable || self.before.contains(id)
+    }
+}
+
+impl Context<'_> {
+    /// What a client is offered of what it may call.
+    pub(crate) fn callable(&self, client: &ClientClass) -> BTreeSet<DestinationId> {
+        let callable = self.snapshot.reachability.destinations(client).into_iter().cloned().collect();
+        match self.held {
+            Some(held) => held.offered(callable),
+            None => callable,
+        }
+    }
+
+    /// Whether a client is offered a destination.
+    pub(crate) fn calls(&self, client: &ClientClass, id: &DestinationId) -> bool {
+        let callable = self.snapshot.reachability.reaches(client, id);
+        self.held.map_or(callable, |held| held.offers(id, callable))
+    }
+}
+
+/// What a class may call; `None` for one that is not trimmed.
+pub fn callable(snapshot: &MeshSnapshot, class: &Class) -> Option<BTreeSet<DestinationId>> {
+    let client = class.trimmed.as_ref()?;
+    Some(snapshot.reachability.destinations(client).into_iter().cloned().collect())
+}
