@@ -13,6 +13,7 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod configuration;
 mod graph;
 mod hostnames;
 mod known;
@@ -50,7 +51,7 @@ use plan::{
     effective::{self, Effective, KINDS},
 };
 use resources::{Key, Kind, Resource, labels, naming::Kri};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
 use topology::{DestinationId, MeshSnapshot};
@@ -62,6 +63,7 @@ use crate::{
     what_if,
 };
 use client::Endpoint;
+use configuration::configuration;
 use known::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
@@ -489,37 +491,4 @@ fn path(view: AdminView) -> &'static str {
         AdminView::Clusters { format: Format::Text } => "/clusters",
         AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
-}
-
-/// Everything the proxy would be sent, except its secrets.
-fn configuration(
-    snapshot: &Snapshot,
-    mesh: &MeshSnapshot,
-    proxy: &Key,
-    traits: &ProxyTraits,
-) -> Result<Value, InspectError> {
-    let plan = plan::for_proxy(mesh, traits);
-    let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-    if let Some(admin) = &mut plan.admin {
-        let authority = AdminAuthority::load(snapshot, Timestamp::now());
-        let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
-        admin.tls = tls.ok().map(Arc::new);
-    }
-    // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower(&plan);
-    let mut types = Map::new();
-    for kind in xds::Type::ALL {
-        let mut resources = Map::new();
-        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
-            let shown = envoy::json::to_json(kind.url(), &resource.body());
-            let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
-            resources.insert(resource.name.to_string(), shown);
-        }
-        if !resources.is_empty() {
-            types.insert(kind.url().to_owned(), Value::Object(resources));
-        }
-    }
-    let mut types = Value::Object(types);
-    redact::redact(&mut types);
-    Ok(types)
 }
