@@ -412,6 +412,19 @@ fn request_body(operation: Operation) -> Option<Value> {
 const PAGE: &[&str] = &["total", "items", "next"];
 const SELECTION: &[&str] = &["total", "items"];
 
+/// What is answered about who may call whom.
+fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
+    Some(match operation {
+        Operation::Access => generator.subschema_for::<Reach>().to_value(),
+        Operation::Observed => generator.subschema_for::<ObservedCalls>().to_value(),
+        Operation::ProxyReachability => generator.subschema_for::<OfProxy>().to_value(),
+        Operation::MeshReachability => generator.subschema_for::<MeshReachability>().to_value(),
+        Operation::Graph => generator.subschema_for::<Graph>().to_value(),
+        Operation::Suggestions => generator.subschema_for::<Suggestions>().to_value(),
+        _ => return None,
+    })
+}
+
 fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
     let ok = |content: Value| json!({ "description": "OK", "content": content });
@@ -456,17 +469,11 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         | Operation::OutboundPolicies
         | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
-        Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
-        Operation::Observed => json_of(generator.subschema_for::<ObservedCalls>().to_value()),
-        Operation::ProxyReachability => json_of(generator.subschema_for::<OfProxy>().to_value()),
-        Operation::MeshReachability => json_of(generator.subschema_for::<MeshReachability>().to_value()),
-        Operation::Graph => json_of(generator.subschema_for::<Graph>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
-        Operation::Suggestions => json_of(generator.subschema_for::<Suggestions>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
-        _ => json_of(anything()),
+        _ => json_of(about_calls(operation, generator).unwrap_or_else(anything)),
     };
     responses.insert("200".into(), ok(success.clone()));
     if matches!(operation, Operation::Put(_)) {
