@@ -13,6 +13,7 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod configuration;
 mod graph;
 mod hostnames;
 mod known;
@@ -50,7 +51,7 @@ use plan::{
     effective::{self, Effective, KINDS},
 };
 use resources::{Key, Kind, Resource, labels, naming::Kri};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
 use topology::{DestinationId, MeshSnapshot};
@@ -169,10 +170,10 @@ impl Inspect for Proxies {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let proxy = proxy.clone();
         self.computed(move || {
-            let now = configuration(&snapshot, &mesh, &proxy, &traits)?;
+            let now = configuration::of(&snapshot, &mesh, &proxy, &traits)?;
             let dataplane = mesh.dataplanes.get(&proxy.name).filter(|_| with_shadow);
             let Some(dataplane) = dataplane else { return Ok(Config { xds: now, without_shadow: None }) };
-            let xds = configuration(&snapshot, &mesh.with_shadows(dataplane), &proxy, &traits)?;
+            let xds = configuration::of(&snapshot, &mesh.with_shadows(dataplane), &proxy, &traits)?;
             Ok(Config { xds, without_shadow: Some(now) })
         })
         .await
@@ -310,16 +311,14 @@ impl Inspect for Proxies {
 
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
         let (_, mesh) = self.now(mesh).await?;
-        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
-        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let observations = self.observations()?;
         let push = self.push.clone();
         self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
         let (snapshot, mesh) = self.now(mesh).await?;
-        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
-        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let observations = self.observations()?;
         let (push, service) = (self.push.clone(), service.map(str::to_owned));
         self.computed(move || {
             let (connected, reporting) = push.reporting(&mesh.name);
@@ -441,6 +440,12 @@ impl Proxies {
         )))
     }
 
+    /// What proxies said that they call; they say it to the control plane of their zone.
+    fn observations(&self) -> Result<Arc<Observations>, InspectError> {
+        let known = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        known.ok_or_else(observed::elsewhere)
+    }
+
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
@@ -489,37 +494,4 @@ fn path(view: AdminView) -> &'static str {
         AdminView::Clusters { format: Format::Text } => "/clusters",
         AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
-}
-
-/// Everything the proxy would be sent, except its secrets.
-fn configuration(
-    snapshot: &Snapshot,
-    mesh: &MeshSnapshot,
-    proxy: &Key,
-    traits: &ProxyTraits,
-) -> Result<Value, InspectError> {
-    let plan = plan::for_proxy(mesh, traits);
-    let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-    if let Some(admin) = &mut plan.admin {
-        let authority = AdminAuthority::load(snapshot, Timestamp::now());
-        let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
-        admin.tls = tls.ok().map(Arc::new);
-    }
-    // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower(&plan);
-    let mut types = Map::new();
-    for kind in xds::Type::ALL {
-        let mut resources = Map::new();
-        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
-            let shown = envoy::json::to_json(kind.url(), &resource.body());
-            let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
-            resources.insert(resource.name.to_string(), shown);
-        }
-        if !resources.is_empty() {
-            types.insert(kind.url().to_owned(), Value::Object(resources));
-        }
-    }
-    let mut types = Value::Object(types);
-    redact::redact(&mut types);
-    Ok(types)
 }
