@@ -3,6 +3,7 @@
 mod dns;
 mod kds;
 mod permissions;
+mod reach;
 
 use std::{fs, path::Path, process::Command};
 
@@ -23,6 +24,10 @@ pub enum What {
     Dns,
     /// Synchronisation of control planes: everything to all zones, and one change.
     Kds,
+    /// Who may call whom: all permissions, and one change.
+    Reach,
+    /// What trimming by permissions saves an Envoy.
+    Trim,
     /// What an Envoy that starts pays for the statistics of each profile.
     Metrics,
     /// Thousands of simulated proxies, against a server that only pushes bytes.
@@ -37,8 +42,9 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             run::step("at scale", scale(arguments).args(arguments))
         }
         What::Kds => kds::run(arguments),
+        What::Reach => reach::run(arguments),
         _ if !arguments.is_empty() => {
-            bail!("only `bench scale` and `bench kds` take arguments, not {arguments:?}")
+            bail!("only `bench scale`, `bench kds` and `bench reach` take arguments, not {arguments:?}")
         }
         What::Store => {
             prerequisites::install()?;
@@ -55,6 +61,11 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             let envoy = envoy::install()?;
             build(&["kuma-cp", "kuma-dp", "e2e"])?;
             run::step("starts of Envoy", measure("bench-metrics").env("ENVOY_BIN", envoy))
+        }
+        What::Trim => {
+            let envoy = envoy::install()?;
+            build(&["kuma-cp", "kuma-dp", "e2e"])?;
+            run::step("trimmed and untrimmed", measure("bench-trim").env("ENVOY_BIN", envoy))
         }
         What::Permissions => {
             run::step("permissions", run::cargo().args(["bench", "--locked", "--package", "policy"]))?;

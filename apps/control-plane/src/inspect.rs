@@ -63,6 +63,7 @@ use crate::{
     what_if,
 };
 use client::Endpoint;
+use configuration::configuration;
 use known::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
@@ -170,10 +171,10 @@ impl Inspect for Proxies {
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let proxy = proxy.clone();
         self.computed(move || {
-            let now = configuration::of(&snapshot, &mesh, &proxy, &traits)?;
+            let now = configuration(&snapshot, &mesh, &proxy, &traits)?;
             let dataplane = mesh.dataplanes.get(&proxy.name).filter(|_| with_shadow);
             let Some(dataplane) = dataplane else { return Ok(Config { xds: now, without_shadow: None }) };
-            let xds = configuration::of(&snapshot, &mesh.with_shadows(dataplane), &proxy, &traits)?;
+            let xds = configuration(&snapshot, &mesh.with_shadows(dataplane), &proxy, &traits)?;
             Ok(Config { xds, without_shadow: Some(now) })
         })
         .await
@@ -311,14 +312,16 @@ impl Inspect for Proxies {
 
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
         let (_, mesh) = self.now(mesh).await?;
-        let observations = self.observations()?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
         self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
         let (snapshot, mesh) = self.now(mesh).await?;
-        let observations = self.observations()?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
         let (push, service) = (self.push.clone(), service.map(str::to_owned));
         self.computed(move || {
             let (connected, reporting) = push.reporting(&mesh.name);
@@ -438,12 +441,6 @@ impl Proxies {
             "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
              ask the control plane of {whose}"
         )))
-    }
-
-    /// What proxies said that they call; they say it to the control plane of their zone.
-    fn observations(&self) -> Result<Arc<Observations>, InspectError> {
-        let known = self.observations.clone().filter(|_| self.serves == Serves::Zone);
-        known.ok_or_else(observed::elsewhere)
     }
 
     /// What the proxy told about itself, if it is connected here.

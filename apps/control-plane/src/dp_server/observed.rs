@@ -11,7 +11,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use plan::{Effective, ServerTls};
 use resources::{
-    Resource,
+    Key, Resource,
     kinds::dataplane::{Dataplane, Inbound, Networking},
     naming::SelfName,
 };
@@ -51,16 +51,13 @@ pub async fn answer(
     if report.mesh.is_empty() {
         return Ok(StatusCode::NO_CONTENT);
     }
-    let proxy = authenticated(&context, &report)?;
+    let key = authenticated(&context, &report)?;
     let unavailable = |what: &str| {
-        let key = proxy.key();
         (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
     };
-    let mesh =
-        context.push.mesh(&report.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
-    let dataplane =
-        mesh.dataplanes.get(report.name.as_str()).ok_or_else(|| unavailable("is not registered yet"))?;
-    let watcher = context.push.newest(&proxy.key());
+    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
+    let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
+    let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
@@ -72,19 +69,20 @@ pub async fn answer(
 }
 
 /// The proxy that reports, if its token is for it.
-fn authenticated(context: &Context, report: &Report) -> Result<Proxy, Refusal> {
+fn authenticated(context: &Context, report: &Report) -> Result<Key, Refusal> {
     let refused = |status: tonic::Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
     let proxy = Proxy::identify(&format!("{}.{}", report.mesh, report.name), json!({}))
         .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let snapshot = context.registrar.store().snapshot();
     let snapshot = snapshot.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     let token = Some(report.dataplane_token.as_str()).filter(|token| !token.is_empty());
-    let credentials = Credentials::verify(context, &snapshot, &report.mesh, token).map_err(refused)?;
-    credentials.allow_name(&proxy.key()).map_err(refused)?;
-    if let Some(stored) = snapshot.get(&proxy.key()) {
+    let key = proxy.key();
+    let credentials = Credentials::verify(context, &snapshot, &key.mesh, token).map_err(refused)?;
+    credentials.allow_name(&key).map_err(refused)?;
+    if let Some(stored) = snapshot.get(&key) {
         credentials.allow_stored(stored).map_err(refused)?;
     }
-    Ok(proxy)
+    Ok(key)
 }
 
 /// What the proxy called; `None` while it is not known what was given to it.

@@ -1,4 +1,4 @@
-//! What a proxy would be sent now.
+//! What a proxy would be sent now, as JSON.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use topology::MeshSnapshot;
 use super::{admin_tls, redact};
 
 /// Everything the proxy would be sent, except its secrets.
-pub fn of(
+pub fn configuration(
     snapshot: &Snapshot,
     mesh: &MeshSnapshot,
     proxy: &Key,

@@ -69,7 +69,7 @@ pub fn answer(
         (true, false) => Verdict::Mixed,
         (false, false) => Verdict::Denied,
     };
-    // Whether a client gets through at all is told of one that does, if there is one.
+    // Explained for a client that gets in, if there is one.
     let gets_in = checks.iter().position(|check| check.allowed).map(|at| at / servers.len().max(1));
     let client = clients.get(gets_in.unwrap_or(0)).or(clients.first());
     let client =

@@ -71,11 +71,8 @@ impl<'a> Sight<'a> {
     }
 
     fn is_trimmed(&self, id: &DestinationId) -> bool {
-        self.trims && self.would_go(id)
-    }
-
-    fn would_go(&self, id: &DestinationId) -> bool {
-        self.before.destinations.contains(id) && !self.after.destinations.contains(id)
+        let goes = self.before.destinations.contains(id) && !self.after.destinations.contains(id);
+        self.trims && goes
     }
 
     fn report(&self) -> Report {

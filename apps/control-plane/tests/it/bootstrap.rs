@@ -398,3 +398,28 @@ async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
         assert!(is_cheap, "{name}: {regex}");
     }
 }
+
+#[tokio::test]
+async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
+    let server = Server::new(true, Duration::ZERO).await;
+    for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
+        let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
+        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);
+    }
+}
+
+#[tokio::test]
+async fn names_follow_the_unified_naming_of_the_agent() {
+    let server = Server::new(false, Duration::ZERO).await;
+    let clusters = |bootstrap: &Value| -> Vec<String> {
+        let all = bootstrap["staticResources"]["clusters"].as_array();
+        all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let legacy = clusters(&server.bootstrap(asking(|_| ())).await);
+    assert!(legacy.contains(&"ads_cluster".to_owned()), "{legacy:?}");
+    for feature in ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"] {
+        let unified = clusters(&server.bootstrap(asking(|r| r["features"] = json!([feature]))).await);
+        assert_eq!(unified.len(), legacy.len());
+        assert!(unified.iter().all(|name| name.starts_with("system_")), "{unified:?}");
+    }
+}

@@ -141,7 +141,7 @@ async fn clients_without_an_identity_are_seen_where_mtls_is_permissive() {
     {
         let (server, _web) = with_web(false, mode).await;
         let _backend = server.world.proxy("default", "backend").await;
-        let inbounds = json!({ "127.0.2.2_80": 3, "self_inbound_80": 1, "127.0.2.9_80": 5 });
+        let inbounds = json!({ "127.0.2.2_80": 3, "self_80": 1, "127.0.2.9_80": 5 });
         for (name, count) in inbounds.as_object().unwrap() {
             let said = json!({ "mesh": "default", "name": "backend", "inbounds": { name: count } });
             assert_eq!(post(&server, said).await.0, StatusCode::NO_CONTENT);

@@ -2,6 +2,7 @@
 //! started and knows nothing of the past.
 
 mod policies;
+mod trimmed;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -236,18 +237,25 @@ fn random_timeout(name: u8, [target, section, how, seconds]: [u8; 4]) -> Resourc
 
 /// Writes a batch as far as it makes sense: what is not there cannot be deleted.
 pub async fn store(world: &World, batch: &[Write]) {
+    let changes = batch
+        .iter()
+        .map(|&(kind, name, content)| (built(kind, name, content.unwrap_or_default()), content.is_some()));
+    write(world, changes).await;
+}
+
+/// Writes resources that are to be there, and deletes the others.
+async fn write(world: &World, changes: impl Iterator<Item = (Resource, bool)>) {
     let snapshot = world.store.snapshot().unwrap();
     let mut writes: Vec<Stored> = Vec::new();
-    for &(kind, name, content) in batch {
-        let resource = built(kind, name, content.unwrap_or_default());
+    for (resource, present) in changes {
         let key = resource.key.clone();
         // The last one of a batch counts.
         writes.retain(|write| *write.key() != key);
-        match (content, snapshot.get(&key)) {
-            (Some(_), Some(old)) => writes.push(Stored::Update { resource, expected: old.version }),
-            (Some(_), None) => writes.push(Stored::Create(resource)),
-            (None, Some(_)) => writes.push(Stored::Delete { key, expected: None }),
-            (None, None) => {}
+        match (present, snapshot.get(&key)) {
+            (true, Some(old)) => writes.push(Stored::Update { resource, expected: old.version }),
+            (true, None) => writes.push(Stored::Create(resource)),
+            (false, Some(_)) => writes.push(Stored::Delete { key, expected: None }),
+            (false, None) => {}
         }
     }
     if writes.is_empty() {

@@ -156,6 +156,9 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::Problems => {
             Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
         }
+        Operation::Observed => {
+            Case::get(path, vec![("/edges/0/count", json!(3)), ("/truncated", json!(false))])
+        }
         Operation::Snis => {
             let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
             let destination = "/items/0/destinations/0/kri";

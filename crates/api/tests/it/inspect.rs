@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use store::registrar::Mode;
 
 mod calls;
+mod identifiers;
 mod older;
 pub mod problems;
 mod reachability;
-mod selected;
 
 use crate::world::{World, remote, zone};
 
@@ -444,27 +444,30 @@ async fn what_does_not_exist_cannot_be_looked_into() {
 }
 
 #[tokio::test]
-async fn an_identifier_with_a_section_leads_to_its_resource() {
+async fn the_dataplanes_of_a_policy_come_in_pages_and_by_name() {
     let world = World::new().await;
-    let zone = Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]);
-    for (kind, spec) in [
-        (Kind::Dataplane, json!({ "networking": { "address": "192.0.2.1" } })),
-        (Kind::MeshService, json!({ "ports": [{ "port": 80 }] })),
-        (Kind::MeshTrafficPermission, json!({ "from": [] })),
+    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
+    world.store(Kind::MeshTimeout, "default", "slow", json!({ "to": to })).await;
+    for (query, total, expect, next) in [
+        ("", 3, &["one", "other", "three"][..], None),
+        ("?name=o", 2, &["one", "other"], None),
+        ("?size=2", 3, &["one", "other"], Some("after=default%2Fother&offset=2&size=2")),
+        ("?size=2&offset=2", 3, &["three"], None),
+        ("?offset=7", 3, &[], None),
     ] {
-        let spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
-        world.store_resource(kind, "default", "web", zone.clone(), spec).await;
+        let path = format!("/meshes/default/meshtimeouts/slow/_resources/dataplanes{query}");
+        let answer = world.get(&path).await.expect(200).json();
+        let items = answer["items"].as_array().unwrap();
+        let names: Vec<&str> = items.iter().map(|item| item["name"].as_str().unwrap()).collect();
+        assert_eq!((&answer["total"], names.as_slice()), (&json!(total), expect), "{query}");
+        let found = answer["next"].as_str().and_then(|next| next.split_once('?')).map(|(_, query)| query);
+        assert_eq!(found, next, "{query}");
     }
-    for (kri, kind) in [
-        ("kri_dp_default_east__web_", "Dataplane"),
-        ("kri_dp_default_east__web_80", "Dataplane"),
-        ("kri_dp_default_east__web_http.admin", "Dataplane"),
-        ("kri_msvc_default_east__web_80", "MeshService"),
-        ("kri_mtp_default_east__web_rule_0", "MeshTrafficPermission"),
-    ] {
-        let found = world.get(&format!("/_kri/{kri}")).await.expect(200).json();
-        assert_eq!((&found["type"], &found["name"]), (&json!(kind), &json!("web")), "{kri}");
-    }
+    let first = world.get("/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=1").await.json();
+    let meta = json!({ "type": "Dataplane", "mesh": "default", "name": "one", "labels": { "app": "one" } });
+    assert_eq!(first["items"], json!([meta]));
+    let path = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=0";
+    world.get(path).await.expect_problem(400, "Could not retrieve resources", "Invalid page size");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! After any sequence of changes the state is what it would be, had it seen only the last resources.
 
 mod abroad;
+mod permissions;
 
 use std::{
     cmp::Reverse,
@@ -27,9 +28,15 @@ use topology::{
     virtual_hosts::vips,
 };
 
-use crate::fixtures::{insight, mesh, resource};
+use crate::{
+    fixtures::{insight, mesh, resource},
+    reachability::world::consistent,
+};
 
 use abroad::{Places, abroad, ingress, listed_abroad, tagged_abroad};
+
+/// How many kinds of writes there are, some of them several times.
+const KINDS: u8 = 31;
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
@@ -37,7 +44,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let content = prop::option::weighted(0.8, prop::array::uniform4(0u8..4));
     // Dataplanes and services are what matters most, so most writes are theirs.
-    let write = (0u8..23, 0u8..4, content);
+    let write = (0u8..KINDS, 0u8..4, content);
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
@@ -58,7 +65,7 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             let mut spec = built.spec.to_json();
             spec["routing"] =
                 json!({ "zoneEgress": content[1] % 2 == 1, "localityAwareLoadBalancing": content[2] == 3 });
-            resource(Kind::Mesh, "default", &[], spec)
+            resource(Kind::Mesh, "default", permissions::mode(content[3]), spec)
         }
         1..=5 => dataplane(name, content),
         6 => insight(&format!("dp-{name}"), if content[0] < 2 { "ca-1" } else { "" }),
@@ -73,6 +80,9 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
         15..=17 => virtual_outbound(name, content),
         18 => addresses(name, content),
         19 | 20 => ingress(name, content),
+        23..=27 => permissions::permission(name, content),
+        28 | 29 => permissions::identity(name, content),
+        30 => permissions::trust(name),
         22 => {
             let data = ["b25l", "dHdv", "b25l", ""][usize::from(content[0])];
             resource(Kind::Secret, &format!("k-{name}"), &[], json!({ "data": data }))
@@ -426,6 +436,8 @@ fn follow(batches: &[Vec<Write>]) {
             last.iter().filter(|(_, v)| v.is_some()).map(|(k, v)| (k.clone(), v.clone())).collect();
         scratch.apply(&present);
         assert_eq!(after.as_ref(), scratch.mesh("default"));
+        let graph = |mesh: Option<&Arc<MeshSnapshot>>| mesh.map(|mesh| mesh.reachability.clone());
+        assert_eq!(graph(after.as_ref()), graph(scratch.mesh("default")));
 
         assert_eq!(updates.is_empty(), before == after, "an update when, and only when, something differs");
         if let (Some(before), Some(after)) = (&before, &after) {
@@ -433,7 +445,9 @@ fn follow(batches: &[Vec<Write>]) {
             if updates.len() < 2 {
                 let affected = updates.first().map(|update| update.affected.clone()).unwrap_or_default();
                 affected_is_exact(before, after, &affected);
+                permissions::callers_are_named(before, after, &affected);
             }
+            consistent(after);
             endpoints_are_complete(after, &last);
             indexes_are_complete(after);
             hostnames_are_complete(after, &last);
@@ -453,7 +467,7 @@ proptest! {
 #[test]
 fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =
-        (0..22).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
+        (0..KINDS).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
     let mut forwards = changes(&batch);
     let mut state = State::default();
     state.apply(&forwards);

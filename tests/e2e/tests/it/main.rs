@@ -46,6 +46,7 @@ mod tls_server;
 mod traffic;
 mod transparent;
 mod trimmed;
+mod trimming;
 mod validation;
 mod what_if;
 mod world;

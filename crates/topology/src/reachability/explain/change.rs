@@ -37,7 +37,7 @@ impl Change {
             }
             Change::Except { rule, .. } => format!(
                 "{rule} denies everyone whom no other rule allows; a MeshTrafficPermission for this client would be an \
-                 exception to it, so ask whoever owns that rule"
+                 exception to it, so ask the owner of that rule"
             ),
             Change::Edit { rules } => {
                 let rules: Vec<String> = rules.iter().map(Kri::to_string).collect();

@@ -46,7 +46,8 @@ fn ways(
         .map(|i| i.networking.as_ref().unwrap())
         .map(|networking| (networking.advertised_address.clone(), networking.advertised_port))
         .collect();
-    if snapshot.mtls.is_none() || entrances.is_empty() {
+    let secured = snapshot.mtls.is_some() || snapshot.identities.any_ready();
+    if !secured || entrances.is_empty() {
         return (Places::new(), None);
     }
     if !snapshot.mesh.spec.get::<Mesh>().unwrap().zone_egress() {

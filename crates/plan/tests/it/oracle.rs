@@ -1,0 +1,214 @@
+//! Trimmed is denied: in random meshes, for every pair of client and destination, the graph and what is really offered
+//! to a proxy agree with the permissions that are really planned for servers.
+//!
+//! * Sound: what is not offered, every server refuses.
+//! * Exact: what every server refuses that can be known here is not offered. A client that dials one name of a service
+//!   may be allowed under another one: then it is offered.
+//!
+//! `ORACLE_MESHES` makes it look at so many times more meshes.
+
+mod meshes;
+mod servers;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use policy::Client;
+use rand::seq::IndexedRandom;
+use resources::{
+    Kind,
+    kinds::{mesh_http_route::MeshHTTPRoute, target_ref::TargetRefKind},
+};
+use topology::{ClientClass, DestinationId, MeshSnapshot, Mode};
+
+use crate::support::traits;
+use meshes::{World, world};
+use servers::{Known, Servers, certificate};
+
+/// What was looked at, so that a test that looks at nothing fails.
+#[derive(Debug, Default)]
+struct Seen {
+    pairs: usize,
+    trimmed: usize,
+    kept: usize,
+    planned: usize,
+}
+
+/// What a class of clients may do with one destination.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Truth {
+    /// Some server lets it in, or it cannot be known.
+    Allowed,
+    /// No server lets it in under the name that it dials, some would under another name, or there may be others.
+    Refused,
+    /// No server would let it in under any name.
+    Denied,
+}
+
+fn times() -> u64 {
+    std::env::var("ORACLE_MESHES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+/// What the servers of a destination do with one client.
+fn truth(servers: &Servers<'_>, known: &Known, client: &Client) -> Truth {
+    let Known::Asked { names, permissions, all } = known else { return Truth::Allowed };
+    let allows = |name: &String| permissions.iter().any(|of| servers.allow(*of, client, name));
+    match names.split_first() {
+        Some((dialled, _)) if allows(dialled) => Truth::Allowed,
+        Some((_, others)) if *all && !others.iter().any(allows) => Truth::Denied,
+        _ => Truth::Refused,
+    }
+}
+
+/// The classes of a mesh with what their certificates say; of each the first proxy.
+fn classes(mesh: &MeshSnapshot) -> BTreeMap<ClientClass, (String, Client)> {
+    let mut classes = BTreeMap::new();
+    for dataplane in mesh.dataplanes.values() {
+        let client = certificate(mesh, dataplane);
+        let class = ClientClass::of(mesh, dataplane);
+        assert_eq!(*class.client(), client, "{}", dataplane.key);
+        classes.entry(class).or_insert_with(|| (dataplane.name().to_owned(), client));
+    }
+    classes
+}
+
+/// What every pair is, by destination and then by class.
+type Truths = BTreeMap<DestinationId, Vec<Truth>>;
+
+fn truths(world: &World, clients: &[&Client]) -> Truths {
+    let mut servers = Servers::of(world);
+    let mut truths = Truths::new();
+    let mut rows: BTreeMap<Vec<usize>, Vec<Truth>> = BTreeMap::new();
+    for (id, destination) in &world.snapshot.destinations {
+        let known = servers.behind(destination);
+        let row =
+            |servers: &Servers<'_>| clients.iter().map(|client| truth(servers, &known, client)).collect();
+        let of = match &known {
+            Known::Asked { permissions, all: true, .. }
+                if !permissions.iter().any(|of| servers.by_name(*of)) =>
+            {
+                // Destinations that ask for the same, whatever their names, are the same to clients.
+                let distinct: BTreeSet<usize> = permissions.iter().copied().collect();
+                let distinct: Vec<usize> = distinct.into_iter().collect();
+                rows.entry(distinct).or_insert_with(|| row(&servers)).clone()
+            }
+            _ => row(&servers),
+        };
+        truths.insert(id.clone(), of);
+    }
+    truths
+}
+
+fn graph_agrees(
+    world: &World,
+    classes: &BTreeMap<ClientClass, (String, Client)>,
+    truths: &Truths,
+    seen: &mut Seen,
+) {
+    let mesh = &world.snapshot;
+    for (at, (class, (name, client))) in classes.iter().enumerate() {
+        let reachable: BTreeSet<&DestinationId> = mesh.reachability.destinations(class).into_iter().collect();
+        for (id, of_classes) in truths {
+            let reaches = mesh.reachability.reaches(class, id);
+            assert_eq!(reachable.contains(id), reaches, "{name} to {id:?}: listed, and asked");
+            let truth = of_classes[at];
+            assert!(
+                reaches || truth != Truth::Allowed,
+                "{name} {client:?} is kept from {id:?}, which lets it in"
+            );
+            // A client without any identity is refused before it is asked who it is.
+            assert!(
+                !reaches || truth != Truth::Denied || client.spiffe_ids.is_empty(),
+                "{name} {client:?} has {id:?}, which refuses it"
+            );
+            seen.pairs += 1;
+            seen.trimmed += usize::from(!reaches);
+            seen.kept += usize::from(reaches);
+        }
+    }
+}
+
+/// The destinations that requests to a service may be led to by routes.
+fn routed(mesh: &MeshSnapshot) -> BTreeMap<String, Vec<String>> {
+    let mut routed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for route in mesh.policies_of(Kind::MeshHTTPRoute) {
+        for to in route.spec.get::<MeshHTTPRoute>().unwrap().to.iter() {
+            assert_eq!(to.target_ref.kind, TargetRefKind::MeshService);
+            let backends = to.rules.iter().flat_map(|rule| rule.default.backend_refs.iter().flatten());
+            let names = backends.filter_map(|backend| backend.name.clone());
+            routed.entry(to.target_ref.name.clone().unwrap()).or_default().extend(names);
+        }
+    }
+    routed
+}
+
+/// What a proxy is really offered is what it reaches, and what routes lead on from.
+fn plan_agrees(world: &World, class: &ClientClass, name: &str, routed: &BTreeMap<String, Vec<String>>) {
+    let mesh = &world.snapshot;
+    let dataplane = &mesh.dataplanes[name];
+    let trimmed = mesh.trimming(dataplane).active() == Mode::Enforce;
+    let plan = plan::for_proxy(mesh, &traits(name)).unwrap();
+    let offered: BTreeSet<&DestinationId> = plan.outbounds.iter().map(|it| &it.destination).collect();
+    let backends: BTreeSet<&DestinationId> = plan.backends.iter().map(|it| &it.destination).collect();
+    let hosts = mesh.virtual_hosts.by_name.values().filter(|host| host.vip.is_some());
+    let tags: BTreeSet<DestinationId> = hosts
+        .flat_map(|host| host.ports.values().map(|port| DestinationId::Tags(port.tags.clone())))
+        .collect();
+    let with_address = mesh.destinations.iter().filter(|(id, it)| !it.vips.is_empty() || tags.contains(*id));
+    for (id, destination) in with_address {
+        let leads_on =
+            destination.service.as_ref().is_some_and(|service| routed.contains_key(&*service.name));
+        let reaches = !trimmed || mesh.reachability.reaches(class, id);
+        if reaches || !leads_on {
+            assert_eq!(offered.contains(id), reaches, "{name} and {id:?}");
+        }
+        if !reaches && !leads_on && offered.iter().all(|other| !leads_to(mesh, other, id, routed)) {
+            assert!(!backends.contains(id), "{name} has a cluster of {id:?} that it may not call");
+        }
+    }
+}
+
+/// Whether a route leads from one to the other.
+fn leads_to(
+    mesh: &MeshSnapshot,
+    from: &DestinationId,
+    to: &DestinationId,
+    routed: &BTreeMap<String, Vec<String>>,
+) -> bool {
+    let service =
+        |id: &DestinationId| mesh.destinations[id].service.as_ref().map(|service| service.name.clone());
+    let (Some(from), Some(to)) = (service(from), service(to)) else { return false };
+    routed.get(&*from).is_some_and(|backends| backends.iter().any(|name| **name == *to))
+}
+
+fn look_at(seed: u64, proxies: usize, sample: usize, seen: &mut Seen) {
+    let mut world = world(seed, proxies);
+    let classes = classes(&world.snapshot);
+    let clients: Vec<&Client> = classes.values().map(|(_, client)| client).collect();
+    let truths = truths(&world, &clients);
+    graph_agrees(&world, &classes, &truths, seen);
+    let routed = routed(&world.snapshot);
+    let all: Vec<(&ClientClass, &(String, Client))> = classes.iter().collect();
+    let chosen: Vec<_> = all.choose_multiple(&mut world.rng, sample).copied().collect();
+    for (class, (name, _)) in chosen {
+        plan_agrees(&world, class, name, &routed);
+        seen.planned += 1;
+    }
+}
+
+#[test]
+fn what_is_trimmed_is_denied_and_what_is_denied_is_trimmed_in_small_meshes() {
+    let mut seen = Seen::default();
+    for seed in 0..60 * times() {
+        look_at(seed, 4 + usize::try_from(seed % 17).unwrap(), 6, &mut seen);
+    }
+    assert!(seen.planned > 200 && seen.trimmed > 5_000 && seen.kept > 5_000, "{seen:?}");
+}
+
+#[test]
+fn what_is_trimmed_is_denied_and_what_is_denied_is_trimmed_among_millions_of_pairs() {
+    let mut seen = Seen::default();
+    for seed in 1_000..1_000 + 10 * times() {
+        look_at(seed, 400, 3, &mut seen);
+    }
+    assert!(seen.pairs > 2_000_000 && seen.trimmed > 500_000 && seen.kept > 100_000, "{seen:?}");
+}
