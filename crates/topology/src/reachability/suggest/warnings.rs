@@ -13,6 +13,7 @@ use crate::{
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
+const WEEK: i64 = 7 * DAY;
 /// How many are named where there are more.
 const MAX_NAMED: usize = 10;
 
@@ -89,7 +90,7 @@ fn window(question: &Question<'_>) -> Vec<String> {
     let seconds = question.now.duration_since(since).max(SignedDuration::ZERO).as_secs();
     let job = match seconds {
         ..DAY => "a daily or weekly job",
-        ..=604_799 => "a weekly job",
+        DAY..WEEK => "a weekly job",
         _ => return Vec::new(),
     };
     vec![format!("observed for {}: {job} would not have been seen", length(seconds))]
