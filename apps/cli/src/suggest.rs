@@ -84,7 +84,7 @@ pub fn warnings(answer: &Value) -> Vec<String> {
 pub fn denial(call: &Value) -> String {
     let now = if call["getsThrough"] == true { "; some of these calls get through now" } else { "" };
     format!(
-        "{} called {} {} times (last {}); {} denies it, and no suggestion allows it{now}",
+        "{} called {} (calls: {}, last {}); {} denies it, and no suggestion allows it{now}",
         text(&call["caller"]),
         text(&call["destination"]),
         number(&call["count"]),
@@ -107,7 +107,7 @@ pub fn documents(permissions: &[Value]) -> String {
 
 fn evidence(call: &Value) -> String {
     format!(
-        "{} called {} {} times, first {}, last {}{}",
+        "{} called {} (calls: {}, first {}, last {}){}",
         text(&call["caller"]),
         text(&call["destination"]),
         number(&call["count"]),

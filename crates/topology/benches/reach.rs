@@ -59,10 +59,11 @@ fn mesh() -> Change {
     present(Kind::Mesh, "default", &labels, json!({ "meshServices": { "mode": "Exclusive" }, "mtls": mtls }))
 }
 
-fn dataplane(number: usize, service: &str, port: usize) -> Change {
+/// The proxy of a service at an address of its own.
+fn dataplane(number: usize, service: &str, host: usize) -> Change {
     let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
-    let address = format!("10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255);
-    let networking = json!({ "address": address, "inbound": [{ "port": port, "tags": tags }],
+    let address = format!("10.{}.{}.{}", host >> 16, (host >> 8) & 255, host & 255);
+    let networking = json!({ "address": address, "inbound": [{ "port": 80, "tags": tags }],
         "transparentProxying": { "redirectPortInbound": 15006, "redirectPortOutbound": 15001 } });
     let app = format!("svc-{number}");
     present(Kind::Dataplane, &format!("dp-{number}"), &[("app", &app)], json!({ "networking": networking }))
@@ -102,7 +103,7 @@ fn permission(number: usize, clients: &[usize]) -> Change {
 fn servers(services: usize) -> State {
     let mut state = State::in_zone("east");
     let all: Vec<Change> = std::iter::once(mesh())
-        .chain((0..services).map(|number| dataplane(number, &format!("svc-{number}"), 80)))
+        .chain((0..services).map(|number| dataplane(number, &format!("svc-{number}"), number)))
         .chain((0..services).map(service))
         .collect();
     state.apply(&all);
@@ -155,9 +156,9 @@ fn everything(services: usize, times: usize) -> Value {
         "permissionMicroseconds": folding(&mut state, changed_permissions(services, times)),
         "permissionFloorMicroseconds": Bits::change(services, times),
         "dataplaneMicroseconds":
-            folding(&mut state, (0..times).map(|n| dataplane(n, &format!("svc-{n}"), 80 + n % 2))),
+            folding(&mut state, (0..times).map(moved)),
         "newClassMicroseconds":
-            folding(&mut state, (0..times).map(|n| dataplane(services + n, &format!("new-{n}"), 80))),
+            folding(&mut state, (0..times).map(|n| dataplane_of_new_class(services, n))),
         "listMicroseconds": listing(snapshot(&state), times),
     })
 }
@@ -199,7 +200,7 @@ fn one_change(services: usize, times: usize) -> Value {
         permission(number, &clients(number, CLIENTS, services))
     });
     let permission = folding(&mut state, again);
-    let dataplane = folding(&mut state, (0..times).map(|n| dataplane(n, &format!("svc-{n}"), 80 + n % 2)));
+    let dataplane = folding(&mut state, (0..times).map(moved));
     let class = folding(&mut state, (0..times).map(|n| dataplane_of_new_class(services, n)));
     json!({
         "services": services,
@@ -209,8 +210,13 @@ fn one_change(services: usize, times: usize) -> Value {
     })
 }
 
+/// The proxy of a service at another address.
+fn moved(number: usize) -> Change {
+    dataplane(number, &format!("svc-{number}"), number + (1 << 22))
+}
+
 fn dataplane_of_new_class(services: usize, number: usize) -> Change {
-    dataplane(services + number, &format!("new-{number}"), 80)
+    dataplane(services + number, &format!("new-{number}"), services + number)
 }
 
 /// A table of bits: which classes a destination lets in, and which destinations a class reaches.

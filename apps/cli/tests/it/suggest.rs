@@ -101,15 +101,15 @@ fn suggestions_are_yaml_to_apply_with_who_called_in_comments() {
     let server = control_plane("off", &answer);
     let program = Program::of(&server);
     let ran = program.run(&["suggest", "permissions"]).ok();
-    let first = "# spiffe://default/web called kri_msvc_default___backend_80 7 times, first 2026-01-01T00:00:00Z, last \
-                 2026-01-08T00:00:00Z";
+    let first = "# spiffe://default/web called kri_msvc_default___backend_80 (calls: 7, first 2026-01-01T00:00:00Z, \
+                 last 2026-01-08T00:00:00Z)";
     assert_eq!(&ran.lines()[..2], [first, "# note: it selects more"], "a comment stays one");
     let documents = resources::format::yaml::documents(&ran.out).unwrap();
     let values: Vec<&Value> = documents.iter().map(|document| &document.value).collect();
     assert_eq!(values, [&resource("allow-to-backend-80"), &resource("other")]);
     for said in [
         "warning: observed for 3 h: a daily or weekly job would not have been seen",
-        "warning: spiffe://default/db called kri_msvc_default___backend_80 7 times (last 2026-01-08T00:00:00Z); \
+        "warning: spiffe://default/db called kri_msvc_default___backend_80 (calls: 7, last 2026-01-08T00:00:00Z); \
          kri_mtp_default___no_rule_0 denies it, and no suggestion allows it",
         "warning: kri_msvc_default___cron_80 was called by no one: once all else is refused, no client can call it",
     ] {
@@ -228,7 +228,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     refused(
         &of(&ending),
         "enforce",
-        "a decision: spiffe://default/db called kri_msvc_default___backend_80 7 times",
+        "a decision: spiffe://default/db called kri_msvc_default___backend_80 (calls: 7",
     );
     let mut open = complete();
     open["closing"] = json!([closing()]);

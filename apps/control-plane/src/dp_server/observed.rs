@@ -11,18 +11,17 @@ use http::StatusCode;
 use jiff::Timestamp;
 use plan::{Effective, ServerTls};
 use resources::{
-    Key, Resource,
+    Key, Kind, Resource,
     kinds::dataplane::{Dataplane, Inbound, Networking},
     naming::SelfName,
 };
 use serde::Deserialize;
-use serde_json::json;
 use topology::{
     ClientClass, MeshSnapshot, Mode, matching,
     observed::{Caller, Edge},
 };
 
-use super::{Context, credentials::Credentials, proxy::Proxy};
+use super::{Context, credentials::Credentials};
 use crate::push::Watcher;
 
 /// What an agent saw.
@@ -71,12 +70,10 @@ pub async fn answer(
 /// The proxy that reports, if its token is for it.
 fn authenticated(context: &Context, report: &Report) -> Result<Key, Refusal> {
     let refused = |status: tonic::Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
-    let proxy = Proxy::identify(&format!("{}.{}", report.mesh, report.name), json!({}))
-        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let snapshot = context.registrar.store().snapshot();
     let snapshot = snapshot.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     let token = Some(report.dataplane_token.as_str()).filter(|token| !token.is_empty());
-    let key = proxy.key();
+    let key = Key::new(Kind::Dataplane, &report.mesh, &report.name);
     let credentials = Credentials::verify(context, &snapshot, &key.mesh, token).map_err(refused)?;
     credentials.allow_name(&key).map_err(refused)?;
     if let Some(stored) = snapshot.get(&key) {

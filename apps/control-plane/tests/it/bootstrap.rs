@@ -1,5 +1,7 @@
 //! What a bootstrap says, field by field, as the settings, the agent and the Dataplane decide.
 
+use std::time::Duration;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::StatusCode;
 use serde_json::{Value, json};

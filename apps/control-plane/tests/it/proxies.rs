@@ -115,16 +115,7 @@ impl Server {
         deregistration_delay: Duration,
         through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
     ) -> Server {
-        Server::of(World::new(), tokens_required, deregistration_delay, through).await
-    }
-
-    /// A server of this world.
-    pub async fn of(
-        world: World,
-        tokens_required: bool,
-        deregistration_delay: Duration,
-        through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
-    ) -> Server {
+        let world = World::new();
         let store = through(world.store.clone());
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();

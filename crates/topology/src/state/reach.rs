@@ -6,7 +6,7 @@ use imbl::{OrdMap, OrdSet};
 use policy::{Permissions, Policy, permission};
 use resources::{
     Key, Kind, Resource,
-    kinds::{mesh::Mesh, mesh_service::MeshService, tags},
+    kinds::{dataplane::Inbound, mesh::Mesh, mesh_service::MeshService, tags},
     labels,
 };
 
@@ -216,18 +216,19 @@ impl MeshState {
         });
         let mut lists = Vec::new();
         for dataplane in self.index.members(subject).filter_map(|name| self.dataplanes.get(name)) {
-            let guards = self.reach.guards.get(&dataplane.key.name)?.as_ref()?;
-            let all = matching::inbounds(dataplane).iter().zip(guards.iter());
-            let serving = match (&destination.id, &port) {
-                (DestinationId::Tags(wanted), _) => {
-                    lists.extend(all.filter(|(i, _)| tags::matches(wanted, &i.tags)).map(|(_, list)| list));
-                    continue;
-                }
+            let all = matching::inbounds(dataplane).iter();
+            let serving: Vec<&Inbound> = match (&destination.id, &port) {
+                (DestinationId::Tags(wanted), _) => all.filter(|i| tags::matches(wanted, &i.tags)).collect(),
                 (DestinationId::Port(_), Some((selector, target))) => selector.behind(dataplane, target),
-                (DestinationId::Port(_), None) => continue,
+                (DestinationId::Port(_), None) => Vec::new(),
             };
+            if serving.is_empty() {
+                continue;
+            }
+            let guards = self.reach.guards.get(&dataplane.key.name)?.as_ref()?;
             let serves = |inbound| serving.iter().any(|serving| std::ptr::eq(*serving, inbound));
-            lists.extend(all.filter(|(inbound, _)| serves(*inbound)).map(|(_, list)| list));
+            let guarded = matching::inbounds(dataplane).iter().zip(guards.iter());
+            lists.extend(guarded.filter(|(inbound, _)| serves(*inbound)).map(|(_, list)| list));
         }
         Some(distinct(lists.into_iter()).into_iter().map(|list| added_up.of(list)).collect())
     }

@@ -178,7 +178,7 @@ async fn permissions_change_what_a_trimmed_proxy_has_and_nothing_of_one_that_is_
         }
         counts.push(proxies.iter().map(listeners).collect::<Vec<_>>());
     }
-    let [denied, allowed] = counts.try_into().unwrap();
+    let [denied, allowed]: [Vec<usize>; 2] = counts.try_into().unwrap();
     assert!(denied[0] < allowed[0] && denied[2] < allowed[2], "{denied:?} {allowed:?}");
     assert_eq!(denied[1], allowed[1]);
 }

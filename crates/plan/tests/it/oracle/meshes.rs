@@ -19,6 +19,7 @@ pub struct World {
     pub snapshot: Arc<MeshSnapshot>,
     pub resources: BTreeMap<Key, Arc<Resource>>,
     pub rng: StdRng,
+    pub seed: u64,
 }
 
 struct Maker {
@@ -74,7 +75,7 @@ pub fn world(seed: u64, proxies: usize) -> World {
     apply(&mut state, &later);
     maker.resources.extend(later);
     let snapshot = state.mesh("default").unwrap().clone();
-    World { snapshot, resources: maker.resources, rng: maker.rng }
+    World { snapshot, resources: maker.resources, rng: maker.rng, seed }
 }
 
 /// The names that clients dial, as rules may ask for them.
