@@ -27,7 +27,7 @@ use store::{
     registrar::{Mode as RegistrarMode, Setup},
 };
 
-use self::{ports::Ports, preparation::Preparation};
+use self::{ports::Ports, preparation::Preparation, synchronisation::Listeners};
 use crate::{
     available_services, certificates,
     config::{
@@ -126,8 +126,7 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let listeners = synchronisation::Listeners { zones, peers, shares };
-    let kds = others.start(listeners, &questions, inspect, &shutdown)?;
+    let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let tls = certificates::dp_server(&config, now)?;

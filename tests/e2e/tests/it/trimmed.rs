@@ -207,6 +207,9 @@ fn handed_over(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(kind) if kind == "ConnectionReset" || kind == "ConnectionRefused")
 }
 
+/// How often a permission is opened and closed under load.
+const ROUNDS: usize = 6;
+
 #[test]
 fn permissions_open_and_close_under_load_without_an_unexplained_failure() {
     let world = start("127.242.0.0/16", "100ms");
@@ -220,7 +223,7 @@ fn permissions_open_and_close_under_load_without_an_unexplained_failure() {
     thread::scope(|scope| {
         scope.spawn(|| load.run(backend));
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for round in 0..20 {
+            for round in 0..ROUNDS {
                 let (open, closed) = (2 * round + 1, 2 * round + 2);
                 load.phase.store(open, Ordering::SeqCst);
                 permit(&world, "backend", "backend", "web", "Allow");
@@ -233,7 +236,7 @@ fn permissions_open_and_close_under_load_without_an_unexplained_failure() {
         load.over.store(true, Ordering::Relaxed);
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    for round in 0..20 {
+    for round in 0..ROUNDS {
         let opening = load.of(2 * round + 1);
         let first = opening.iter().position(|outcome| *outcome == Outcome::Answered).unwrap();
         let (before, after) = opening.split_at(first);

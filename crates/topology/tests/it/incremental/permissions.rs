@@ -94,7 +94,7 @@ pub fn callers_are_named(before: &MeshSnapshot, after: &MeshSnapshot, affected: 
         let different: BTreeSet<&DestinationId> = old.symmetric_difference(&new).collect();
         // Destinations that appear or are gone are named themselves.
         let told = |id: &&DestinationId| affected.destinations.contains(*id);
-        let silent = different.iter().all(|id| told(id));
+        let silent = different.iter().all(told);
         let named = affected.everyone || affected.open || affected.reach.contains(class);
         assert!(silent || named, "{class:?}: {different:?}");
     }
