@@ -64,7 +64,7 @@ struct Observing {
     failures: Counter,
 }
 
-/// The token of the proxy: whoever rotates tokens writes files.
+/// The token of the proxy. A file is read for each report, because rotation writes a new one.
 #[derive(Debug, Clone)]
 enum Token {
     Given(String),
@@ -168,10 +168,11 @@ impl Observing {
             return;
         }
         match self.send(&report).await {
-            Ok(()) => {
-                self.counted.accepted(&report);
-                self.quiet = Some(0);
-                self.failing = 0;
+            Ok(taken) => {
+                if taken {
+                    self.counted.accepted(&report);
+                }
+                (self.quiet, self.failing) = (Some(0), 0);
             }
             Err(error) => {
                 self.failures.inc();
@@ -194,7 +195,8 @@ impl Observing {
         Ok(Stats::read(&used, &secured))
     }
 
-    async fn send(&self, report: &Report) -> anyhow::Result<()> {
+    /// Says whether the report was taken: Kuma's own control plane takes none.
+    async fn send(&self, report: &Report) -> anyhow::Result<bool> {
         let body = json!({
             "mesh": self.mesh,
             "name": self.name,
@@ -211,8 +213,8 @@ impl Observing {
                 Err(NoAnswer::Untrusted(error)) => return Err(error.into()),
             };
             match answer.status {
-                status if status.is_success() => return Ok(()),
-                StatusCode::NOT_FOUND => bail!("it does not know what observed calls are"),
+                status if status.is_success() => return Ok(true),
+                StatusCode::NOT_FOUND => return Ok(false),
                 StatusCode::SERVICE_UNAVAILABLE if attempt < ATTEMPTS => {
                     attempt += 1;
                     tokio::time::sleep(BETWEEN_ATTEMPTS).await;

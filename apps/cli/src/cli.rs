@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
     failure::{Outcome, Result},
-    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, version,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -101,7 +101,12 @@ pub enum Command {
         #[command(subcommand)]
         command: install::Uninstall,
     },
-    /// Translate what Kuma calls legacy
+    /// Suggest policies by what was observed
+    Suggest {
+        #[command(subcommand)]
+        command: suggest::Suggest,
+    },
+    /// Translate what Kuma calls legacy, and move a mesh to permissions
     Migrate {
         #[command(subcommand)]
         command: migrate::Migrate,
@@ -132,6 +137,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Proxy { command } => return command.run(&settings()?.client()?),
         Command::Diff(diff) => return diff.run(&cli.global),
         Command::Migrate { command } => return command.run(&cli.global),
+        Command::Suggest { command } => command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&settings()?.client()?),

@@ -33,6 +33,7 @@ mod proxy;
 mod reachability;
 mod reference;
 mod sni;
+mod suggest;
 mod terminal;
 mod types;
 mod version;

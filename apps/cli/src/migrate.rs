@@ -1,9 +1,10 @@
-//! `migrate policies`: what Kuma's policies from before `targetRef` become.
+//! `migrate policies`: what Kuma's policies from before `targetRef` become. `migrate permissions`: a whole mesh.
 
 mod legacy;
 mod meshes;
 mod observability;
 mod permission;
+mod permissions;
 mod resilience;
 mod route;
 mod selector;
@@ -29,6 +30,7 @@ use meshes::Meshes;
 #[derive(Debug, Subcommand)]
 pub enum Migrate {
     Policies(Policies),
+    Permissions(permissions::Permissions),
 }
 
 const MEANING: &str = "\
@@ -58,8 +60,10 @@ pub struct Policies {
 
 impl Migrate {
     pub fn run(&self, global: &Global) -> Result<Outcome> {
-        let Migrate::Policies(policies) = self;
-        policies.run(global)
+        match self {
+            Migrate::Policies(policies) => policies.run(global),
+            Migrate::Permissions(permissions) => permissions.run(global),
+        }
     }
 }
 

@@ -13,13 +13,18 @@
 //! Invariant: no private key and no token leaves this module.
 
 mod client;
+mod configuration;
+mod graph;
 mod hostnames;
+mod known;
 mod layout;
 mod observed;
 pub(crate) mod policies;
 pub(crate) mod reach;
+mod reachability;
 pub(crate) mod redact;
 mod rules;
+mod suggestions;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,12 +32,15 @@ use anyhow::Context as _;
 use api::{
     AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
+        reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -42,20 +50,21 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, labels, naming::Kri};
-use serde_json::{Map, Value};
+use resources::{Key, Kind, Resource, labels, naming::Kri};
+use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
-use topology::MeshSnapshot;
+use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    dp_server::proxy,
     kds::admin::{Question as ZoneQuestion, Questions},
     observed::Observations,
     push::{Place, Push},
     what_if,
 };
 use client::Endpoint;
+use configuration::configuration;
+use known::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
 /// part of all statistics.
@@ -264,9 +273,41 @@ impl Inspect for Proxies {
 
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
         let (snapshot, mesh) = self.now(&question.mesh).await?;
-        let question = question.clone();
-        self.computed(move || reach::answer(&snapshot, &mesh, &question).map_err(InspectError::NotFound))
-            .await
+        let (question, push) = (question.clone(), self.push.clone());
+        self.computed(move || {
+            let trims = |dataplane: &Resource, ids: &[DestinationId]| {
+                reachability::trims(&snapshot, &mesh, &last_known(&push, &snapshot, &dataplane.key), ids)
+            };
+            reach::answer(&snapshot, &mesh, &question, trims).map_err(InspectError::NotFound)
+        })
+        .await
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        let (snapshot, mesh) = self.now(&proxy.mesh).await?;
+        let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
+        self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let push = self.push.clone();
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(reachability::of_mesh(&snapshot, &mesh, traits, offset, size))
+        })
+        .await
+    }
+
+    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        let service = service.map(str::to_owned);
+        self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
@@ -275,6 +316,20 @@ impl Inspect for Proxies {
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
         self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+    }
+
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
+        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = observations.ok_or_else(observed::elsewhere)?;
+        let (push, service) = (self.push.clone(), service.map(str::to_owned));
+        self.computed(move || {
+            let (connected, reporting) = push.reporting(&mesh.name);
+            let proxies = topology::reachability::suggest::Proxies { reporting, connected };
+            let observed = observations.of_mesh(&mesh.name);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+        })
+        .await
     }
 
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
@@ -390,17 +445,12 @@ impl Proxies {
 
     /// What the proxy told about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
-        self.push.newest(proxy).map(|watcher| watcher.traits.clone())
+        traits(&self.push, proxy)
     }
 
     /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
-        self.traits(proxy).unwrap_or_else(|| {
-            let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));
-            let insight = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
-            let said = insight.and_then(|insight| serde_json::to_value(&insight.metadata).ok());
-            proxy::traits(&proxy.mesh, &proxy.name, &said.unwrap_or_default())
-        })
+        last_known(&self.push, snapshot, proxy)
     }
 
     /// Where the admin interface of a connected proxy is: as the proxy said when it connected, because
@@ -441,37 +491,4 @@ fn path(view: AdminView) -> &'static str {
         AdminView::Clusters { format: Format::Text } => "/clusters",
         AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
-}
-
-/// Everything the proxy would be sent, except its secrets.
-fn configuration(
-    snapshot: &Snapshot,
-    mesh: &MeshSnapshot,
-    proxy: &Key,
-    traits: &ProxyTraits,
-) -> Result<Value, InspectError> {
-    let plan = plan::for_proxy(mesh, traits);
-    let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
-    if let Some(admin) = &mut plan.admin {
-        let authority = AdminAuthority::load(snapshot, Timestamp::now());
-        let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
-        admin.tls = tls.ok().map(Arc::new);
-    }
-    // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower(&plan);
-    let mut types = Map::new();
-    for kind in xds::Type::ALL {
-        let mut resources = Map::new();
-        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
-            let shown = envoy::json::to_json(kind.url(), &resource.body());
-            let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
-            resources.insert(resource.name.to_string(), shown);
-        }
-        if !resources.is_empty() {
-            types.insert(kind.url().to_owned(), Value::Object(resources));
-        }
-    }
-    let mut types = Value::Object(types);
-    redact::redact(&mut types);
-    Ok(types)
 }

@@ -3,6 +3,7 @@
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
 //! business: whoever implements [`Inspect`].
 
+pub mod graph;
 pub mod hostnames;
 pub mod layout;
 pub mod observed;
@@ -10,7 +11,9 @@ pub mod older;
 pub mod policies;
 pub mod problems;
 pub mod reach;
+pub mod reachability;
 pub mod rules;
+pub mod suggestions;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};
@@ -38,12 +41,15 @@ use crate::{
     patch,
     route::Operation,
 };
+use graph::Graph;
 use hostnames::HostnameList;
 use layout::Layout;
 use observed::ObservedCalls;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
+use reachability::{MeshReachability, OfProxy};
 use rules::{Meta, RuleList};
+use suggestions::Suggestions;
 use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
@@ -85,6 +91,23 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Who was seen calling what in a mesh.
     async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError>;
+
+    /// What the proxy reaches; with `to`, why it reaches that destination or not.
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError>;
+
+    /// What trimming by permissions does for the proxies of a mesh, from the offset on, or would do.
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError>;
+
+    /// Who may call whom; with `service`, only that service and those beside it.
+    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError>;
+
+    /// The permissions that observed calls need; only those of one service if one is given.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError>;
 
     /// What changes would do that are admitted and not made.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;

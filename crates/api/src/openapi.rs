@@ -6,13 +6,16 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         observed::ObservedCalls,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
         reach::Reach,
+        reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
+        suggestions::Suggestions,
     },
     route::{self, Operation, Route},
     sni_usage, snis, what_if,
@@ -260,9 +263,16 @@ fn summary(operation: Operation) -> String {
         }
         Operation::Access => "May one workload call another, and which rule says so".into(),
         Operation::Observed => "Who was seen calling what".into(),
+        Operation::ProxyReachability => {
+            "What a proxy reaches and what trimming takes from it; with to, why it reaches a destination"
+                .into()
+        }
+        Operation::MeshReachability => "What trimming by permissions saves each proxy, or would save".into(),
+        Operation::Graph => "Who may call whom, as a graph of services".into(),
         Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
         Operation::Snis => "Where values of SNI lead to, by value".into(),
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
+        Operation::Suggestions => "The MeshTrafficPermissions that observed calls need".into(),
         Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
         Operation::ServiceInsightList => "What is known about services".into(),
         Operation::ServiceInsight => "What is known about a service".into(),
@@ -308,9 +318,13 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::OlderDataplanes(_)
         | Operation::Access
         | Operation::Observed
+        | Operation::ProxyReachability
+        | Operation::MeshReachability
+        | Operation::Graph
         | Operation::Problems
         | Operation::Snis
         | Operation::SniUsage
+        | Operation::Suggestions
         | Operation::WhatIf => "Inspect",
         Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
         Operation::List(kind)
@@ -338,6 +352,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         }
         Operation::ServiceDataplanes | Operation::PolicyDataplanes(_) => paging.to_vec(),
         Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
+        Operation::ProxyReachability => vec![("to", "string")],
+        Operation::MeshReachability => vec![("size", "integer"), ("offset", "integer")],
+        Operation::Graph => vec![("service", "string")],
         Operation::Problems => vec![
             ("size", "integer"),
             ("offset", "integer"),
@@ -355,6 +372,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("value", "string"),
             ("dialled", "boolean"),
         ],
+        Operation::Suggestions => vec![("service", "string")],
         Operation::WhatIf => vec![("diff", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
@@ -393,6 +411,19 @@ fn request_body(operation: Operation) -> Option<Value> {
 /// What a page of a list always says, and one of an answer of inspection.
 const PAGE: &[&str] = &["total", "items", "next"];
 const SELECTION: &[&str] = &["total", "items"];
+
+/// What is answered about who may call whom.
+fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
+    Some(match operation {
+        Operation::Access => generator.subschema_for::<Reach>().to_value(),
+        Operation::Observed => generator.subschema_for::<ObservedCalls>().to_value(),
+        Operation::ProxyReachability => generator.subschema_for::<OfProxy>().to_value(),
+        Operation::MeshReachability => generator.subschema_for::<MeshReachability>().to_value(),
+        Operation::Graph => generator.subschema_for::<Graph>().to_value(),
+        Operation::Suggestions => generator.subschema_for::<Suggestions>().to_value(),
+        _ => return None,
+    })
+}
 
 fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
@@ -438,13 +469,11 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         | Operation::OutboundPolicies
         | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
         Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
-        Operation::Access => json_of(generator.subschema_for::<Reach>().to_value()),
-        Operation::Observed => json_of(generator.subschema_for::<ObservedCalls>().to_value()),
         Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
         Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
-        _ => json_of(anything()),
+        _ => json_of(about_calls(operation, generator).unwrap_or_else(anything)),
     };
     responses.insert("200".into(), ok(success.clone()));
     if matches!(operation, Operation::Put(_)) {

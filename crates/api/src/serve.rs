@@ -122,12 +122,16 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::OlderDataplanes(kind) => inspect::older::dataplanes(call, kind).await,
         Operation::Access => inspect::reach(call).await,
         Operation::Observed => inspect::observed::list(call).await,
+        Operation::ProxyReachability => inspect::reachability::of_proxy(call).await,
+        Operation::MeshReachability => inspect::reachability::of_mesh(call).await,
+        Operation::Graph => inspect::graph::get(call).await,
         Operation::Problems => inspect::problems::list(call).await,
         Operation::Snis => aside(call, snis::list).await,
         Operation::SniUsage => {
             let seen = sni_usage::ask(&call)?.await;
             aside(call, move |call| sni_usage::list(call, seen)).await
         }
+        Operation::Suggestions => inspect::suggestions::list(call).await,
         Operation::WhatIf => what_if::ask(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,
         Operation::ServiceInsight => service_insight::get(&call),

@@ -201,8 +201,7 @@ codes! {
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
     UnknownClient = "unknown-client", Warning,
-        "A permission is for a client that no proxy of the mesh is. It takes effect as soon as such a proxy appears; \
-         until then it lets nobody in and keeps nobody out.",
+        "A permission is for a client that no proxy of the mesh is. It takes effect as soon as such a proxy appears.",
         "Compare the name with the `kuma.io/service` tags of your Dataplanes, or wait for the client to come.";
     UnknownCollector = "unknown-collector", Warning,
         "A policy sends logs, spans or metrics to a MeshOpenTelemetryBackend that does not exist. It takes effect as \

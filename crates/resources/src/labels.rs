@@ -25,6 +25,9 @@ pub const REACHABILITY_FORCE: &str = "reachability.kuma.io/force";
 pub const OWN_PERMISSIONS: &str = "reachability.kuma.io/own-permissions";
 /// On a Mesh or a Dataplane: `true` to answer calls to trimmed destinations instead of ending them.
 pub const REACHABILITY_STUB: &str = "reachability.kuma.io/stub";
+/// On a MeshTrafficPermission that refuses everyone: `true` where it only shows what holds without any permission, so
+/// that opening it for a client loosens nothing that someone decided. Not Kuma's.
+pub const REACHABILITY_DEFAULT_DENY: &str = "reachability.kuma.io/default-deny";
 pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
 pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
 pub const DELETION_GRACE_PERIOD: &str = "kuma.io/deletion-grace-period-started-at";

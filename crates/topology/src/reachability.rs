@@ -19,6 +19,7 @@ mod mode;
 mod names;
 mod row;
 mod rules;
+pub mod suggest;
 mod unseen;
 
 use std::{

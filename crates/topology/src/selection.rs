@@ -99,7 +99,12 @@ impl Selections {
 
     /// The names of the Dataplanes that a policy may select; `None` for all of them.
     pub fn dataplanes(&self, policy: &PolicyView) -> Option<Vec<&Arc<str>>> {
-        match self.reach_of(&policy.top) {
+        self.meant_by(&policy.top)
+    }
+
+    /// The names of the Dataplanes that a reference may mean; `None` for all of them.
+    pub(crate) fn meant_by(&self, top: &TargetRef) -> Option<Vec<&Arc<str>>> {
+        match self.reach_of(top) {
             Reach::Everyone => None,
             Reach::Nothing => Some(Vec::new()),
             Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor).into_iter().flatten().collect()),

@@ -6,6 +6,7 @@ pub(crate) mod index;
 mod mesh;
 mod reach;
 mod secrets;
+mod served;
 mod zones;
 
 use std::{

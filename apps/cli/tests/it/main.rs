@@ -23,3 +23,4 @@ mod proxy;
 mod reachability;
 mod server;
 mod status;
+mod suggest;

@@ -11,19 +11,18 @@ use http::StatusCode;
 use jiff::Timestamp;
 use plan::{Effective, ServerTls};
 use resources::{
-    Resource,
+    Key, Kind, Resource,
     kinds::dataplane::{Dataplane, Inbound, Networking},
-    naming::{SelfName, SpiffeId},
+    naming::SelfName,
 };
 use serde::Deserialize;
-use serde_json::json;
 use topology::{
-    MeshSnapshot, matching,
+    ClientClass, MeshSnapshot, Mode, matching,
     observed::{Caller, Edge},
 };
 
-use super::{Context, credentials::Credentials, proxy::Proxy};
-use crate::{inspect::reach, push::Watcher};
+use super::{Context, credentials::Credentials};
+use crate::push::Watcher;
 
 /// What an agent saw.
 #[derive(Deserialize)]
@@ -51,19 +50,17 @@ pub async fn answer(
     if report.mesh.is_empty() {
         return Ok(StatusCode::NO_CONTENT);
     }
-    let proxy = authenticated(&context, &report)?;
+    let key = authenticated(&context, &report)?;
     let unavailable = |what: &str| {
-        let key = proxy.key();
         (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
     };
-    let mesh =
-        context.push.mesh(&report.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
-    let dataplane =
-        mesh.dataplanes.get(report.name.as_str()).ok_or_else(|| unavailable("is not registered yet"))?;
-    let watcher = context.push.newest(&proxy.key());
+    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
+    let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
+    let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
+    count_trimmed(&context, &mesh, dataplane, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.note_report();
     context.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
@@ -71,19 +68,18 @@ pub async fn answer(
 }
 
 /// The proxy that reports, if its token is for it.
-fn authenticated(context: &Context, report: &Report) -> Result<Proxy, Refusal> {
+fn authenticated(context: &Context, report: &Report) -> Result<Key, Refusal> {
     let refused = |status: tonic::Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
-    let proxy = Proxy::identify(&format!("{}.{}", report.mesh, report.name), json!({}))
-        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let snapshot = context.registrar.store().snapshot();
     let snapshot = snapshot.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     let token = Some(report.dataplane_token.as_str()).filter(|token| !token.is_empty());
-    let credentials = Credentials::verify(context, &snapshot, &report.mesh, token).map_err(refused)?;
-    credentials.allow_name(&proxy.key()).map_err(refused)?;
-    if let Some(stored) = snapshot.get(&proxy.key()) {
+    let key = Key::new(Kind::Dataplane, &report.mesh, &report.name);
+    let credentials = Credentials::verify(context, &snapshot, &key.mesh, token).map_err(refused)?;
+    credentials.allow_name(&key).map_err(refused)?;
+    if let Some(stored) = snapshot.get(&key) {
         credentials.allow_stored(stored).map_err(refused)?;
     }
-    Ok(proxy)
+    Ok(key)
 }
 
 /// What the proxy called; `None` while it is not known what was given to it.
@@ -97,16 +93,23 @@ fn calls(
     let called = watcher.called(&mut clusters.keys().map(String::as_str))?;
     let unknown = called.iter().filter(|destination| destination.is_none()).count();
     context.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
-    let Some(caller) = identity(mesh, dataplane).map(Caller::Identity) else { return Some(Vec::new()) };
+    // The first identity in its certificate.
+    let client = ClientClass::of(mesh, dataplane).client().spiffe_ids.first().cloned();
+    let Some(caller) = client.map(Caller::Identity) else { return Some(Vec::new()) };
     let edge = |(destination, count): (Option<_>, &u64)| {
         Some((Edge { caller: caller.clone(), destination: destination? }, *count))
     };
     Some(called.into_iter().zip(clusters.values()).filter_map(edge).filter(|(_, count)| *count > 0).collect())
 }
 
-/// The first identity in the certificate of a proxy.
-fn identity(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<SpiffeId> {
-    reach::certificate(mesh, dataplane).1.into_iter().next()
+/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is asked for.
+fn count_trimmed(context: &Context, mesh: &MeshSnapshot, dataplane: &Resource, calls: &[(Edge, u64)]) {
+    if mesh.trimming(dataplane).active() != Mode::Shadow {
+        return;
+    }
+    let class = ClientClass::of(mesh, dataplane);
+    let trimmed = calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination));
+    trimmed.for_each(|(edge, count)| context.observations.meter.shadowed(&mesh.name, edge, *count));
 }
 
 /// Who came without an identity. Where mTLS is not PERMISSIVE, a connection without it says nothing: without mTLS

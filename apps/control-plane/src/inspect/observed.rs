@@ -1,11 +1,20 @@
 //! What proxies of a mesh said that they call.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
 use api::{
     InspectError,
     inspect::observed::{ObservedCall, ObservedCalls, ReportingProxies},
 };
 use jiff::Timestamp;
-use topology::{MeshSnapshot, observed::destination_text};
+use resources::{Resource, naming::SpiffeId};
+use topology::{
+    ClientClass, MeshSnapshot, Mode,
+    observed::{Caller, Edge, destination_text},
+};
 
 use crate::{observed::Observations, push::Push};
 
@@ -25,6 +34,7 @@ pub fn of(mesh: &MeshSnapshot, observations: &Observations, push: &Push) -> Obse
     let reported = observations.last_report(&mesh.name);
     let seen = observed.edges.values().map(|seen| seen.last);
     let until: Option<Timestamp> = seen.chain(reported).chain(observed.since).max();
+    let shadowed = Shadowed::of(mesh);
     let mut edges: Vec<ObservedCall> = observed
         .edges
         .iter()
@@ -34,6 +44,7 @@ pub fn of(mesh: &MeshSnapshot, observations: &Observations, push: &Push) -> Obse
             first_seen: seen.first.to_string(),
             last_seen: seen.last.to_string(),
             count: seen.count,
+            would_be_trimmed: shadowed.would_trim(mesh, edge),
         })
         .collect();
     edges.sort_by(|a, b| (&a.caller, &a.destination).cmp(&(&b.caller, &b.destination)));
@@ -46,5 +57,29 @@ pub fn of(mesh: &MeshSnapshot, observations: &Observations, push: &Push) -> Obse
         edges,
         truncated,
         proxies: ReportingProxies { reporting, connected },
+    }
+}
+
+/// The clients in mode `shadow`, by their first identity.
+struct Shadowed(BTreeMap<SpiffeId, BTreeSet<ClientClass>>);
+
+impl Shadowed {
+    fn of(mesh: &MeshSnapshot) -> Shadowed {
+        let mut clients: BTreeMap<SpiffeId, BTreeSet<ClientClass>> = BTreeMap::new();
+        let shadowed = |dataplane: &&Arc<Resource>| mesh.trimming(dataplane).active() == Mode::Shadow;
+        for dataplane in mesh.dataplanes.values().filter(shadowed) {
+            let class = ClientClass::of(mesh, dataplane);
+            if let Some(id) = class.client().spiffe_ids.first().cloned() {
+                clients.entry(id).or_default().insert(class);
+            }
+        }
+        Shadowed(clients)
+    }
+
+    /// Whether a client of this identity could not make the call if its outbounds were trimmed.
+    fn would_trim(&self, mesh: &MeshSnapshot, edge: &Edge) -> bool {
+        let Caller::Identity(id) = &edge.caller else { return false };
+        let mut classes = self.0.get(id).into_iter().flatten();
+        classes.any(|class| !mesh.reachability.reaches(class, &edge.destination))
     }
 }

@@ -26,7 +26,10 @@ use store::Snapshot;
 use topology::{
     ClientClass, ClientTls, DestinationId, MeshSnapshot,
     matching::{self, Selector},
+    reachability::explain,
 };
+
+use super::reachability::explained;
 
 /// The tags and the identities in a certificate.
 pub(crate) type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
@@ -39,17 +42,25 @@ const MAX_SERVERS: usize = 1000;
 const MAX_PORTS: usize = 20;
 
 /// Answers the question, or says why it makes no sense.
-pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> Result<Reach, String> {
+pub fn answer(
+    snapshot: &Snapshot,
+    mesh: &MeshSnapshot,
+    question: &Question,
+    trims: impl Fn(&Resource, &[DestinationId]) -> bool,
+) -> Result<Reach, String> {
     let from = Workload::find(snapshot, mesh, &question.from)?;
     let to = Workload::find(snapshot, mesh, &question.to)?;
-    let (callers, called) = (from.party(), to.party());
+    let (callers, called, ids) = (from.party(), to.party(), to.destinations(mesh));
     let mut servers = to.inbounds(mesh, question.port.as_deref())?;
     let mut truncated = servers.len() > MAX_SERVERS;
     servers.truncate(MAX_SERVERS);
     let clients = grouped(from.dataplanes.into_iter().map(|d| (certificate(mesh, d), d)));
     let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
     let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
-    let servers = grouped(servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)));
+    let servers: Vec<(Asks, Server<'_>)> =
+        servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)).collect();
+    let asked: Vec<explain::Server<'_>> = servers.iter().map(|(asks, server)| server.asked(asks)).collect();
+    let servers = grouped(servers.into_iter());
     let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
     truncated |= pairs().nth(MAX_CHECKS).is_some();
     let checks: Vec<Check> = pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect();
@@ -58,7 +69,17 @@ pub fn answer(snapshot: &Snapshot, mesh: &MeshSnapshot, question: &Question) -> 
         (true, false) => Verdict::Mixed,
         (false, false) => Verdict::Denied,
     };
-    Ok(Reach { from: callers, to: called, verdict, checks, truncated })
+    // Explained for a client that gets in, if there is one.
+    let gets_in = checks.iter().position(|check| check.allowed).map(|at| at / servers.len().max(1));
+    let client = clients.get(gets_in.unwrap_or(0)).or(clients.first());
+    let client =
+        client.ok_or_else(|| format!("{} {:?} has no Dataplane here", callers.kind, callers.name))?;
+    let (tags, spiffe_ids) = client.key.clone();
+    let certificate = Client { tags, spiffe_ids, sni: None };
+    let trims = trims(client.first, &ids);
+    let call = explain::Call { mesh, client: &certificate, destination: &called.name, trims };
+    let reachability = explained(explain::explain(&call, &asked), truncated);
+    Ok(Reach { from: callers, to: called, verdict, checks, truncated, reachability })
 }
 
 /// A first value, and how many there are like it.
@@ -122,6 +143,20 @@ impl<'a> Workload<'a> {
             ));
         }
         Ok(workload(labels::SERVICE, members))
+    }
+
+    /// The destinations that it is called as.
+    fn destinations(&self, mesh: &MeshSnapshot) -> Vec<DestinationId> {
+        match &self.service {
+            Some((key, ..)) => mesh.services.get(*key).map(|ports| ports.to_vec()).unwrap_or_default(),
+            None if self.kind == labels::SERVICE => {
+                vec![DestinationId::Tags(Arc::new(Tags::from([(
+                    labels::SERVICE.to_owned(),
+                    self.name.clone(),
+                )])))]
+            }
+            None => Vec::new(),
+        }
     }
 
     fn party(&self) -> Party {
@@ -225,7 +260,16 @@ pub(crate) struct Server<'a> {
     pub(crate) called: Called,
 }
 
-impl Server<'_> {
+impl<'a> Server<'a> {
+    /// What it asks, for an explanation.
+    fn asked(&self, asks: &Asks) -> explain::Server<'a> {
+        explain::Server {
+            place: explain::Place::Inbound(self.dataplane, self.inbound),
+            asks: explain::Asks::from(asks),
+            server_names: self.called.sni.iter().cloned().collect(),
+        }
+    }
+
     /// What clients call it: the port of the service, or else the inbound.
     fn port(&self) -> String {
         let of_service = self.called.port.as_ref().map(|(name, _)| name.clone());
@@ -268,6 +312,15 @@ impl Asks {
             permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
             sni: server.called.sni.clone(),
             permissive: tls == ServerTls::Permissive,
+        }
+    }
+}
+
+impl From<&Asks> for explain::Asks {
+    fn from(asks: &Asks) -> explain::Asks {
+        match asks {
+            Asks::Nothing | Asks::NothingPlain => explain::Asks::Nothing,
+            Asks::Permission { permissions, .. } => explain::Asks::Permission(permissions.clone()),
         }
     }
 }

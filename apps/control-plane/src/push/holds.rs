@@ -6,9 +6,8 @@
 //!
 //! A class whose set of destinations a change makes another one is held: until the connected servers that the change
 //! concerns have acknowledged their listeners, it is planned with the destinations that it had. Then it gets those that
-//! opened, too. What closed it keeps until the time of the hold is over: servers refuse it by then, on new connections
-//! at once and on those they had as soon as they have drained them. When that time is over, the class gets what it may
-//! call, whether servers have answered or not.
+//! opened, too. What closed it keeps until the time of the hold is over, in which servers refuse new connections. When
+//! that time is over, the class gets what it may call, whether servers have answered or not.
 //!
 //! A further change while a class is held begins with what the class has, waits for its own servers, and does not make
 //! the time longer. What changes otherwise for a class that is held, it gets at once. Servers of other zones are not

@@ -1,5 +1,7 @@
 //! What a bootstrap says, field by field, as the settings, the agent and the Dataplane decide.
 
+use std::time::Duration;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -396,5 +398,30 @@ async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
             rest.is_some_and(|rest| rest.starts_with("\\.") || rest.starts_with("(?=\\.)"))
         });
         assert!(is_cheap, "{name}: {regex}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
+    let server = Server::new(true, Duration::ZERO).await;
+    for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
+        let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
+        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);
+    }
+}
+
+#[tokio::test]
+async fn names_follow_the_unified_naming_of_the_agent() {
+    let server = Server::new(false, Duration::ZERO).await;
+    let clusters = |bootstrap: &Value| -> Vec<String> {
+        let all = bootstrap["staticResources"]["clusters"].as_array();
+        all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let legacy = clusters(&server.bootstrap(asking(|_| ())).await);
+    assert!(legacy.contains(&"ads_cluster".to_owned()), "{legacy:?}");
+    for feature in ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"] {
+        let unified = clusters(&server.bootstrap(asking(|r| r["features"] = json!([feature]))).await);
+        assert_eq!(unified.len(), legacy.len());
+        assert!(unified.iter().all(|name| name.starts_with("system_")), "{unified:?}");
     }
 }

@@ -6,8 +6,10 @@ mod kinds;
 pub mod layout;
 mod policies;
 mod reach;
+mod reachability;
 mod rest;
 mod shadow;
+mod suggestions;
 mod summary;
 
 use std::{

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use control_plane::push::Work;
-use store::Memory;
+use store::{Memory, Store};
 use tokio::time::{Instant, sleep};
 use xds::{Type, message::Node};
 
@@ -23,15 +23,15 @@ struct Scene {
     servers: Vec<Proxy>,
 }
 
-fn world(time: Duration) -> World {
-    let world = World::holding_for(Arc::new(Memory::default()), time);
+fn world(store: Arc<dyn Store>, time: Duration) -> World {
+    let world = World::holding_for(store, time);
     world.push.start(&world.shutdown);
     world
 }
 
 impl Scene {
     async fn set() -> Scene {
-        let world = world(TIME);
+        let world = world(Arc::new(Memory::default()), TIME);
         world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
         world.put((1..=3).flat_map(|n| [service(n), server(n), permission(n, &[])])).await;
         world.put([permission(1, &["web"])]).await;
@@ -203,13 +203,14 @@ async fn stream(server: &Server, name: &str) -> Stream {
 
 #[tokio::test]
 async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
+    let server = Server::new(false, Duration::ZERO).await;
     // So long that the test would fail if it waited for it.
-    let server = Server::of(world(2 * SOON), false, Duration::ZERO, |store| store).await;
-    let world = &server.world;
+    let world = world(server.world.store.clone(), 2 * SOON);
+    let server = server.with(|context| context.push = world.push.clone());
     world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
     world.put([service(1), crate::trimmed::server(1), permission(1, &[])]).await;
     let mut backend = stream(&server, "s1-1").await;
-    let mut web = Proxy::connect(world, traits("default", "web-1"));
+    let mut web = Proxy::connect(&world, traits("default", "web-1"));
     web.turn().await;
     assert_eq!(callable(&web), [0_u8; 0]);
 

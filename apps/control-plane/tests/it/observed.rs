@@ -20,7 +20,7 @@ use topology::{
 
 use crate::{
     proxies::Server,
-    world::{Proxy, World, dataplane, eventually, mesh, service},
+    world::{Proxy, World, dataplane, eventually, mesh, resource, service},
 };
 
 const BACKEND: &str = "kri_msvc_default___backend_80";
@@ -141,7 +141,7 @@ async fn clients_without_an_identity_are_seen_where_mtls_is_permissive() {
     {
         let (server, _web) = with_web(false, mode).await;
         let _backend = server.world.proxy("default", "backend").await;
-        let inbounds = json!({ "127.0.2.2_80": 3, "self_inbound_80": 1, "127.0.2.9_80": 5 });
+        let inbounds = json!({ "127.0.2.2_80": 3, "self_80": 1, "127.0.2.9_80": 5 });
         for (name, count) in inbounds.as_object().unwrap() {
             let said = json!({ "mesh": "default", "name": "backend", "inbounds": { name: count } });
             assert_eq!(post(&server, said).await.0, StatusCode::NO_CONTENT);
@@ -169,6 +169,44 @@ async fn what_was_seen_is_listed_with_how_complete_it_is() {
     assert_eq!((&*listed.caller, &*listed.destination, listed.count), ("spiffe://default/web", BACKEND, 2));
     assert!(!answer.truncated);
     assert!(proxies.observed("none").await.is_err());
+}
+
+#[tokio::test]
+async fn calls_that_would_be_trimmed_are_counted_in_mode_shadow() {
+    let (server, _web) = with_web(false, "STRICT").await;
+    let metrics = Metrics::default();
+    let observations = Arc::new(Observations::new(server.world.store.clone(), &metrics));
+    let server = server.with(|context| context.observations = observations.clone());
+    let proxies =
+        Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
+    let allowing = |client: &str| {
+        let from = json!([{ "targetRef": { "kind": "MeshSubset", "tags": { "kuma.io/service": client } },
+            "default": { "action": "Allow" } }]);
+        let key = Key::new(Kind::MeshTrafficPermission, "default", "one");
+        resource(key, &[], json!({ "targetRef": { "kind": "Mesh" }, "from": from }))
+    };
+    let one = json!({ "default_backend___msvc_80": 1 });
+    let counted = |count: u64| {
+        let pair = format!("client=\"spiffe://default/web\",destination=\"{BACKEND}\"");
+        let line = format!("reachability_shadowed_total{{mesh=\"default\",{pair}}} {count}");
+        let text = metrics.encode();
+        assert_eq!(text.contains(&line), count > 0, "{text}");
+    };
+    for (mode, client, expect, trimmed) in [
+        ("report", "other", 0, false),
+        ("shadow", "web", 0, false),
+        ("shadow", "other", 1, true),
+        ("off", "other", 1, false),
+        ("shadow", "other", 2, true),
+    ] {
+        let mut mesh = mesh("default", "STRICT");
+        mesh.labels.insert("reachability.kuma.io/mode".to_owned(), mode.to_owned());
+        server.world.put([mesh, allowing(client)]).await;
+        assert_eq!(post(&server, report("web", one.clone())).await.0, StatusCode::NO_CONTENT);
+        counted(expect);
+        let answer = proxies.observed("default").await.unwrap();
+        assert_eq!(answer.edges[0].would_be_trimmed, trimmed, "{mode} {client}");
+    }
 }
 
 fn backend(number: usize) -> Edge {

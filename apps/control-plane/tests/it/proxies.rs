@@ -115,16 +115,7 @@ impl Server {
         deregistration_delay: Duration,
         through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
     ) -> Server {
-        Server::of(World::new(), tokens_required, deregistration_delay, through).await
-    }
-
-    /// A server of this world.
-    pub async fn of(
-        world: World,
-        tokens_required: bool,
-        deregistration_delay: Duration,
-        through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
-    ) -> Server {
+        let world = World::new();
         let store = through(world.store.clone());
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();
@@ -303,31 +294,6 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
     assert!(text.contains("DELTA_GRPC") && text.contains("localhost") && text.contains("a-token"), "{text}");
     let other = server.bootstrap(asking(|r| r["features"] = json!([]))).await.to_string();
     assert!(!other.contains("DELTA_GRPC"), "{other}");
-}
-
-#[tokio::test]
-async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
-    let server = Server::new(true, Duration::ZERO).await;
-    for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
-        let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
-        assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);
-    }
-}
-
-#[tokio::test]
-async fn names_follow_the_unified_naming_of_the_agent() {
-    let server = Server::new(false, Duration::ZERO).await;
-    let clusters = |bootstrap: &Value| -> Vec<String> {
-        let all = bootstrap["staticResources"]["clusters"].as_array();
-        all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()
-    };
-    let legacy = clusters(&server.bootstrap(asking(|_| ())).await);
-    assert!(legacy.contains(&"ads_cluster".to_owned()), "{legacy:?}");
-    for feature in ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"] {
-        let unified = clusters(&server.bootstrap(asking(|r| r["features"] = json!([feature]))).await);
-        assert_eq!(unified.len(), legacy.len());
-        assert!(unified.iter().all(|name| name.starts_with("system_")), "{unified:?}");
-    }
 }
 
 #[tokio::test]

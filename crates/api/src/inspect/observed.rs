@@ -36,6 +36,9 @@ pub struct ObservedCall {
     pub last_seen: String,
     /// Requests, or connections of TCP.
     pub count: u64,
+    /// Whether the client is in mode `shadow` and could not make the call if its outbounds were trimmed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub would_be_trimmed: bool,
 }
 
 /// How complete it is.

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::reachability::Explained;
+
 /// Who asks for whom. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
@@ -14,7 +16,7 @@ pub struct Question {
 }
 
 /// The answer, with a check for every client and server that could give another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Access")]
 pub struct Reach {
     pub from: Party,
@@ -23,6 +25,8 @@ pub struct Reach {
     pub checks: Vec<Check>,
     /// Whether there is more to check than is listed; the verdict is about what is listed.
     pub truncated: bool,
+    /// Whether calls get as far as the servers, and what would let them in. Not about a certain port unless one is given.
+    pub reachability: Explained,
 }
 
 /// What a name was taken for.

@@ -161,6 +161,32 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
             Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
         }
         Operation::WhatIf => what_if_case(path),
+        others => reachability_case(others, &path),
+    }
+}
+
+/// Who calls whom, and who may.
+fn reachability_case(operation: Operation, path: &str) -> Option<Case> {
+    match operation {
+        Operation::Observed => {
+            Case::get(path, vec![("/edges/0/count", json!(3)), ("/truncated", json!(false))])
+        }
+        Operation::Suggestions => {
+            let expect =
+                vec![("/permissions/0/resource/name", json!("allow-to-sample")), ("/unseen", json!([]))];
+            Case::get(format!("{path}?service=sample"), expect)
+        }
+        Operation::ProxyReachability => Case::get(
+            format!("{path}?to=b"),
+            vec![("/destination", json!("b")), ("/verdict", json!("denied"))],
+        ),
+        Operation::MeshReachability => Case::get(
+            format!("{path}?size=2&offset=3"),
+            vec![("/total", json!(3)), ("/items/0/name", json!("default 2 from 3"))],
+        ),
+        Operation::Graph => {
+            Case::get(format!("{path}?service=b"), vec![("/nodes/0/id", json!("b")), ("/open", json!(1))])
+        }
         _ => None,
     }
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use api::{
     Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
     inspect::{
+        graph::Graph,
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
         observed::{ObservedCall, ObservedCalls},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
+        reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
+        suggestions::{SuggestedPermission, Suggestions},
         what_if::{Consequences, Hypothesis, Proxies},
     },
 };
@@ -21,8 +24,11 @@ use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
 use store::registrar::Mode;
 
+mod calls;
+mod identifiers;
 mod older;
 pub mod problems;
+mod reachability;
 
 use crate::world::{World, remote, zone};
 
@@ -133,6 +139,7 @@ impl Inspect for FakeProxies {
             verdict: Verdict::Mixed,
             checks: Vec::new(),
             truncated: false,
+            reachability: reachability::explained(),
         })
     }
 
@@ -144,8 +151,37 @@ impl Inspect for FakeProxies {
             first_seen: "2026-01-02T03:04:05Z".to_owned(),
             last_seen: "2026-01-02T03:04:06Z".to_owned(),
             count: 3,
+            would_be_trimmed: false,
         };
         Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
+    }
+
+    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        Ok(reachability::of_proxy(proxy, to))
+    }
+
+    async fn reachability_of_mesh(
+        &self,
+        mesh: &str,
+        offset: usize,
+        size: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        Ok(reachability::of_mesh(mesh, offset, size))
+    }
+
+    async fn graph(&self, _: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+        Ok(reachability::graph(service))
+    }
+
+    /// One permission, named after the service that was asked for.
+    async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
+        let service = service.unwrap_or("all");
+        if service == "nothing" {
+            return Err(InspectError::NotFound("nothing is called that".to_owned()));
+        }
+        let resource = json!({ "mesh": mesh, "name": format!("allow-to-{service}") });
+        let permission = SuggestedPermission { resource, evidence: Vec::new(), notes: Vec::new() };
+        Ok(Suggestions { permissions: vec![permission], ..Suggestions::default() })
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for.
@@ -397,38 +433,13 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
         ("/meshes/none/_observed", "Failed to retrieve Mesh"),
+        ("/meshes/none/_suggestions", "Failed to retrieve Mesh"),
+        ("/meshes/default/_suggestions?service=nothing", "nothing is called that"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),
         ("/meshes/none/meshtimeouts/one/_resources/dataplanes", "Failed to retrieve Mesh"),
         ("/meshes/default/meshtimeouts/none/_resources/dataplanes", "Could not retrieve policy"),
     ] {
         world.get(path).await.expect_problem(404, title, "Not found");
-    }
-}
-
-#[tokio::test]
-async fn observed_calls_are_listed_by_mesh() {
-    let world = World::new().await;
-    let answer = world.get("/meshes/default/_observed").await.expect(200).json();
-    let edge = json!({ "caller": "outside", "destination": "default", "count": 3,
-        "firstSeen": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:04:06Z" });
-    let proxies = json!({ "reporting": 0, "connected": 0 });
-    assert_eq!(answer, json!({ "edges": [edge], "truncated": false, "proxies": proxies }));
-}
-
-#[tokio::test]
-async fn who_may_call_whom_is_asked_with_both_names() {
-    let world = World::new().await;
-    for (query, from, to) in
-        [("from=a&to=b", "default/a", "b:any"), ("to=b&port=http&from=a", "default/a", "b:http")]
-    {
-        let answer = world.get(&format!("/meshes/default/_access?{query}")).await.expect(200).json();
-        assert_eq!((&answer["from"]["name"], &answer["to"]["name"]), (&json!(from), &json!(to)), "{query}");
-    }
-    for (query, missing) in [("to=b", "from"), ("from=a", "to"), ("from=a&to=", "to")] {
-        let answer = world.get(&format!("/meshes/default/_access?{query}")).await;
-        let problem = answer.expect_problem_titled(400, "Bad Request");
-        let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.starts_with(&format!("bad request: {missing} is missing")), "{detail}");
     }
 }
 
@@ -457,30 +468,6 @@ async fn the_dataplanes_of_a_policy_come_in_pages_and_by_name() {
     assert_eq!(first["items"], json!([meta]));
     let path = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=0";
     world.get(path).await.expect_problem(400, "Could not retrieve resources", "Invalid page size");
-}
-
-#[tokio::test]
-async fn an_identifier_with_a_section_leads_to_its_resource() {
-    let world = World::new().await;
-    let zone = Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]);
-    for (kind, spec) in [
-        (Kind::Dataplane, json!({ "networking": { "address": "192.0.2.1" } })),
-        (Kind::MeshService, json!({ "ports": [{ "port": 80 }] })),
-        (Kind::MeshTrafficPermission, json!({ "from": [] })),
-    ] {
-        let spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
-        world.store_resource(kind, "default", "web", zone.clone(), spec).await;
-    }
-    for (kri, kind) in [
-        ("kri_dp_default_east__web_", "Dataplane"),
-        ("kri_dp_default_east__web_80", "Dataplane"),
-        ("kri_dp_default_east__web_http.admin", "Dataplane"),
-        ("kri_msvc_default_east__web_80", "MeshService"),
-        ("kri_mtp_default_east__web_rule_0", "MeshTrafficPermission"),
-    ] {
-        let found = world.get(&format!("/_kri/{kri}")).await.expect(200).json();
-        assert_eq!((&found["type"], &found["name"]), (&json!(kind), &json!("web")), "{kri}");
-    }
 }
 
 #[tokio::test]

@@ -60,8 +60,8 @@ pub enum Place<'a> {
     Inbound(&'a Arc<Resource>, &'a Inbound),
     /// At the egress that leads to the destination.
     Egress,
-    /// In another zone: what is asked there is the least that is known here.
-    OtherZone,
+    /// Where it is not known here, because it is in another zone or not there yet: it asks at least this.
+    Unseen,
 }
 
 /// Who serves the destination, and asks.
@@ -93,7 +93,7 @@ pub struct Answer {
     /// How many there are.
     pub servers: usize,
     pub allowed: bool,
-    /// Whether it is sure: of servers in other zones not all is known.
+    /// Whether it is sure: not all is known of servers in other zones, and of those that are not there yet.
     pub sure: bool,
     /// The rule that decides; `None` where no rule is about the client.
     pub rule: Option<Kri>,
@@ -202,7 +202,7 @@ fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer 
             (kri.map_or_else(|| dataplane.name().to_owned(), |kri| kri.to_string()), true)
         }
         Some(Place::Egress) | None => ("egress".to_owned(), true),
-        Some(Place::OtherZone) => ("another zone".to_owned(), false),
+        Some(Place::Unseen) => ("not known here".to_owned(), false),
     };
     let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
     match first.map(|first| (&first.asks, &first.server_names)) {
@@ -238,7 +238,7 @@ fn reason(verdict: Verdict, allowed: &[&Answer], refused: &[&Answer]) -> String 
             first(refused)
         ),
         (Verdict::Unknown, _) => format!(
-            "as far as is known here a server in another zone lets the client in, and that zone decides: {}",
+            "the servers are in another zone or not there yet, and as far as is known here they let the client in: {}",
             first(allowed)
         ),
         (Verdict::Trimmed, _) => {

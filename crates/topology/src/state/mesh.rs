@@ -1,6 +1,6 @@
 //! One mesh: its resources, who selects whom, and the snapshot made of them.
 
-mod served;
+mod telemetry;
 mod wanted;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use policy::Policy;
 use resources::{
-    Key, Kind, Labels, Resource,
+    Key, Kind, Resource,
     kinds::{mesh_multi_zone_service::MeshMultiZoneService, mesh_service::MeshService, tags::Tags},
 };
 
@@ -27,7 +27,7 @@ use crate::{
     matching::{self, Selector},
     reachability::RowChange,
     selection::Selections,
-    snapshot::{carries, of_kind},
+    snapshot::of_kind,
     virtual_hosts::{
         claims::{Claims, Touched},
         of_services::ServiceHosts,
@@ -66,7 +66,7 @@ pub struct MeshState {
     pub(super) claims: OrdMap<DestinationId, OrdSet<Subject>>,
     pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
-    ports: OrdMap<Key, Arc<[DestinationId]>>,
+    pub(super) ports: OrdMap<Key, Arc<[DestinationId]>>,
     labelled: Labelled,
     /// Who claims hostnames, and those that are offered.
     pub(super) host_claims: Claims,
@@ -303,30 +303,6 @@ impl MeshState {
         round.affected.everyone |= first_or_last;
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
-        }
-    }
-
-    /// What telemetry is sent to. A policy that refers to it says something else now, so it counts as changed
-    /// and is another one to those who compare policies by identity.
-    fn take_backend(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let old = self.telemetry.get(&key.name).cloned();
-        if seen_alike(old.as_ref(), value) {
-            return;
-        }
-        match value {
-            Some(backend) => self.telemetry.insert(key.name.clone(), backend.clone()),
-            None => self.telemetry.remove(&key.name),
-        };
-        let versions: Vec<&Labels> = old.iter().chain(value).map(|backend| &backend.labels).collect();
-        let means = |wanted: &Labels| versions.iter().any(|labels| carries(labels, wanted));
-        for key in self.selections.referring_to_backends() {
-            let Some(old) = self.policies.get(key).filter(|policy| policy.view.telemetry.iter().any(means))
-            else {
-                continue;
-            };
-            let (old, new) = (old.clone(), Arc::new(Policy::clone(old)));
-            self.policies.insert(key.clone(), new.clone());
-            round.affected.policies.push(PolicyChange { old: Some(old), new: Some(new) });
         }
     }
 

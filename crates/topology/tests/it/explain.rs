@@ -207,7 +207,7 @@ fn the_server_name_that_is_let_in_counts() {
 }
 
 #[test]
-fn a_server_in_another_zone_may_let_in_whom_it_may_not_refuse() {
+fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
     let mesh = of(world([from("web", anyone(), &[(of_service("web"), "Allow")])]));
     let backend = &mesh.dataplanes["backend-1"];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
@@ -217,9 +217,9 @@ fn a_server_in_another_zone_may_let_in_whom_it_may_not_refuse() {
         let client = Client::of_dataplane(&mesh.dataplanes[client]);
         let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
         let asks = Asks::Permission(asks.clone());
-        let server = Server { place: Place::OtherZone, asks, server_names: Arc::default() };
+        let server = Server { place: Place::Unseen, asks, server_names: Arc::default() };
         let found = explain(&call, &[server]);
-        assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "another zone"));
+        assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }
 }
 

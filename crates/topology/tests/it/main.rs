@@ -16,6 +16,7 @@ mod observation;
 mod reachability;
 mod secrets;
 mod served;
+mod suggest;
 mod vips;
 mod virtual_hosts;
 mod workloads;

@@ -3,6 +3,7 @@
 mod conversation;
 mod cost;
 mod delta;
+mod order;
 mod property;
 mod proxy;
 mod refusal;

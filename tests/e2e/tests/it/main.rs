@@ -32,6 +32,7 @@ mod naming;
 mod observed;
 mod operator;
 mod permissions;
+mod permissions_migration;
 mod processes;
 mod protocols;
 mod refusals;

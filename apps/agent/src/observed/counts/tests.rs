@@ -34,7 +34,7 @@ fn only_what_may_be_a_service_is_read() {
         ("web-0123456789abcdef", 4),
         ("ads_cluster", 5),
         ("localhost_8080", 5),
-        ("self_inbound_http", 5),
+        ("self_http", 5),
         ("system_envoy_admin", 5),
         ("outbound_passthrough_ipv4", 5),
         ("meshpassthrough_tls_example_com_443", 5),

@@ -1,12 +1,15 @@
 use api::{
     Config,
     inspect::{
+        graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
         observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
+        reachability::{MeshReachability, OfProxy},
         rules::RuleList,
+        suggestions::Suggestions,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -69,6 +72,23 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+        unsupported()
+    }
+    async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {
+        unsupported()
+    }
+    async fn reachability_of_mesh(
+        &self,
+        _: &str,
+        _: usize,
+        _: usize,
+    ) -> Result<MeshReachability, InspectError> {
+        unsupported()
+    }
+    async fn graph(&self, _: &str, _: Option<&str>) -> Result<Graph, InspectError> {
+        unsupported()
+    }
+    async fn suggestions(&self, _: &str, _: Option<&str>) -> Result<Suggestions, InspectError> {
         unsupported()
     }
     async fn what_if(&self, _: Hypothesis) -> Result<Consequences, InspectError> {

@@ -49,6 +49,14 @@ async fn a_control_plane_tells_what_it_would_do_for_a_proxy_that_never_came() {
     let rule = access["checks"][0]["rule"].as_str().unwrap();
     assert_eq!(get(&running, &format!("/_kri/{rule}")).await["name"], "all");
 
+    assert_eq!(access["reachability"]["verdict"], "reachable");
+    let reached = get(&running, "/meshes/m/dataplanes/web/_reachability").await;
+    assert_eq!((&reached["kri"], &reached["mode"]["asked"]), (&json!(web), &json!("off")));
+    assert_eq!(reached["mode"]["saidBy"], "control plane");
+    let savings = get(&running, "/meshes/m/_reachability").await;
+    assert_eq!((&savings["total"], &savings["items"][0]["name"]), (&json!(1), &json!("web")));
+    assert_eq!(get(&running, "/meshes/m/_graph").await["truncated"], false);
+
     let rules = get(&running, "/meshes/m/dataplanes/web/_rules").await;
     let kinds: Vec<&Value> = rules["rules"].as_array().unwrap().iter().map(|rules| &rules["type"]).collect();
     assert_eq!(kinds.last(), Some(&&json!("MeshTrafficPermission")), "{rules}");

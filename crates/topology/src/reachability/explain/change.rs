@@ -37,7 +37,7 @@ impl Change {
             }
             Change::Except { rule, .. } => format!(
                 "{rule} denies everyone whom no other rule allows; a MeshTrafficPermission for this client would be an \
-                 exception to it, so ask whoever owns that rule"
+                 exception to it, so ask the owner of that rule"
             ),
             Change::Edit { rules } => {
                 let rules: Vec<String> = rules.iter().map(Kri::to_string).collect();
@@ -115,7 +115,7 @@ fn target(call: &Call<'_>, servers: &[&Server<'_>]) -> Value {
         .iter()
         .filter_map(|server| match server.place {
             Place::Inbound(dataplane, inbound) => Some((dataplane, inbound)),
-            Place::Egress | Place::OtherZone => None,
+            Place::Egress | Place::Unseen => None,
         })
         .collect();
     let common = |value: &dyn Fn(&Resource, &Inbound) -> Option<String>| {

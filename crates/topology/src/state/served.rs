@@ -12,17 +12,13 @@ use resources::{
     labels,
 };
 
-use super::MeshState;
-use crate::{DestinationId, matching::Selector, state::index::Subject};
+use super::{index::Subject, mesh::MeshState};
+use crate::{DestinationId, matching::Selector};
 
 impl MeshState {
     /// The destinations that an inbound of a Dataplane serves; one that no destination selects is known by its
     /// `kuma.io/service`.
-    pub(in crate::state) fn served_at(
-        &self,
-        dataplane: &Resource,
-        inbound: &Inbound,
-    ) -> BTreeSet<DestinationId> {
+    pub(super) fn served_at(&self, dataplane: &Resource, inbound: &Inbound) -> BTreeSet<DestinationId> {
         let mut served = BTreeSet::new();
         for subject in self.index.subjects_of(dataplane) {
             match &subject {

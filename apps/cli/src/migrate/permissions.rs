@@ -1,0 +1,387 @@
+//! `migrate permissions`: from a mesh in which everyone calls everyone to one where permissions decide, step by step.
+//!
+//! Where a mesh stands is read from the mesh itself, so a run goes on where the last one stopped.
+
+mod evidence;
+mod mesh;
+
+use std::io::{self, BufRead};
+
+use clap::{Args, ValueEnum};
+use resources::duration::GoDuration;
+use serde_json::Value;
+
+use crate::{
+    cell::{number, text},
+    cli::Global,
+    client::Client,
+    config::Settings,
+    failure::{Outcome, Result},
+    output,
+    suggest::{self, items},
+    terminal,
+    types::DEFAULT_MESH,
+};
+use evidence::Evidence;
+use mesh::{Mesh, Mode};
+
+const MEANING: &str = "\
+Steps, in this order; each is skipped where it is done already:
+  check        mTLS is on, and proxies have reported their calls for long enough
+  permissions  the permissions are written that observed calls need
+  shadow       the mode of the mesh becomes shadow: calls that would be trimmed are counted
+  enforce      the mode of the mesh becomes enforce: proxies get what they may call and nothing else
+  deny         permissions that allow everyone are deleted, and one that denies everyone is written, to be seen
+
+Exit codes:
+  0  every step is done
+  3  a step was refused because its evidence is missing; stderr says what is missing
+  4  a step was not confirmed, or not taken because of --dry-run";
+
+/// Move a mesh to permissions, step by step, by what was observed
+///
+/// Walks from a mesh in which everyone may call everyone to one where only permitted calls are configured and let in.
+/// Every step says what it does and why. A step is refused while its evidence is missing: the calls were not observed
+/// for long enough, proxies do not report, someone was not seen calling a service, or calls were seen that would be
+/// trimmed. Nothing is kept by this command: run it again to go on.
+#[derive(Debug, Args)]
+#[command(after_help = MEANING)]
+pub struct Permissions {
+    /// Mesh to move
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed on its own; repeatable
+    #[arg(long = "service", value_name = "NAME")]
+    services: Vec<String>,
+    /// Change the mesh without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Take steps whose evidence is missing
+    #[arg(long)]
+    force: bool,
+    /// How long calls must have been observed, such as 36h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = parse_window)]
+    min_window: GoDuration,
+    /// Only this step; those before it must be done
+    #[arg(long, value_name = "NAME")]
+    step: Option<Step>,
+    /// Show what would be done, and write the resources to stdout instead of into the mesh
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Step {
+    Check,
+    Permissions,
+    Shadow,
+    Enforce,
+    Deny,
+}
+
+impl Step {
+    const ALL: [Step; 5] = [Step::Check, Step::Permissions, Step::Shadow, Step::Enforce, Step::Deny];
+
+    fn word(self) -> &'static str {
+        match self {
+            Step::Check => "check",
+            Step::Permissions => "permissions",
+            Step::Shadow => "shadow",
+            Step::Enforce => "enforce",
+            Step::Deny => "deny",
+        }
+    }
+}
+
+/// How a step ended.
+enum Ended {
+    /// It is done, or was before.
+    Done,
+    /// Evidence is missing.
+    Refused,
+    /// Nobody agreed, or nothing is to be done.
+    NotTaken,
+}
+
+impl Permissions {
+    pub fn run(&self, global: &Global) -> Result<Outcome> {
+        let walk = Walk { asked: self, client: Settings::load(global)?.client()? };
+        for step in Step::ALL.into_iter().filter(|step| self.step.is_none_or(|only| only == *step)) {
+            match walk.take(step)? {
+                Ended::Done => {}
+                Ended::Refused => return Ok(Outcome::No),
+                Ended::NotTaken if self.dry_run && self.step.is_none() => {
+                    terminal::talk("dry run: nothing was changed, and the steps after this one depend on it");
+                    return Ok(Outcome::Partly);
+                }
+                Ended::NotTaken => return Ok(Outcome::Partly),
+            }
+        }
+        if self.step.is_none() {
+            let what = if self.services.is_empty() { "the mesh" } else { "what was asked for" };
+            terminal::talk(&format!("done: permissions decide about {what}"));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+struct Walk<'a> {
+    asked: &'a Permissions,
+    client: Client,
+}
+
+impl Walk<'_> {
+    fn take(&self, step: Step) -> Result<Ended> {
+        match step {
+            Step::Check => self.check(),
+            Step::Permissions => self.permissions(),
+            Step::Shadow => self.shadow(),
+            Step::Enforce => self.enforce(),
+            Step::Deny => self.deny(),
+        }
+    }
+
+    /// What is known of the services that were asked about.
+    fn suggestions(&self) -> Result<Vec<Value>> {
+        let services = &self.asked.services;
+        if services.is_empty() {
+            return Ok(vec![suggest::ask(&self.client, &self.asked.mesh, None)?]);
+        }
+        services.iter().map(|it| suggest::ask(&self.client, &self.asked.mesh, Some(it))).collect()
+    }
+
+    fn mesh(&self) -> Result<Mesh> {
+        Mesh::read(&self.client, &self.asked.mesh)
+    }
+
+    /// Whether the step may be taken; says what is missing.
+    fn may(&self, step: Step, missing: &[String]) -> bool {
+        for what in missing {
+            say(step, &format!("missing: {what}"));
+        }
+        match (missing.is_empty(), self.asked.force) {
+            (true, _) => true,
+            (false, true) => {
+                say(step, "taken all the same, because of --force");
+                true
+            }
+            (false, false) => {
+                say(step, "refused, nothing was changed; --force takes it all the same");
+                false
+            }
+        }
+    }
+
+    /// Whether the mesh may be changed.
+    fn confirmed(&self, step: Step) -> Result<bool> {
+        if self.asked.dry_run {
+            return Ok(false);
+        }
+        if self.asked.yes {
+            return Ok(true);
+        }
+        say(step, "go on? [y/N] (--yes does not ask)");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
+        if !agreed {
+            say(step, "not confirmed, nothing was changed");
+        }
+        Ok(agreed)
+    }
+
+    fn check(&self) -> Result<Ended> {
+        let step = Step::Check;
+        let mesh = self.mesh()?;
+        say(step, &mesh.security());
+        let suggestions = self.suggestions()?;
+        for answer in &suggestions {
+            let window = &answer["window"];
+            let since = window["since"].as_str().unwrap_or("never");
+            say(step, &format!("calls are observed since {since} ({} s)", number(&window["seconds"])));
+            items(&answer["warnings"]).iter().for_each(|it| terminal::warn(&text(it)));
+        }
+        let mut missing = mesh.missing();
+        missing.extend(self.evidence(&suggestions)?.observation());
+        let taken = self.may(step, &missing);
+        Ok(if taken { Ended::Done } else { Ended::Refused })
+    }
+
+    fn permissions(&self) -> Result<Ended> {
+        let step = Step::Permissions;
+        let suggestions = self.suggestions()?;
+        let wanted: Vec<Value> =
+            suggestions.iter().flat_map(|it| items(&it["permissions"])).cloned().collect();
+        for denied in suggestions.iter().flat_map(|it| items(&it["denied"])) {
+            terminal::warn(&suggest::denial(denied));
+        }
+        if wanted.is_empty() {
+            say(step, "every observed call is permitted or denied by name; nothing to write");
+            return Ok(Ended::Done);
+        }
+        say(step, &format!("{} would be written, for calls that no rule is about yet", several(&wanted)));
+        if self.asked.dry_run {
+            terminal::data(&suggest::documents(&wanted))?;
+        } else {
+            suggest::documents(&wanted).lines().for_each(|line| say(step, line));
+        }
+        if !self.may(step, &self.evidence(&suggestions)?.before_permissions()) {
+            return Ok(Ended::Refused);
+        }
+        if !self.confirmed(step)? {
+            return Ok(Ended::NotTaken);
+        }
+        for permission in &wanted {
+            self.write(step, &permission["resource"])?;
+        }
+        Ok(Ended::Done)
+    }
+
+    fn shadow(&self) -> Result<Ended> {
+        let step = Step::Shadow;
+        let mesh = self.mesh()?;
+        if mesh.mode() >= Mode::Shadow {
+            say(step, &format!("the mode of the mesh is {} already", mesh.mode().word()));
+            return Ok(Ended::Done);
+        }
+        say(step, "the mode of the mesh becomes shadow: nothing is trimmed, what would be is counted");
+        let missing = self.evidence(&self.suggestions()?)?.of_permissions();
+        self.set(step, mesh, Mode::Shadow, &missing)
+    }
+
+    fn enforce(&self) -> Result<Ended> {
+        let step = Step::Enforce;
+        let mesh = self.mesh()?;
+        if mesh.mode() == Mode::Enforce {
+            say(step, "the mode of the mesh is enforce already");
+            return Ok(Ended::Done);
+        }
+        let suggestions = self.suggestions()?;
+        let open = allow_all(&suggestions);
+        say(
+            step,
+            "the mode of the mesh becomes enforce: proxies lose what their permissions do not let them call",
+        );
+        if !open.is_empty() {
+            let names = names(&open);
+            say(step, &format!("{names} allow everyone: nothing is trimmed before the step deny ends that"));
+        }
+        let mut missing = self.evidence(&suggestions)?.all();
+        if mesh.mode() < Mode::Shadow {
+            missing
+                .push("the mode of the mesh was never shadow, so trimmed calls were not counted".to_owned());
+        }
+        self.set(step, mesh, Mode::Enforce, &missing)
+    }
+
+    fn deny(&self) -> Result<Ended> {
+        let step = Step::Deny;
+        let suggestions = self.suggestions()?;
+        // One service is closed on its own: everyone else stays as they are.
+        let open = if self.asked.services.is_empty() { allow_all(&suggestions) } else { Vec::new() };
+        let closing: Vec<&Value> = suggestions.iter().flat_map(|it| items(&it["closing"])).collect();
+        if open.is_empty() && closing.is_empty() {
+            say(step, "what is not permitted is denied, and a policy shows it already");
+            return Ok(Ended::Done);
+        }
+        if !open.is_empty() {
+            let names = names(&open);
+            say(step, &format!("{names} allow everyone and would be deleted: all else is denied then"));
+        }
+        for name in closing.iter().map(|policy| text(&policy["name"])) {
+            let why = "would be written last: it shows that everything else is denied";
+            say(step, &format!("MeshTrafficPermission {name} {why}"));
+        }
+        if self.asked.dry_run {
+            let shown: Vec<String> = closing.iter().map(|it| output::yaml(it)).collect();
+            terminal::data(&shown.join("---\n"))?;
+        }
+        let mut missing = self.evidence(&suggestions)?.all();
+        if self.mesh()?.mode() != Mode::Enforce {
+            missing.push("the mode of the mesh is not enforce: take the step enforce first".to_owned());
+        }
+        if !self.may(step, &missing) {
+            return Ok(Ended::Refused);
+        }
+        if !self.confirmed(step)? {
+            return Ok(Ended::NotTaken);
+        }
+        self.close(step, &open, &closing)?;
+        Ok(Ended::Done)
+    }
+
+    fn close(&self, step: Step, open: &[Value], closing: &[&Value]) -> Result<()> {
+        for name in open.iter().map(|policy| text(&policy["name"])) {
+            let path = mesh::permission(&self.asked.mesh, &name);
+            self.client.delete(&path)?.accepted(&format!("could not delete MeshTrafficPermission {name}"))?;
+            say(step, &format!("MeshTrafficPermission {name} deleted"));
+        }
+        closing.iter().try_for_each(|policy| self.write(step, policy))
+    }
+
+    fn set(&self, step: Step, mesh: Mesh, mode: Mode, missing: &[String]) -> Result<Ended> {
+        if !self.may(step, missing) {
+            return Ok(Ended::Refused);
+        }
+        if !self.confirmed(step)? {
+            return Ok(Ended::NotTaken);
+        }
+        mesh.set(&self.client, mode)?;
+        say(
+            step,
+            &format!("the label {} of the mesh is {}", resources::labels::REACHABILITY_MODE, mode.word()),
+        );
+        Ok(Ended::Done)
+    }
+
+    fn write(&self, step: Step, permission: &Value) -> Result<()> {
+        let name = text(&permission["name"]);
+        let path = mesh::permission(&self.asked.mesh, &name);
+        let answer = self.client.put(&path, permission)?;
+        let answer = answer.accepted(&format!("could not write MeshTrafficPermission {name}"))?;
+        let done = if answer.status == 201 { "created" } else { "updated" };
+        say(step, &format!("MeshTrafficPermission {name} {done}"));
+        Ok(())
+    }
+
+    fn evidence<'s>(&self, suggestions: &'s [Value]) -> Result<Evidence<'s>> {
+        let window = self.asked.min_window.to_std().unwrap_or_default();
+        Evidence::read(&self.client, &self.asked.mesh, suggestions, window)
+    }
+}
+
+fn say(step: Step, text: &str) {
+    terminal::talk(&format!("{}: {text}", step.word()));
+}
+
+/// The policies that allow everyone, each once.
+fn allow_all(suggestions: &[Value]) -> Vec<Value> {
+    let mut all: Vec<Value> = Vec::new();
+    for policy in suggestions.iter().flat_map(|it| items(&it["allowAll"])) {
+        if !all.contains(policy) {
+            all.push(policy.clone());
+        }
+    }
+    all
+}
+
+fn names(policies: &[Value]) -> String {
+    let names: Vec<String> = policies.iter().map(|it| text(&it["name"])).collect();
+    format!("MeshTrafficPermissions {}", names.join(", "))
+}
+
+fn several(permissions: &[Value]) -> String {
+    match permissions.len() {
+        1 => "1 permission".to_owned(),
+        count => format!("{count} permissions"),
+    }
+}
+
+/// A Go duration, or a number of days.
+fn parse_window(text: &str) -> std::result::Result<GoDuration, String> {
+    let hours =
+        text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()).map(|days| u64::from(days) * 24);
+    let text = hours.map_or_else(|| text.to_owned(), |hours| format!("{hours}h"));
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}; or days, such as 7d"))?;
+    duration.to_std().map(|_| duration).ok_or_else(|| "must not be negative".to_owned())
+}

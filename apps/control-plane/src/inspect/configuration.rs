@@ -1,0 +1,47 @@
+//! What a proxy would be sent now, as JSON.
+
+use std::sync::Arc;
+
+use api::InspectError;
+use identity::admin::AdminAuthority;
+use jiff::Timestamp;
+use plan::ProxyTraits;
+use resources::Key;
+use serde_json::{Map, Value};
+use store::Snapshot;
+use topology::MeshSnapshot;
+
+use super::{admin_tls, redact};
+
+/// Everything the proxy would be sent, except its secrets.
+pub fn configuration(
+    snapshot: &Snapshot,
+    mesh: &MeshSnapshot,
+    proxy: &Key,
+    traits: &ProxyTraits,
+) -> Result<Value, InspectError> {
+    let plan = plan::for_proxy(mesh, traits);
+    let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
+    if let Some(admin) = &mut plan.admin {
+        let authority = AdminAuthority::load(snapshot, Timestamp::now());
+        let tls = authority.and_then(|authority| admin_tls(&authority, proxy, &admin.address.to_string()));
+        admin.tls = tls.ok().map(Arc::new);
+    }
+    // An encoder of its own: looking must not change what is counted and remembered for proxies.
+    let target = envoy::Encoder::default().lower(&plan);
+    let mut types = Map::new();
+    for kind in xds::Type::ALL {
+        let mut resources = Map::new();
+        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
+            let shown = envoy::json::to_json(kind.url(), &resource.body());
+            let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
+            resources.insert(resource.name.to_string(), shown);
+        }
+        if !resources.is_empty() {
+            types.insert(kind.url().to_owned(), Value::Object(resources));
+        }
+    }
+    let mut types = Value::Object(types);
+    redact::redact(&mut types);
+    Ok(types)
+}

@@ -1,0 +1,89 @@
+//! How much proxies are sent with trimming and without.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use api::inspect::reachability::{Estimate, Report};
+use plan::Class;
+use topology::{ClientClass, DestinationId, MeshSnapshot};
+use xds::Type;
+
+/// What an Envoy needs for a service that it is sent, with HTTP and mTLS.
+const MEMORY_BYTES: usize = 138 * 1024;
+const CPU_MICROSECONDS: usize = 2800;
+
+/// What a class of proxies is sent about its calls.
+#[derive(Debug, Default)]
+pub struct Offered {
+    pub destinations: BTreeSet<DestinationId>,
+    clusters: usize,
+    listeners: usize,
+    bytes: usize,
+}
+
+/// Plans and encodes for classes of proxies, each once.
+#[derive(Default)]
+pub struct Measure {
+    offered: HashMap<Class, Arc<Offered>>,
+    planned: usize,
+    /// One of its own: looking must not change what is counted and remembered for proxies.
+    encoder: envoy::Encoder,
+}
+
+impl Measure {
+    /// How many resources were planned so far.
+    pub fn planned(&self) -> usize {
+        self.planned
+    }
+
+    /// What proxies of a class have without trimming and with it.
+    pub fn both(
+        &mut self,
+        mesh: &MeshSnapshot,
+        class: Class,
+        client: &ClientClass,
+    ) -> (Arc<Offered>, Arc<Offered>) {
+        let before = self.of(mesh, Class { trimmed: None, ..class.clone() });
+        let after = self.of(mesh, Class { trimmed: Some(client.clone()), ..class });
+        (before, after)
+    }
+
+    fn of(&mut self, mesh: &MeshSnapshot, class: Class) -> Arc<Offered> {
+        if let Some(offered) = self.offered.get(&class) {
+            return offered.clone();
+        }
+        let plan = plan::outgoing(mesh, &class);
+        let (layer, _) = self.encoder.lower_outgoing(&plan);
+        self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
+        let bytes = Type::ALL.into_iter().flat_map(|kind| layer.of(kind)).map(|resource| resource.size());
+        let offered = Arc::new(Offered {
+            destinations: plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect(),
+            clusters: layer.len(Type::Cluster),
+            listeners: layer.len(Type::Listener),
+            bytes: bytes.sum(),
+        });
+        self.offered.insert(class, offered.clone());
+        offered
+    }
+}
+
+/// What goes, or would go.
+pub fn report(before: &Offered, after: &Offered, done: bool) -> Report {
+    let (destinations_before, destinations_after) = (before.destinations.len(), after.destinations.len());
+    let services = destinations_before.saturating_sub(destinations_after);
+    Report {
+        done,
+        destinations_before,
+        destinations_after,
+        clusters: before.clusters.saturating_sub(after.clusters),
+        listeners: before.listeners.saturating_sub(after.listeners),
+        bytes_before: before.bytes,
+        bytes_after: after.bytes,
+        estimate: Estimate {
+            memory_bytes: services * MEMORY_BYTES,
+            cpu_microseconds: services * CPU_MICROSECONDS,
+        },
+    }
+}

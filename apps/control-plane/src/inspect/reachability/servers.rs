@@ -1,0 +1,154 @@
+//! What is meant by a name, and who serves it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use policy::Permissions;
+use resources::{
+    Kind, Resource,
+    kinds::{
+        dataplane::{Inbound, InboundState},
+        mesh_multi_zone_service::MeshMultiZoneService,
+        mesh_service::MeshService,
+        tags,
+    },
+    labels,
+    naming::Kri,
+};
+use store::Snapshot;
+use topology::{
+    ClientTls, Destination, DestinationId, MeshSnapshot,
+    matching::{self, Selector},
+    reachability::explain::{Asks, Place, Server},
+};
+
+use crate::inspect::reach;
+
+/// More inbounds than this are not asked.
+const MAX_SERVERS: usize = 1000;
+/// The kinds that a name may mean, the first that there is counts.
+const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshMultiZoneService, Kind::MeshExternalService];
+
+/// The destinations that are meant: by identifier, with a port or with all of them, or by name.
+pub fn find<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
+    let by_id = |id: &DestinationId| mesh.destinations.get(id);
+    if let Ok(kri) = to.parse::<Kri>() {
+        if let Some(destination) = by_id(&DestinationId::Port(kri.clone())) {
+            return Ok(vec![destination]);
+        }
+        let of_service = |id: &DestinationId| match id {
+            DestinationId::Port(port) => kri.section.is_empty() && port.without_section() == kri,
+            DestinationId::Tags(_) => false,
+        };
+        let ports: Vec<_> = mesh.destinations.values().filter(|it| of_service(&it.id)).collect();
+        if !ports.is_empty() {
+            return Ok(ports);
+        }
+    }
+    let named = KINDS.into_iter().find_map(|kind| mesh.named(kind, to, to));
+    let ports: Vec<_> = named.into_iter().flatten().filter_map(by_id).collect();
+    if !ports.is_empty() {
+        return Ok(ports);
+    }
+    let service = |destination: &&Arc<Destination>| match &destination.id {
+        DestinationId::Tags(tags) => tags.get(labels::SERVICE).is_some_and(|it| it == to),
+        DestinationId::Port(_) => false,
+    };
+    let tagged: Vec<_> = mesh.destinations.values().filter(service).collect();
+    match tagged.is_empty() {
+        true => Err(format!(
+            "mesh {:?} has no destination {to:?}: it is the identifier or the name of a MeshService, a \
+             MeshMultiZoneService or a MeshExternalService, or a {} that a proxy calls",
+            mesh.name,
+            labels::SERVICE
+        )),
+        false => Ok(tagged),
+    }
+}
+
+/// Who serves these destinations and what they ask, and whether there are more than are asked.
+pub fn of<'a>(
+    snapshot: &Snapshot,
+    mesh: &'a MeshSnapshot,
+    destinations: &[&'a Arc<Destination>],
+) -> (Vec<Server<'a>>, bool) {
+    let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
+    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
+    let (mut servers, mut truncated) = (Vec::new(), false);
+    for destination in destinations {
+        let server_names = server_names(mesh, destination);
+        let mut inbounds = inbounds(snapshot, mesh, destination);
+        truncated |= servers.len() + inbounds.len() > MAX_SERVERS;
+        inbounds.truncate(MAX_SERVERS.saturating_sub(servers.len()));
+        let mut known: BTreeSet<Permissions> = BTreeSet::new();
+        for (dataplane, inbound) in inbounds {
+            let called = reach::Called::at(mesh, &destination.id);
+            let asked = reach::Asks::of(mesh, &selector, &reach::Server { dataplane, inbound, called });
+            let asks = Asks::from(&asked);
+            if let Asks::Permission(permissions) = &asks {
+                known.insert(permissions.clone());
+            }
+            let server_names = server_names.clone();
+            servers.push(Server { place: Place::Inbound(dataplane, inbound), asks, server_names });
+        }
+        // What the mesh knows of other servers than those.
+        let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
+        let row = mesh.reachability.row(&destination.id).filter(|_| !truncated);
+        let rulesets =
+            row.into_iter().flat_map(|row| &row.rulesets).filter(|rules| !known.contains(&***rules));
+        servers.extend(rulesets.map(|rules| Server {
+            place,
+            asks: Asks::Permission(Permissions::clone(rules)),
+            server_names: server_names.clone(),
+        }));
+        // Nothing stands between a client and what is outside of the mesh.
+        if destination.external.is_some() && mesh.reachability.row(&destination.id).is_none() {
+            servers.push(Server { place: Place::Egress, asks: Asks::Nothing, server_names });
+        }
+    }
+    (servers, truncated)
+}
+
+/// The server names that clients may ask for; none where no rule asks for one.
+fn server_names(mesh: &MeshSnapshot, destination: &Destination) -> Arc<[String]> {
+    if let Some(row) = mesh.reachability.row(&destination.id) {
+        return row.server_names.iter().cloned().collect();
+    }
+    match &destination.tls {
+        ClientTls::Mesh { sni, .. } => Arc::new([sni.clone()]),
+        ClientTls::Off => Arc::default(),
+    }
+}
+
+/// The inbounds of this zone that serve a destination, ready or not.
+pub fn inbounds<'a>(
+    snapshot: &Snapshot,
+    mesh: &'a MeshSnapshot,
+    destination: &Destination,
+) -> Vec<(&'a Arc<Resource>, &'a Inbound)> {
+    if let DestinationId::Tags(wanted) = &destination.id {
+        let all = mesh.dataplanes.values();
+        let all = all.flat_map(|it| matching::inbounds(it).iter().map(move |inbound| (it, inbound)));
+        let serves = |inbound: &Inbound| {
+            inbound.state != InboundState::Ignored && tags::matches(wanted, &inbound.tags)
+        };
+        return all.filter(|(_, inbound)| serves(inbound)).collect();
+    }
+    let Some(service) = destination.service.as_ref().and_then(|key| snapshot.get(key)) else {
+        return Vec::new();
+    };
+    if let Some(spec) = service.spec.get::<MeshMultiZoneService>() {
+        let Selector::Labels(labels) = Selector::of_multi_zone(spec) else { return Vec::new() };
+        let members = mesh.labelled(Kind::MeshService, &labels).flatten();
+        let members = members.filter_map(|id| mesh.destinations.get(id));
+        let ports = members.filter(|member| member.port == destination.port);
+        return ports.flat_map(|member| inbounds(snapshot, mesh, member)).collect();
+    }
+    let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
+    let selector = Selector::of_service(service, spec);
+    let port = spec.ports.iter().find(|port| port.port == destination.port);
+    let Some(target) = port.and_then(|port| port.target_port.as_ref()) else { return Vec::new() };
+    let behind = mesh.dataplanes.values().flat_map(|dataplane| {
+        selector.behind(dataplane, target).into_iter().map(move |inbound| (dataplane, inbound))
+    });
+    behind.collect()
+}

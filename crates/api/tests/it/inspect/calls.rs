@@ -1,0 +1,43 @@
+//! Observed calls, and the permissions that they need.
+
+use serde_json::json;
+
+use crate::world::World;
+
+#[tokio::test]
+async fn observed_calls_are_listed_by_mesh() {
+    let world = World::new().await;
+    let answer = world.get("/meshes/default/_observed").await.expect(200).json();
+    let edge = json!({ "caller": "outside", "destination": "default", "count": 3,
+        "firstSeen": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:04:06Z" });
+    let proxies = json!({ "reporting": 0, "connected": 0 });
+    assert_eq!(answer, json!({ "edges": [edge], "truncated": false, "proxies": proxies }));
+}
+
+#[tokio::test]
+async fn permissions_are_suggested_for_a_mesh_or_for_one_service() {
+    let world = World::new().await;
+    for (query, name) in [("", "allow-to-all"), ("?service=", "allow-to-all"), ("?service=a", "allow-to-a")] {
+        let path = format!("/meshes/default/_suggestions{query}");
+        let answer = world.get(&path).await.expect(200).json();
+        assert_eq!(answer["permissions"][0]["resource"], json!({ "mesh": "default", "name": name }));
+        assert_eq!(answer["window"], json!({ "since": null, "until": "", "seconds": 0 }));
+    }
+}
+
+#[tokio::test]
+async fn who_may_call_whom_is_asked_with_both_names() {
+    let world = World::new().await;
+    for (query, from, to) in
+        [("from=a&to=b", "default/a", "b:any"), ("to=b&port=http&from=a", "default/a", "b:http")]
+    {
+        let answer = world.get(&format!("/meshes/default/_access?{query}")).await.expect(200).json();
+        assert_eq!((&answer["from"]["name"], &answer["to"]["name"]), (&json!(from), &json!(to)), "{query}");
+    }
+    for (query, missing) in [("to=b", "from"), ("from=a", "to"), ("from=a&to=", "to")] {
+        let answer = world.get(&format!("/meshes/default/_access?{query}")).await;
+        let problem = answer.expect_problem_titled(400, "Bad Request");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("bad request: {missing} is missing")), "{detail}");
+    }
+}

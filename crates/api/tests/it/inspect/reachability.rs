@@ -1,0 +1,108 @@
+//! What proxies reach: what is asked, and how the answers look.
+
+use api::inspect::{
+    graph::{Edge, Graph, Node, NodeAccess},
+    reachability::{
+        Change, Counts, DestinationReachability, Estimate, Explained, MeshReachability, ModeInUse, OfProxy,
+        ProxyReachability, ProxySavings, Reached, Report, Verdict,
+    },
+};
+use resources::Key;
+use serde_json::json;
+
+use crate::world::World;
+
+fn mode() -> ModeInUse {
+    ModeInUse { asked: "report", said_by: "Mesh", active: "report", inactive: None, stub: false }
+}
+
+pub fn explained() -> Explained {
+    let change =
+        Change { text: "write it".to_owned(), rules: Vec::new(), resource: Some(json!({ "type": "x" })) };
+    Explained {
+        verdict: Verdict::Denied,
+        reason: "nobody says so".to_owned(),
+        decided_by: vec!["kri_mtp_default___a_rule_0".to_owned()],
+        answers: Vec::new(),
+        truncated: false,
+        change: Some(change),
+    }
+}
+
+pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
+    let (kri, mode) = (proxy.name.to_string(), mode());
+    if let Some(to) = to {
+        let destination = to.to_owned();
+        return OfProxy::One(DestinationReachability { kri, mode, destination, explained: explained() });
+    }
+    let estimate = Estimate { memory_bytes: 141_312, cpu_microseconds: 2800 };
+    let report =
+        Some(Report { destinations_before: 2, destinations_after: 1, estimate, ..Report::default() });
+    let destinations = vec![Reached {
+        destination: "a".to_owned(),
+        verdict: Verdict::Reachable,
+        open: true,
+        decided_by: Vec::new(),
+    }];
+    let counts = Counts { reachable: 1, trimmed: 1, ..Counts::default() };
+    OfProxy::All(ProxyReachability { kri, mode, counts, report, destinations, truncated: true })
+}
+
+pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeshReachability {
+    let name = format!("{mesh} {size} from {offset}");
+    MeshReachability { total: 3, items: vec![ProxySavings { name, mode: mode(), report: None }] }
+}
+
+pub fn graph(service: Option<&str>) -> Graph {
+    let id = service.unwrap_or("all").to_owned();
+    let node = Node {
+        name: id.clone(),
+        id: id.clone(),
+        kind: "MeshService",
+        dataplanes: 1,
+        access: NodeAccess::AnyoneExcept,
+        except: vec!["x".to_owned()],
+    };
+    Graph { nodes: vec![node], edges: vec![Edge { from: id.clone(), to: id }], open: 1, truncated: false }
+}
+
+#[tokio::test]
+async fn what_a_proxy_reaches_is_told_with_what_trimming_would_save() {
+    let world = World::new().await;
+    let tags = json!({ "kuma.io/service": "web" });
+    let networking = json!({ "address": "192.0.2.1", "inbound": [{ "port": 80, "tags": tags }] });
+    world.store(resources::Kind::Dataplane, "default", "web", json!({ "networking": networking })).await;
+    let all = world.get("/meshes/default/dataplanes/web/_reachability").await.expect(200).json();
+    assert_eq!(
+        all,
+        json!({
+            "kri": "web",
+            "mode": { "asked": "report", "saidBy": "Mesh", "active": "report", "stub": false },
+            "counts": { "reachable": 1, "trimmed": 1, "denied": 0, "unknown": 0 },
+            "report": {
+                "done": false, "destinationsBefore": 2, "destinationsAfter": 1, "clusters": 0, "listeners": 0,
+                "bytesBefore": 0, "bytesAfter": 0,
+                "estimate": { "memoryBytes": 141_312, "cpuMicroseconds": 2800 },
+            },
+            "destinations": [{ "destination": "a", "verdict": "reachable", "open": true, "decidedBy": [] }],
+            "truncated": true,
+        })
+    );
+    let one =
+        world.get("/meshes/default/dataplanes/web/_reachability?to=kri_msvc_x").await.expect(200).json();
+    assert_eq!((&one["destination"], &one["verdict"]), (&json!("kri_msvc_x"), &json!("denied")));
+    assert_eq!(
+        (&one["change"]["resource"], &one["decidedBy"][0]),
+        (&json!({ "type": "x" }), &json!("kri_mtp_default___a_rule_0"))
+    );
+    let missing = world.get("/meshes/default/dataplanes/none/_reachability").await;
+    missing.expect_problem(404, "Failed to retrieve Dataplane", "Not found");
+    for path in ["/meshes/none/_reachability", "/meshes/none/_graph"] {
+        world.get(path).await.expect_problem(404, "Failed to retrieve Mesh", "Not found");
+    }
+    let graph = world.get("/meshes/default/_graph").await.expect(200).json();
+    assert_eq!(
+        (&graph["nodes"][0]["access"], &graph["nodes"][0]["except"]),
+        (&json!("anyone-except"), &json!(["x"]))
+    );
+}
