@@ -87,8 +87,8 @@ fn allowed(world: &World, from: &str, to: &str) -> bool {
     let path = format!("/meshes/default/_access?from={from}&to={to}");
     let answer = world.control_plane.client().get(&path).unwrap();
     match answer.json()["verdict"].as_str() {
-        Some("allowed") => true,
-        Some("denied") => false,
+        Some("Allowed") => true,
+        Some("Denied") => false,
         _ => panic!("{path}: {} {}", answer.status, answer.body),
     }
 }

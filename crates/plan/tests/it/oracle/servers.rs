@@ -2,7 +2,7 @@
 //! for the proxies of servers.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -16,6 +16,7 @@ use resources::{
         mesh_service::MeshService,
         tags,
     },
+    labels,
 };
 use serde_json::{Value, json};
 use topology::{
@@ -52,6 +53,16 @@ struct Proxy<'w> {
     ready: Resource,
     /// `None` where no one is asked.
     permissions: Vec<Option<usize>>,
+    /// What its inbounds are tagged as.
+    services: BTreeSet<String>,
+}
+
+impl Proxy<'_> {
+    /// Whether an inbound may have these tags; asking all proxies about everything would take most of the time.
+    fn may_have(&self, tags: &BTreeMap<String, String>) -> bool {
+        let service = tags.get(labels::SERVICE).filter(|service| *service != tags::ANY_VALUE);
+        service.is_none_or(|service| self.services.contains(service))
+    }
 }
 
 impl<'w> Servers<'w> {
@@ -74,7 +85,9 @@ impl<'w> Servers<'w> {
             assert_eq!(own.inbounds.len(), inbounds.len(), "every inbound is planned");
             let permissions = own.inbounds.into_iter().map(|planned| planned.permissions);
             let permissions = permissions.map(|of| of.map(|of| servers.interned(of))).collect();
-            servers.proxies.push(Proxy { dataplane, ready: ready(dataplane), permissions });
+            let services = inbounds.iter().filter_map(|inbound| inbound.tags.get(labels::SERVICE).cloned());
+            let services = services.collect();
+            servers.proxies.push(Proxy { dataplane, ready: ready(dataplane), permissions, services });
         }
         servers
     }
@@ -156,7 +169,11 @@ impl<'w> Servers<'w> {
             let then = at(&proxy.ready, &selector.serving(&proxy.ready, target));
             now.into_iter().chain(then).map(|at| proxy.permissions[at]).collect::<Vec<_>>()
         };
-        self.proxies.iter().flat_map(of_proxy).collect()
+        let may_serve = |proxy: &&Proxy<'_>| match &selector {
+            Selector::Tags(tags) => proxy.may_have(tags),
+            Selector::Nothing | Selector::Name(_) | Selector::Labels(_) => true,
+        };
+        self.proxies.iter().filter(may_serve).flat_map(of_proxy).collect()
     }
 
     fn tagged(&self, wanted: &BTreeMap<String, String>) -> Vec<Option<usize>> {
@@ -165,7 +182,7 @@ impl<'w> Servers<'w> {
             let served = inbounds.filter(|(_, inbound)| tags::matches(wanted, &inbound.tags));
             served.map(|(at, _)| proxy.permissions[at]).collect::<Vec<_>>()
         };
-        self.proxies.iter().flat_map(of_proxy).collect()
+        self.proxies.iter().filter(|proxy| proxy.may_have(wanted)).flat_map(of_proxy).collect()
     }
 
     /// What Dataplanes might ask for that serve a port of a service and are not known here: some that its selector
