@@ -97,6 +97,42 @@ async fn a_mesh_can_do_without_the_default_policies_but_not_without_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kumas_setting_of_reachable_services_enforces_where_nothing_else_is_said() {
+    let directory = tempdir().unwrap();
+    let mut config = config(directory.path(), StoreType::Memory);
+    config.experimental.auto_reachable_services = true;
+    let running = start(config).await;
+    let backend = json!({ "name": "ca", "type": "builtin" });
+    let mtls = json!({ "enabledBackend": "ca", "backends": [backend] });
+    assert_eq!(put(&running, "/meshes/m", json!({ "type": "Mesh", "name": "m", "mtls": mtls })).await, 201);
+    let inbound = json!({ "port": 8080, "tags": { "kuma.io/service": "web" } });
+    let proxy = |name: &str, mode: Option<&str>| {
+        let mut proxy = json!({ "type": "Dataplane", "mesh": "m", "name": name });
+        proxy["networking"] = json!({ "address": "127.0.0.1", "inbound": [inbound] });
+        if let Some(mode) = mode {
+            proxy["labels"] = json!({ "reachability.kuma.io/mode": mode });
+        }
+        proxy
+    };
+    assert_eq!(put(&running, "/meshes/m/dataplanes/web", proxy("web", None)).await, 201);
+    assert_eq!(put(&running, "/meshes/m/dataplanes/calm", proxy("calm", Some("report"))).await, 201);
+    let mode = async |name: &str| {
+        get(&running, &format!("/meshes/m/dataplanes/{name}/_reachability")).await["mode"].clone()
+    };
+    let web = mode("web").await;
+    assert_eq!((&web["asked"], &web["saidBy"]), (&json!("enforce"), &json!("control plane")), "{web}");
+    assert_eq!(web["active"], "off", "a mesh without permissions is left alone: {web}");
+    assert_eq!(mode("calm").await["asked"], "report");
+    let permission = json!({
+        "type": "MeshTrafficPermission", "mesh": "m", "name": "all",
+        "spec": { "from": [{ "targetRef": { "kind": "Mesh" }, "default": { "action": "Allow" } }] },
+    });
+    assert_eq!(put(&running, "/meshes/m/meshtrafficpermissions/all", permission).await, 201);
+    assert_eq!(mode("web").await["active"], "enforce");
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn creating_defaults_can_be_switched_off() {
     let directory = tempdir().unwrap();
     let mut config = config(directory.path(), StoreType::Memory);

@@ -90,7 +90,11 @@ fn every_setting_has_its_own_key_and_variable() {
     for (path, env, _) in &settings {
         assert_eq!(settings.iter().filter(|(p, e, _)| p == path || e == env).count(), 1, "{path} {env}");
         assert!(env.starts_with("KUMA_"), "{env}");
-        assert!(!known::is_key(path) && !known::is_variable(env), "{path} is supported and said not to be");
+        // Of those that begin so, what is not supported has no row either: a newer Kuma may have more of them.
+        let experimental =
+            env.starts_with("KUMA_EXPERIMENTAL_") && known::ROWS.iter().all(|row| row.1 != *env);
+        let said = known::is_key(path) || known::is_variable(env) && !experimental;
+        assert!(!said, "{path} is supported and said not to be");
     }
 }
 

@@ -316,13 +316,14 @@ fn an_envoy_keeps_all_that_its_profile_wants_and_little_else() {
         json!({"appendProfiles": [{"name": "None"}], "include": [{"type": "Exact", "match": unwanted}]});
     let (none, lines_of_none, text) = kept(counting(none));
     assert!(none.contains(unwanted), "{none:?}");
-    assert!(!none.contains("envoy_cluster_upstream_rq_total"), "{none:?}");
+    assert!(!none.contains("envoy_cluster_upstream_cx_total"), "{none:?}");
     assert!(lines_of_none * 3 < lines_of_all, "{lines_of_none} of {lines_of_all}");
     // One of each thing that the outbound has, and the one that was added.
     let of_outbound: Vec<&str> = text.lines().filter(|line| line.contains("kri_msvc_")).collect();
-    assert!(of_outbound.len() < 10, "{of_outbound:#?}");
-    // What the agent and inspection find the names of objects by.
+    assert!(of_outbound.len() < 12, "{of_outbound:#?}");
+    // What the agent and inspection find the names of objects by, and what tells that a destination is called.
     for name in [
+        "cluster.kri_msvc_default_east__backend_http.upstream_rq_total",
         "cluster.self_http.membership_total",
         "listener.self_http.no_filter_chain_match",
         "http.self_http.downstream_cx_destroy",

@@ -18,7 +18,8 @@ use resources::{
     policy::Side,
 };
 use topology::{
-    Affected, Destination, DestinationId, Endpoint, Endpoints, MeshSnapshot, PolicyChange, Protocol,
+    Affected, ClientTls, Destination, DestinationId, Endpoint, Endpoints, MeshSnapshot, PolicyChange,
+    Protocol,
 };
 
 use super::{
@@ -150,6 +151,8 @@ impl ZoneClass {
         }
         match self.kind {
             ProxyKind::Ingress => Some(own_of(known)).filter(|own| !own.0.is_empty()).map(Arc::new),
+            // Clients that come without TLS have no server name by which an egress could tell what they call.
+            ProxyKind::Egress if destination.tls == ClientTls::Off => None,
             ProxyKind::Egress => {
                 let DestinationId::Tags(wanted) = &destination.id else { return None };
                 let other = mesh.zones.tagged(&mesh.name, wanted, false);

@@ -274,7 +274,7 @@ async fn the_graph_joins_clients_with_services_and_draws_no_edge_to_what_is_open
     let id = |name: &str| format!("kri_msvc_default___{name}_");
     let of = |id: &str| graph.nodes.iter().find(|node| node.id == id).unwrap();
     let web = "spiffe://default/web";
-    assert_eq!(edges(&graph), [(web, id("kv").as_str()), (web, id("old").as_str())]);
+    assert_eq!(edges(&graph), [(web, id("kv").as_str())]);
     assert_eq!((of(&id("kv")).access, of(&id("kv")).dataplanes), (NodeAccess::Listed, 2));
     assert_eq!(of(&id("docs")).access, NodeAccess::Anyone);
     assert_eq!(
@@ -285,13 +285,13 @@ async fn the_graph_joins_clients_with_services_and_draws_no_edge_to_what_is_open
         (of("spiffe://default/web").kind, of("spiffe://default/web").access),
         ("client", NodeAccess::None)
     );
-    assert_eq!((graph.open, graph.truncated), (2, false));
+    assert_eq!((graph.open, graph.truncated), (3, false));
 
     let around = inspected.proxies.graph("default", Some("kv")).await.unwrap();
     let ids: Vec<&str> = around.nodes.iter().map(|node| node.id.as_str()).collect();
     assert_eq!((ids, around.edges.len()), (vec![id("kv").as_str(), "spiffe://default/web"], 1));
     let around = inspected.proxies.graph("default", Some("docs")).await.unwrap();
-    assert_eq!((around.nodes.len(), around.edges.len(), around.open), (1, 0, 2));
+    assert_eq!((around.nodes.len(), around.edges.len(), around.open), (1, 0, 3));
     let error = inspected.proxies.graph("default", Some("none")).await.unwrap_err();
     assert!(error.to_string().contains("no service and no client of the name \"none\""), "{error}");
 }
