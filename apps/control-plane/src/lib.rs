@@ -20,6 +20,7 @@ pub mod mesh_identities;
 pub mod mesh_services;
 pub mod observed;
 pub mod push;
+mod records;
 pub mod snis;
 mod storage;
 pub mod telemetry_backends;

@@ -14,7 +14,7 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
-use resources::{Key, Kind, Labels, Resource, finding::Finding, kinds::config::Config as Stored};
+use resources::{Key, Kind, finding::Finding};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Error, Snapshot, Store, Write};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::{
     findings::ServiceConflicts,
     mesh_services::write_all,
     push::{Mailbox, Push},
-    turns,
+    records, turns,
 };
 
 /// How long to leave a mesh alone after its addresses were written.
@@ -295,7 +295,7 @@ impl Hostnames {
                 }
             }
             if let Some(found) = found {
-                let read = vips::read(config_of(found));
+                let read = vips::read(records::text(found));
                 self.held.extend(read.iter().map(|(host, entry)| (entry.address, host.clone())));
                 self.stored.insert(shard, (found.version, read));
             }
@@ -303,7 +303,7 @@ impl Hostnames {
         let found = snapshot.get(&Key::global(Kind::Config, &vips::name_of_kuma(mesh)));
         let version = found.map_or(0, |found| found.version);
         if version != self.imported.version {
-            let of = found.map(|found| vips::read_of_kuma(config_of(found))).unwrap_or_default();
+            let of = found.map(|found| vips::read_of_kuma(records::text(found))).unwrap_or_default();
             let holders = of.iter().map(|(host, address)| (*address, host.clone())).collect();
             self.imported = Imported { version, of, holders };
         }
@@ -333,27 +333,9 @@ impl Hostnames {
     }
 }
 
-fn config_of(resource: &Resource) -> &str {
-    resource.spec.get::<Stored>().map_or("", |stored| &stored.config)
-}
-
 fn write(mesh: &str, key: Key, shard: &Shard, snapshot: &Snapshot, now: Timestamp) -> Write {
-    let spec = Stored { config: vips::written(shard) }.into();
     match snapshot.get(&key) {
         Some(stored) if shard.is_empty() => Write::Delete { key, expected: Some(stored.version) },
-        Some(stored) => Write::Update {
-            expected: stored.version,
-            resource: Resource { spec, modified: now, ..stored.as_ref().clone() },
-        },
-        None => Write::Create(Resource {
-            key,
-            labels: Labels::new(),
-            created: now,
-            modified: now,
-            version: 0,
-            owner: Some(Key::global(Kind::Mesh, mesh)),
-            spec,
-            status: None,
-        }),
+        _ => records::write(mesh, key, vips::written(shard), snapshot, now),
     }
 }

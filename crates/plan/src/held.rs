@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use topology::{ClientClass, DestinationId, MeshSnapshot};
 
-use crate::{Class, Context};
+use crate::{Class, Context, Dependency};
 
 /// Destinations that a class keeps until servers know of a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +34,9 @@ impl Held {
 impl Context<'_> {
     /// What a client is offered of what it may call.
     pub(crate) fn callable(&self, client: &ClientClass) -> BTreeSet<DestinationId> {
-        let callable = self.snapshot.reachability.destinations(client).into_iter().cloned().collect();
+        self.reads.note(Dependency::Reach(client.clone()));
+        self.reads.note(Dependency::Open);
+        let callable = of_client(self.snapshot, client);
         match self.held {
             Some(held) => held.offered(callable),
             None => callable,
@@ -50,6 +52,9 @@ impl Context<'_> {
 
 /// What a class may call; `None` for one that is not trimmed.
 pub fn callable(snapshot: &MeshSnapshot, class: &Class) -> Option<BTreeSet<DestinationId>> {
-    let client = class.trimmed.as_ref()?;
-    Some(snapshot.reachability.destinations(client).into_iter().cloned().collect())
+    class.trimmed.as_ref().map(|client| of_client(snapshot, client))
+}
+
+fn of_client(snapshot: &MeshSnapshot, client: &ClientClass) -> BTreeSet<DestinationId> {
+    snapshot.reachability.destinations(client).into_iter().cloned().collect()
 }

@@ -14,7 +14,7 @@ use resources::{
 };
 use topology::{ClientClass, Destination, DestinationId, VirtualHost, VirtualPort};
 
-use crate::{Code, Context, Dependency, Effective, Problem, effective};
+use crate::{Code, Context, Dependency, Effective, Problem, effective, targets};
 
 /// Which destinations are offered at their virtual addresses.
 pub(crate) struct Reachable<'c> {
@@ -132,12 +132,13 @@ impl<'c> Reachable<'c> {
 
 /// What a client is let in to, and what routes lead away from: it may be let in there.
 fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<DestinationId> {
-    let Context { snapshot, effective, reads, .. } = context;
-    reads.note(Dependency::Reach(client.clone()));
-    reads.note(Dependency::Open);
+    let Context { snapshot, effective, .. } = context;
     let mut permitted = context.callable(client);
     permitted.retain(|id| matches!(id, DestinationId::Port(_)));
     for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {
+        for policy in effective.policies(kind) {
+            policy.view.to.iter().for_each(|entry| targets::note(context, &policy.view.kri, &entry.target));
+        }
         for target in effective.outbound(kind).rules.keys() {
             let ports = effective::ports(snapshot, target).map(|destination| &destination.id);
             permitted.extend(ports.filter(|id| leads_elsewhere(effective, id)).cloned());
@@ -148,9 +149,7 @@ fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Destinatio
 
 /// The services by tags that a client is let in to, and those that routes may lead away from.
 fn permitted_services(context: &Context<'_>, client: &ClientClass) -> BTreeSet<Arc<str>> {
-    let Context { effective, reads, .. } = context;
-    reads.note(Dependency::Reach(client.clone()));
-    reads.note(Dependency::Open);
+    let Context { effective, .. } = context;
     let callable = context.callable(client);
     let mut services: BTreeSet<Arc<str>> = callable.iter().filter_map(service_of).map(Arc::from).collect();
     for kind in [Kind::MeshHTTPRoute, Kind::MeshTCPRoute] {

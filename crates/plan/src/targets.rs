@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use policy::Place;
 use resources::{
-    Kind,
+    Kind, Labels,
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
     naming::Kri,
@@ -26,15 +26,12 @@ pub(crate) fn unknown(context: &Context<'_>) -> Vec<Problem> {
 
 fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Problem> {
     let kind = match target.kind {
-        K::MeshService => Some(Kind::MeshService),
-        K::MeshExternalService => Some(Kind::MeshExternalService),
-        K::MeshMultiZoneService => Some(Kind::MeshMultiZoneService),
         K::MeshHttpRoute => None,
-        _ => return None,
+        _ => Some(service_kind(target)?),
     };
     let name = target.name.as_deref().unwrap_or_default();
     let section = target.section_name.as_deref().filter(|section| !section.is_empty());
-    let labels = target.labels.as_ref().filter(|labels| !labels.is_empty());
+    let labels = labels_of(target);
     if kind == Some(Kind::MeshService) && section.is_none() && labels.is_none() {
         // The name may also be that of a service known by its tag, which has one port only.
         let tagged = tagged(name);
@@ -44,17 +41,7 @@ fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Pr
             return None;
         }
     }
-    // Which routes there are is noted for the plan as a whole.
-    match (kind, labels) {
-        (Some(kind), Some(labels)) => context.reads.note(Dependency::Labelled(kind, labels.clone())),
-        (Some(kind), None) => {
-            let awaited = Place::of(origin).kri_of(kind, target).map(Dependency::Resource);
-            awaited.into_iter().for_each(|awaited| context.reads.note(awaited));
-            // One of global may come, too.
-            context.reads.note_on_global(kind, name);
-        }
-        (None, _) => {}
-    }
+    note(context, origin, target);
     let (who, place) = match labels {
         Some(labels) => (format!("with labels {labels:?}"), "mesh"),
         None => (format!("{name:?}"), "zone and namespace of the policy"),
@@ -63,6 +50,33 @@ fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Pr
     let policy = origin.without_section();
     let text = format!("{origin}: there is no {} {who}{port} in the {place}", target.kind);
     Some(Problem::about(Code::UnknownTarget, policy, text))
+}
+
+/// Notes the services that an entry of a policy may be about, whether there are any or not. Which routes there are is
+/// noted for the plan as a whole.
+pub(crate) fn note(context: &Context<'_>, origin: &Kri, target: &TargetRef) {
+    let Some(kind) = service_kind(target) else { return };
+    if let Some(labels) = labels_of(target) {
+        context.reads.note(Dependency::Labelled(kind, labels.clone()));
+        return;
+    }
+    let named = Place::of(origin).kri_of(kind, target).map(Dependency::Resource);
+    named.into_iter().for_each(|named| context.reads.note(named));
+    // The global control plane may have one of that name, too.
+    context.reads.note_on_global(kind, target.name.as_deref().unwrap_or_default());
+}
+
+fn service_kind(target: &TargetRef) -> Option<Kind> {
+    match target.kind {
+        K::MeshService => Some(Kind::MeshService),
+        K::MeshExternalService => Some(Kind::MeshExternalService),
+        K::MeshMultiZoneService => Some(Kind::MeshMultiZoneService),
+        _ => None,
+    }
+}
+
+fn labels_of(target: &TargetRef) -> Option<&Labels> {
+    target.labels.as_ref().filter(|labels| !labels.is_empty())
 }
 
 /// The destination of a service that is known by its tag only.

@@ -143,7 +143,7 @@ pub fn is_for_every_sidecar(policy: &Policy) -> bool {
 }
 
 /// As [`zone_gate`], for all proxies of a zone.
-fn is_of_zone(policy: &Resource, zone: &str) -> bool {
+pub fn is_of_zone(policy: &Resource, zone: &str) -> bool {
     let elsewhere = policy.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
         && policy.label(labels::ZONE).is_some_and(|of| !of.is_empty() && of != zone);
     Role::of(&policy.labels) == Role::Producer || !elsewhere

@@ -215,7 +215,7 @@ impl PartialEq for MeshSnapshot {
 }
 
 /// Whether a policy only pretends to be there.
-fn is_shadow(policy: &Resource) -> bool {
+pub(crate) fn is_shadow(policy: &Resource) -> bool {
     policy.label(labels::EFFECT) == Some("shadow")
 }
 

@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, kinds::config::Config};
+use resources::{Key, Kind, Resource};
 use serde::{Deserialize, Serialize};
 use store::{Snapshot, Write};
 use topology::{
     DestinationId,
     observed::{Caller, Edge, Observed, Seen, destination_text},
 };
+
+use crate::records;
 
 /// How many shards a mesh has: a report touches few of many, and none is large.
 pub const SHARDS: u8 = 64;
@@ -82,8 +84,8 @@ impl StoredEdge {
 
 /// Reads a shard; one that cannot be read is empty.
 pub fn read(resource: &Resource) -> Observed {
-    let text = resource.spec.get::<Config>().map_or("", |stored| &stored.config);
-    let Stored { since, truncated, edges } = serde_json::from_str(text).unwrap_or_default();
+    let Stored { since, truncated, edges } =
+        serde_json::from_str(records::text(resource)).unwrap_or_default();
     Observed { since, truncated, edges: edges.into_iter().filter_map(StoredEdge::read).collect() }
 }
 
@@ -91,24 +93,8 @@ pub fn read(resource: &Resource) -> Observed {
 pub fn write(mesh: &str, shard: u8, holds: &Observed, snapshot: &Snapshot, now: Timestamp) -> Write {
     let edges = holds.edges.iter().map(StoredEdge::of).collect();
     let stored = Stored { since: holds.since, truncated: holds.truncated, edges };
-    let spec = Config { config: serde_json::to_string(&stored).unwrap_or_default() }.into();
-    let key = key(mesh, shard);
-    match snapshot.get(&key) {
-        Some(found) => Write::Update {
-            expected: found.version,
-            resource: Resource { spec, modified: now, ..found.as_ref().clone() },
-        },
-        None => Write::Create(Resource {
-            key,
-            labels: Labels::new(),
-            created: now,
-            modified: now,
-            version: 0,
-            owner: Some(Key::global(Kind::Mesh, mesh)),
-            spec,
-            status: None,
-        }),
-    }
+    let text = serde_json::to_string(&stored).unwrap_or_default();
+    records::write(mesh, key(mesh, shard), text, snapshot, now)
 }
 
 #[cfg(test)]

@@ -244,7 +244,7 @@ pub async fn store(world: &World, batch: &[Write]) {
 }
 
 /// Writes resources that are to be there, and deletes the others.
-async fn write(world: &World, changes: impl Iterator<Item = (Resource, bool)>) {
+pub async fn write(world: &World, changes: impl Iterator<Item = (Resource, bool)>) {
     let snapshot = world.store.snapshot().unwrap();
     let mut writes: Vec<Stored> = Vec::new();
     for (resource, present) in changes {
@@ -304,25 +304,34 @@ pub fn connected(world: &World) -> Vec<Proxy> {
     (0..PROXIES).map(proxy).collect()
 }
 
-async fn follow(steps: &[Step]) {
-    let world = World::new();
-    world.put([mesh("default", "STRICT")]).await;
-    let mut proxies = connected(&world);
+/// Stores batch after batch, and compares what proxies have with what they would be told if they started now.
+pub async fn compare_with_scratch<W>(
+    world: &World,
+    proxies: &mut [Proxy],
+    steps: &[(Vec<W>, u8)],
+    store: impl AsyncFn(&World, &[W]),
+) {
     for (batch, turns) in steps {
-        store(&world, batch).await;
+        store(world, batch).await;
         for (name, proxy) in proxies.iter_mut().enumerate() {
             // Who does not get its turn now has more to do later.
             if turns & (1 << name) != 0 {
                 proxy.turn().await;
-                same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+                same(proxy, &from_scratch(world, &proxy.connected.watcher.traits).await);
             }
         }
     }
-    for proxy in &mut proxies {
+    for proxy in proxies {
         proxy.turn().await;
-        same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
+        same(proxy, &from_scratch(world, &proxy.connected.watcher.traits).await);
         assert_eq!(proxy.turn().await, Work::Nothing);
     }
+}
+
+async fn follow(steps: &[Step]) {
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    compare_with_scratch(&world, &mut connected(&world), steps, store).await;
 }
 
 proptest! {

@@ -1,14 +1,12 @@
 //! As [`crate::rebuild`], for what crosses zones: clients, ingresses and egresses.
 
-use control_plane::push::Work;
 use plan::{ProxyKind, ProxyTraits};
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use store::Write as Stored;
 
 use crate::{
-    rebuild::{from_scratch, same},
+    rebuild::{compare_with_scratch, write},
     world::{Proxy, World, mesh, resource, traits},
 };
 
@@ -147,23 +145,10 @@ fn random_strategy(name: u8, [kind, first, _]: [u8; 3]) -> Resource {
 }
 
 async fn store(world: &World, batch: &[Write]) {
-    let snapshot = world.store.snapshot().unwrap();
-    let mut writes: Vec<Stored> = Vec::new();
-    for &(kind, name, content) in batch {
-        let resource = built(kind, name, content.unwrap_or_default());
-        let key = resource.key.clone();
-        writes.retain(|write| *write.key() != key);
-        match (content, snapshot.get(&key)) {
-            (Some(_), Some(old)) => writes.push(Stored::Update { resource, expected: old.version }),
-            (Some(_), None) => writes.push(Stored::Create(resource)),
-            (None, Some(_)) => writes.push(Stored::Delete { key, expected: None }),
-            (None, None) => {}
-        }
-    }
-    if !writes.is_empty() {
-        world.store.write(writes).await.unwrap();
-        world.push.caught_up().await;
-    }
+    let changes = batch
+        .iter()
+        .map(|&(kind, name, content)| (built(kind, name, content.unwrap_or_default()), content.is_some()));
+    write(world, changes).await;
 }
 
 fn connected(world: &World) -> Vec<Proxy> {
@@ -182,21 +167,7 @@ fn connected(world: &World) -> Vec<Proxy> {
 async fn follow(steps: &[Step]) {
     let world = World::new();
     world.put([mesh("default", "STRICT")]).await;
-    let mut proxies = connected(&world);
-    for (batch, turns) in steps {
-        store(&world, batch).await;
-        for (name, proxy) in proxies.iter_mut().enumerate() {
-            if turns & (1 << name) != 0 {
-                proxy.turn().await;
-                same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
-            }
-        }
-    }
-    for proxy in &mut proxies {
-        proxy.turn().await;
-        same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
-        assert_eq!(proxy.turn().await, Work::Nothing);
-    }
+    compare_with_scratch(&world, &mut connected(&world), steps, store).await;
 }
 
 proptest! {

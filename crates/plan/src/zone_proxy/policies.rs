@@ -37,8 +37,7 @@ impl<'a> AtEgress<'a> {
 
     /// Who may leave the mesh for a destination outside of it; `None` where everyone may.
     pub(super) fn permissions(&self, destination: &Destination) -> Option<Permissions> {
-        let routing = self.mesh.mesh.spec.get::<Mesh>().and_then(|mesh| mesh.routing.as_ref());
-        let forbidden = routing.is_some_and(|it| it.default_forbid_mesh_external_service_access);
+        let forbidden = self.mesh.mesh.spec.get::<Mesh>().is_some_and(Mesh::forbids_external_services);
         self.effective.permissions_behind(&destination.server_names, forbidden)
     }
 

@@ -185,6 +185,11 @@ proto_enum! {
 }
 
 impl Mesh {
+    /// Whether clients may call what is outside of the mesh only where a permission allows it.
+    pub fn forbids_external_services(&self) -> bool {
+        self.routing.as_ref().is_some_and(|routing| routing.default_forbid_mesh_external_service_access)
+    }
+
     /// A mesh that does not say is one from before MeshServices.
     pub fn mesh_services_mode(&self) -> MeshServicesMode {
         self.mesh_services.as_ref().map_or(MeshServicesMode::Disabled, |services| services.mode)

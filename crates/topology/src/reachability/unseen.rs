@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use policy::{Permissions, Policy, permission, view::Role};
+use policy::{Permissions, Policy, permission, select::is_of_zone, view::Role};
 use resources::{
     Kind, Labels, Resource,
     kinds::{
@@ -14,7 +14,7 @@ use resources::{
     labels,
 };
 
-use crate::{matching::Selector, selection::Selections};
+use crate::{matching::Selector, selection::Selections, snapshot::is_shadow};
 
 /// What is known of proxies that serve something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,10 +94,7 @@ impl Unseen {
     pub(crate) fn is_selected_by(&self, policy: &Policy) -> Option<bool> {
         let resource = &policy.resource;
         let role = Role::of(&resource.labels);
-        let of_other_zone = role != Role::Producer
-            && resource.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
-            && resource.label(labels::ZONE).is_some_and(|zone| !zone.is_empty() && zone != self.zone);
-        if of_other_zone || resource.label(labels::EFFECT) == Some("shadow") {
+        if !is_of_zone(resource, &self.zone) || is_shadow(resource) {
             return Some(false);
         }
         let selected = self.is_meant_by(&policy.view.top);

@@ -251,9 +251,9 @@ impl MeshState {
         let everyone = self.selections.of_everyone(Kind::MeshTrafficPermission);
         let policies = everyone.filter_map(|key| self.policies.get(key));
         let policies = policy::Selector::default().for_every_sidecar(policies, &self.zone);
-        let routing = self.mesh.as_ref()?.spec.get::<Mesh>().and_then(|mesh| mesh.routing.as_ref());
-        let forbidden = routing.is_some_and(|it| it.default_forbid_mesh_external_service_access);
-        let otherwise = self.mesh.as_ref().and_then(|mesh| mesh.kri("")).filter(|_| !forbidden);
+        let mesh = self.mesh.as_ref()?;
+        let forbidden = mesh.spec.get::<Mesh>().is_some_and(Mesh::forbids_external_services);
+        let otherwise = mesh.kri("").filter(|_| !forbidden);
         let policies = policies.iter().map(|policy| &policy.resource);
         permission::behind_names(policies, &destination.server_names, otherwise)
     }

@@ -1,13 +1,12 @@
 //! Proxies whose outbounds are trimmed by permissions: whatever changes who may call whom, each has what a control plane
 //! would tell it that has just started.
 
-use control_plane::push::Work;
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 
 use super::{
-    PROXIES, connected, from_scratch, policies, random_dataplane, random_route, random_service, same, tags,
+    PROXIES, compare_with_scratch, connected, policies, random_dataplane, random_route, random_service, tags,
     write,
 };
 use crate::world::{Proxy, World, mesh, resource};
@@ -127,22 +126,7 @@ async fn store(world: &World, batch: &[Write]) {
 async fn follow(steps: &[Step]) {
     let world = World::new();
     world.put([modal([0; 4])]).await;
-    let mut proxies = connected(&world);
-    for (batch, turns) in steps {
-        store(&world, batch).await;
-        for (name, proxy) in proxies.iter_mut().enumerate() {
-            // Who does not get its turn now has more to do later.
-            if turns & (1 << name) != 0 {
-                proxy.turn().await;
-                same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
-            }
-        }
-    }
-    for proxy in &mut proxies {
-        proxy.turn().await;
-        same(proxy, &from_scratch(&world, &proxy.connected.watcher.traits).await);
-        assert_eq!(proxy.turn().await, Work::Nothing);
-    }
+    compare_with_scratch(&world, &mut connected(&world), steps, store).await;
 }
 
 proptest! {
@@ -153,6 +137,16 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(follow(&steps));
     }
+}
+
+/// A route answers calls to all services with a label: one that takes on the label is offered, although no permission
+/// allows to call it.
+#[tokio::test]
+async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_proxy() {
+    let identities = vec![(15, 0, Some([0; 4])), (16, 0, Some([0; 4])), (8, 3, None)];
+    let routed = vec![(5, 0, Some([0, 0, 2, 0])), (19, 0, Some([3, 0, 0, 1]))];
+    let labelled = vec![(5, 1, Some([0, 0, 2, 0]))];
+    follow(&[full(), (identities, 0), (routed, 1), (labelled, 0)]).await;
 }
 
 fn listeners(proxy: &Proxy) -> usize {
