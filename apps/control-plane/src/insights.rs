@@ -14,8 +14,8 @@ mod compatibility;
 pub mod connection;
 pub mod counts;
 pub mod kinds;
-mod predecessor;
 mod resync;
+mod stale_connections;
 pub mod writer;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use runtime::Shutdown;
 use store::{Snapshot, Store, Write};
 
 pub use connection::Connection;
-pub use predecessor::close_connections;
+pub use stale_connections::close_connections;
 pub use writer::Writer;
 
 /// Starts counting.

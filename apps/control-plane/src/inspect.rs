@@ -16,10 +16,10 @@ mod client;
 mod configuration;
 mod graph;
 mod hostnames;
-mod known;
 mod layout;
 mod observed;
 pub(crate) mod policies;
+mod proxy_traits;
 pub(crate) mod reach;
 mod reachability;
 pub(crate) mod redact;
@@ -64,7 +64,7 @@ use crate::{
 };
 use client::Endpoint;
 use configuration::configuration;
-use known::{last_known, traits};
+use proxy_traits::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
 /// part of all statistics.

@@ -233,7 +233,7 @@ impl Push {
         let readers = self.readers();
         let cells = self.zone_cells.all();
         let concerned = match anew {
-            true => readers.everyone(&cells),
+            true => readers.all(&cells),
             false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
         };
         let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);

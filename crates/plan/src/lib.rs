@@ -24,8 +24,8 @@ mod health_checks;
 mod held;
 mod hostnames;
 mod inbound;
-pub mod known;
 mod locality;
+mod meanings;
 pub mod metrics;
 pub mod names;
 mod outbound;
@@ -86,8 +86,8 @@ pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
 pub use held::{Held, callable};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
-pub use known::{Meaning, Role, address_stats, meanings};
 pub use locality::{Affinity, Locality, Standing};
+pub use meanings::{Meaning, Role, address_stats, meanings};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
@@ -109,7 +109,7 @@ pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts
 
 pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
 pub use zone_proxy::{
-    Concern, Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneListener, ZoneProxy, ZoneServer, merged,
+    Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneImpact, ZoneListener, ZoneProxy, ZoneServer, merged,
 };
 
 /// Why there is no plan at all.

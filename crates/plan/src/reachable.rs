@@ -97,7 +97,8 @@ impl<'c> Reachable<'c> {
         let Reachable { context, redirect, .. } = self;
         let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
         if let Some(client) = self.answered() {
-            let permissions = [Dependency::Reach(client.clone()), Dependency::Open, Dependency::Permissions];
+            let permissions =
+                [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Permissions];
             permissions.into_iter().chain([Dependency::AllVirtualHosts]).for_each(|read| reads.note(read));
             return hosts.by_name.values().collect();
         }

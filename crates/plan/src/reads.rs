@@ -30,7 +30,7 @@ pub enum Dependency {
     /// Which destinations clients of a class may call because rules name them.
     Reach(ClientClass),
     /// Which destinations clients may call that no rule names.
-    Open,
+    ReachByDefault,
     /// Which MeshTrafficPermissions there are.
     Permissions,
     /// Which MeshHTTPRoutes there are.
@@ -104,7 +104,7 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         touched.insert(Dependency::VirtualHostsOf(service.clone()));
     }
     touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
-    touched.extend(affected.open.then_some(Dependency::Open));
+    touched.extend(affected.reach_by_default.then_some(Dependency::ReachByDefault));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     for policy in versions {

@@ -34,7 +34,7 @@ use resources::{
 
 use crate::{
     order::Precedence,
-    select::Selector,
+    select::PolicySelector,
     view::{self, Policy},
 };
 
@@ -97,7 +97,7 @@ pub fn resolve<'p>(
     policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
-    selector: &Selector<'_>,
+    selector: &PolicySelector<'_>,
 ) -> Permissions {
     resolve_counting(policies, dataplane, inbound, selector).0
 }
@@ -107,7 +107,7 @@ pub fn resolve_counting<'p>(
     policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
-    selector: &Selector<'_>,
+    selector: &PolicySelector<'_>,
 ) -> (Permissions, Work) {
     let mut work = Work::default();
     let mut applying: Vec<_> = policies

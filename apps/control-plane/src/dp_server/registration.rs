@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy,
-    zone_proxy,
+    ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds,
+    proxy::IdentifiedProxy, zone_proxy,
 };
 use crate::insights::{self, Connection};
 
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// One connection of a registered proxy.
 pub struct Registration {
     context: Arc<Context>,
-    proxy: Proxy,
+    proxy: IdentifiedProxy,
     /// Whatever is done to the stored Dataplane is done only if the proxy may be that Dataplane.
     credentials: Credentials,
     connection: Arc<Connection>,
@@ -49,7 +49,7 @@ impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
     pub async fn begin(
         context: Arc<Context>,
-        mut proxy: Proxy,
+        mut proxy: IdentifiedProxy,
         credentials: Credentials,
     ) -> Result<Registration, Status> {
         // From here on what the proxy told about itself is kept with its connection.
@@ -126,7 +126,7 @@ impl Registration {
         Ok(snapshot.get(&self.proxy.key()).is_some())
     }
 
-    pub fn proxy(&self) -> &Proxy {
+    pub fn proxy(&self) -> &IdentifiedProxy {
         &self.proxy
     }
 

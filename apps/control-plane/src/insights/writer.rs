@@ -16,7 +16,7 @@ use store::{Error, Snapshot, Store, Write};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    connection::{Connection, Taken},
+    connection::{Connection, WrittenFacts},
     kinds, write,
 };
 
@@ -34,12 +34,12 @@ pub struct Writer {
     store: Arc<dyn Store>,
     interval: Duration,
     shutdown: Shutdown,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingWrites>,
     urgent: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingWrites {
     urgent: Queue,
     /// What may wait for the next interval.
     patient: Queue,
@@ -84,30 +84,30 @@ enum Next {
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
-    taken: Vec<(Arc<Connection>, Taken)>,
+    taken: Vec<(Arc<Connection>, WrittenFacts)>,
 }
 
 impl Writer {
     /// `interval` is how long it may take until the store knows how a proxy fares.
     pub fn new(store: Arc<dyn Store>, interval: Duration, shutdown: Shutdown) -> Arc<Writer> {
-        let (waiting, urgent) = (Mutex::default(), Notify::new());
-        Arc::new(Writer { store, interval, shutdown, waiting, urgent })
+        let (pending, urgent) = (Mutex::default(), Notify::new());
+        Arc::new(Writer { store, interval, shutdown, pending, urgent })
     }
 
     /// Writes what is known about the connection with the next batch.
     pub fn soon(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let mut waiting = self.waiting();
-        waiting.patient.add(connection);
-        waiting.due.get_or_insert_with(|| Instant::now() + self.interval);
-        self.run(waiting);
+        let mut pending = self.pending();
+        pending.patient.add(connection);
+        pending.due.get_or_insert_with(|| Instant::now() + self.interval);
+        self.run(pending);
     }
 
     /// As [`Writer::soon`], without waiting for others.
     pub fn at_once(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let mut waiting = self.waiting();
-        waiting.urgent.add(connection);
+        let mut pending = self.pending();
+        pending.urgent.add(connection);
         self.urgent.notify_one();
-        self.run(waiting);
+        self.run(pending);
     }
 
     /// As [`Writer::at_once`], and waits until it is done or cannot be.
@@ -116,8 +116,8 @@ impl Writer {
         connection.settled().await;
     }
 
-    fn run(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
-        if std::mem::replace(&mut waiting.running, true) {
+    fn run(self: &Arc<Self>, mut pending: MutexGuard<'_, PendingWrites>) {
+        if std::mem::replace(&mut pending.running, true) {
             return;
         }
         let writer = self.clone();
@@ -137,18 +137,18 @@ impl Writer {
     }
 
     fn next(&self) -> Next {
-        let mut waiting = self.waiting();
-        if !waiting.urgent.is_empty() {
-            return Next::Write(waiting.urgent.take());
+        let mut pending = self.pending();
+        if !pending.urgent.is_empty() {
+            return Next::Write(pending.urgent.take());
         }
-        match waiting.due {
+        match pending.due {
             Some(due) if due > Instant::now() && !self.shutdown.token().is_cancelled() => Next::Wait(due),
             Some(_) => {
-                waiting.due = None;
-                Next::Write(waiting.patient.take())
+                pending.due = None;
+                Next::Write(pending.patient.take())
             }
             None => {
-                waiting.running = false;
+                pending.running = false;
                 Next::Done
             }
         }
@@ -163,9 +163,9 @@ impl Writer {
                 continue;
             }
             tracing::warn!(%error, proxies, "insights could not be written; they will be tried again");
-            let mut waiting = self.waiting();
-            connections.iter().for_each(|connection| waiting.patient.add(connection));
-            waiting.due = Some(Instant::now() + PAUSE.max(self.interval));
+            let mut pending = self.pending();
+            connections.iter().for_each(|connection| pending.patient.add(connection));
+            pending.due = Some(Instant::now() + PAUSE.max(self.interval));
         }
     }
 
@@ -209,8 +209,8 @@ impl Writer {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingWrites> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -237,6 +237,6 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
 }
 
 /// Everybody, for when nothing can be said about what is on record.
-fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, Taken)> {
+fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, WrittenFacts)> {
     connections.iter().map(|connection| (connection.clone(), connection.describe(&mut None))).collect()
 }

@@ -17,7 +17,7 @@ const NOT_EMPTY: &str = "must not be empty";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameGenerator {
-    pub selector: Selector,
+    pub selector: HostnameSelector,
     /// A Go template over `.Name`, `.DisplayName`, `.Namespace`, `.Mesh`, `.Zone` and `label "key"`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template: String,
@@ -28,7 +28,7 @@ pub struct HostnameGenerator {
 /// Which services get host names: one kind, and of it those with the labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct HostnameSelector {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_service: Option<LabelSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,8 @@ impl Schema for HostnameGenerator {
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let path = Path::new("spec");
-        let Selector { mesh_service, mesh_external_service, mesh_multi_zone_service } = &self.selector;
+        let HostnameSelector { mesh_service, mesh_external_service, mesh_multi_zone_service } =
+            &self.selector;
         let selectors = [mesh_service, mesh_external_service, mesh_multi_zone_service];
         found.require(
             selectors.iter().filter(|selector| selector.is_some()).count() == 1,

@@ -22,7 +22,7 @@ pub use template::SpiffeIdTemplate;
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshIdentity {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub selector: Option<Selector>,
+    pub selector: Option<IdentitySelector>,
     #[serde(rename = "spiffeID", skip_serializing_if = "Option::is_none")]
     pub spiffe_id: Option<SpiffeIdTemplate>,
     /// Without one only SPIFFE ids are known, and nothing is signed.
@@ -33,7 +33,7 @@ pub struct MeshIdentity {
 /// Which Dataplanes have the identity; without one none has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct IdentitySelector {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane: Option<LabelSelector>,
 }

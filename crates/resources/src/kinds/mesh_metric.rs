@@ -18,7 +18,7 @@ mod backend;
 pub mod profile;
 
 pub use backend::{Backend, BackendType, OpenTelemetry, Prometheus, Tls, TlsMode};
-pub use profile::{ProfileName, Profiles, Selector, SelectorType};
+pub use profile::{ProfileName, ProfileSelector, Profiles, SelectorType};
 
 /// The path of an application's metrics, and of a proxy's.
 const PATH: &str = "/metrics";

@@ -16,14 +16,14 @@ use crate::{Path, Schema, Subject, Violations};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshMultiZoneService {
-    pub selector: Selector,
+    pub selector: MultiZoneSelector,
     pub ports: Vec<Port>,
 }
 
 /// Which MeshServices belong together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct MultiZoneSelector {
     pub mesh_service: LabelSelector,
 }
 

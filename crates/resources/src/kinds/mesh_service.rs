@@ -20,7 +20,7 @@ use crate::{Path, Schema, Subject, Violations, naming::section};
 pub struct MeshService {
     #[serde(skip_serializing_if = "State::is_absent")]
     pub state: State,
-    pub selector: Selector,
+    pub selector: ServiceSelector,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -35,7 +35,7 @@ open_enum! {
 /// How the service's Dataplanes are chosen; at most one of the three ways.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct ServiceSelector {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_tags: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,7 +211,7 @@ impl Schema for MeshService {
         if !self.state.is_absent() {
             checks::known(&self.state, &spec, "state", found);
         }
-        let Selector { dataplane_tags, dataplane_ref, dataplane_labels } = &self.selector;
+        let ServiceSelector { dataplane_tags, dataplane_ref, dataplane_labels } = &self.selector;
         let ways = [dataplane_tags.is_some(), dataplane_ref.is_some(), dataplane_labels.is_some()];
         found.require(
             ways.iter().filter(|given| **given).count() <= 1,

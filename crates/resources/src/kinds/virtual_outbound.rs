@@ -30,7 +30,7 @@ const DEFINED: &str = "has to be defined";
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualOutbound {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub selectors: Vec<Selector>,
+    pub selectors: Vec<VirtualOutboundSelector>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Conf>,
 }
@@ -38,7 +38,7 @@ pub struct VirtualOutbound {
 /// Tags that are matched; `*` stands for any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Selector {
+pub struct VirtualOutboundSelector {
     #[serde(rename = "match", skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
 }
@@ -140,7 +140,7 @@ impl Schema for VirtualOutbound {
     type Status = NoStatus;
 
     fn apply_defaults(&mut self) {
-        let names_service = |selector: &Selector| {
+        let names_service = |selector: &VirtualOutboundSelector| {
             selector.tags.get(labels::SERVICE).is_some_and(|service| service != ANY_VALUE)
         };
         let one_service = !self.selectors.is_empty() && self.selectors.iter().all(names_service);

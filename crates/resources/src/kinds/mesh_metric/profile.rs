@@ -62,9 +62,9 @@ pub struct Profiles {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_profiles: Option<Vec<Profile>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exclude: Option<Vec<Selector>>,
+    pub exclude: Option<Vec<ProfileSelector>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub include: Option<Vec<Selector>>,
+    pub include: Option<Vec<ProfileSelector>>,
 }
 
 /// A choice of metrics that has a name.
@@ -84,7 +84,7 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["match", "type"]))]
-pub struct Selector {
+pub struct ProfileSelector {
     #[serde(rename = "type")]
     pub kind: SelectorType,
     #[serde(rename = "match")]
@@ -106,11 +106,11 @@ impl Profiles {
             .unwrap_or(ProfileName::Basic)
     }
 
-    pub fn included(&self) -> &[Selector] {
+    pub fn included(&self) -> &[ProfileSelector] {
         self.include.as_deref().unwrap_or_default()
     }
 
-    pub fn excluded(&self) -> &[Selector] {
+    pub fn excluded(&self) -> &[ProfileSelector] {
         self.exclude.as_deref().unwrap_or_default()
     }
 
@@ -130,7 +130,7 @@ impl Profiles {
     }
 }
 
-impl Selector {
+impl ProfileSelector {
     fn validate(&self, path: &Path, found: &mut Violations) {
         match &self.kind {
             SelectorType::Regex => {

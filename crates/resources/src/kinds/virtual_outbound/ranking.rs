@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Selector, VirtualOutbound};
+use super::{VirtualOutbound, VirtualOutboundSelector};
 use crate::{
     Resource,
     kinds::tags::{self, ANY_VALUE, Tags},
@@ -15,7 +15,7 @@ pub struct Rank {
     pub exact: usize,
 }
 
-impl Selector {
+impl VirtualOutboundSelector {
     fn rank(&self) -> Rank {
         let exact = self.tags.values().filter(|value| *value != ANY_VALUE).count();
         Rank { tags: self.tags.len(), exact }
@@ -25,7 +25,11 @@ impl Selector {
 impl VirtualOutbound {
     /// The rank of the most specific selector that matches; `None` if none does.
     pub fn rank(&self, tags: &Tags) -> Option<Rank> {
-        self.selectors.iter().filter(|s| tags::matches(&s.tags, tags)).map(Selector::rank).max()
+        self.selectors
+            .iter()
+            .filter(|s| tags::matches(&s.tags, tags))
+            .map(VirtualOutboundSelector::rank)
+            .max()
     }
 }
 

@@ -319,7 +319,8 @@ fn ranked(policies: Vec<Vec<Tags>>, given: &Tags) -> Vec<usize> {
         .into_iter()
         .enumerate()
         .map(|(i, selectors)| {
-            let selectors = selectors.into_iter().map(|tags| super::Selector { tags }).collect();
+            let selectors =
+                selectors.into_iter().map(|tags| super::VirtualOutboundSelector { tags }).collect();
             let created = Timestamp::from_second(i64::try_from(i).unwrap()).unwrap();
             Resource {
                 key: Key::new(Kind::VirtualOutbound, "default", &i.to_string()),

@@ -1,4 +1,4 @@
-//! Connections that a control plane left open on record because it was killed.
+//! Connections on record as open that ended with a control plane that was killed.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::kinds;
 
 const BATCH: usize = 1000;
 
-/// Closes every open connection on record, except those to this control plane. Only for one that has the
-/// store for itself: all others were connected to its predecessor.
+/// Closes every open connection on record, except those to this control plane. Only for a control plane that has the
+/// store for itself: the other connections were to the process before it.
 pub async fn close_connections(store: &Arc<dyn Store>, instance_id: &str) -> Result<(), Error> {
     let now = Timestamp::now();
     let snapshot = store.snapshot()?;
@@ -37,7 +37,9 @@ pub async fn close_connections(store: &Arc<dyn Store>, instance_id: &str) -> Res
         store.write(batch.to_vec()).await?;
     }
     if !closed.is_empty() {
-        tracing::info!(proxies = closed.len(), "were connected when the control plane before this one ended");
+        let proxies = closed.len();
+        let noun = if proxies == 1 { "proxy" } else { "proxies" };
+        tracing::info!(proxies, "previous control plane ended with {proxies} {noun} connected");
     }
     Ok(())
 }
