@@ -21,7 +21,7 @@ use resources::{
         tags::{self, Tags},
     },
     labels,
-    naming::{Kri, SpiffeId, legacy, sni},
+    naming::{Kri, SpiffeId, sni},
 };
 
 use crate::{
@@ -222,7 +222,6 @@ impl<'r> Owner<'r> {
             remote: None,
             service: Some(self.resource.key.clone()),
             labels: self.labels.clone(),
-            legacy_name: legacy::destination(&self.kri, port.port),
             port: port.port,
             protocol: Protocol::from(&port.app_protocol),
             vips: self.vips.clone(),
@@ -276,7 +275,6 @@ pub(crate) fn external(
             id: DestinationId::Port(id),
             service: Some(resource.key.clone()),
             labels: Arc::new(visible_labels(resource)),
-            legacy_name: legacy::destination(&kri, port),
             port,
             protocol: Protocol::from(&spec.match_.protocol),
             tls,
@@ -354,7 +352,6 @@ pub(crate) fn tagged(
             id: DestinationId::Tags(wanted.clone()),
             service: None,
             labels: Arc::default(),
-            legacy_name: legacy::subset_cluster(wanted, &BTreeMap::new()),
             port: 0,
             protocol,
             tls,

@@ -214,6 +214,7 @@ impl ZoneClass {
         if system::is_trust_bundle(&security.secrets.authorities) {
             security.secrets.authorities = system::trust_bundle(&mesh.name);
         }
+        let (cluster, cluster_stats) = names.backend(destination);
         let served = match external::behind_egress(destination, &endpoints, self.system_ca_path.as_deref()) {
             Ok(served) => served,
             Err(reason) => {
@@ -221,12 +222,11 @@ impl ZoneClass {
                     DestinationId::Port(kri) => Some(kri.without_section()),
                     DestinationId::Tags(_) => None,
                 };
-                let text = format!("{}: {reason}", destination.legacy_name);
+                let text = format!("{cluster}: {reason}");
                 passage.problems.push(Problem::new(Code::UnusableDestination, text).or_about(service));
                 return;
             }
         };
-        let (cluster, cluster_stats) = names.backend(destination);
         passage.secrets = Some(security.secrets.clone());
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
