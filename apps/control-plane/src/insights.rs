@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Insights are written only when they say something else than before, many in one batch. Proxies are
-//! not configured from them, save for one fact: whether a server has a certificate, which tells clients of
+//! not configured from them, except for one fact: whether a server has a certificate, which tells clients of
 //! a permissive mesh when to use TLS.
 
 mod compatibility;

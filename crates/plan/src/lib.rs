@@ -237,7 +237,7 @@ pub struct Inbound {
     pub from_loopback_source: bool,
     /// What tools find out about the listener: its tags, or its unified name when it has none.
     pub tags: BTreeMap<String, String>,
-    /// `None` while mTLS is off: nobody can be told apart, so nobody is asked.
+    /// `None` while mTLS is off: clients have no certificates to tell them apart by.
     pub permissions: Option<policy::Permissions>,
     pub timeouts: Timeouts,
     /// What certain clients get instead; the first that matches counts.
@@ -468,7 +468,7 @@ pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
-    // Whether they can be read at all is told by the proxy's own part.
+    // The proxy's own part reports those that cannot be read.
     let patches = Patches::of(effective, &mut Vec::new());
     problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {

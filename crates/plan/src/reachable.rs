@@ -39,7 +39,7 @@ impl<'c> Reachable<'c> {
         let reachable =
             |backends, trimmed| Reachable { context, redirect, backends, trimmed, by_permission: false };
         let by_services = !redirect.reachable_services.is_empty();
-        // Whoever lists services gets their hostnames; permissions decide about none of them.
+        // A proxy that lists services gets their hostnames; permissions do not restrict them.
         let trimmed = context.class.trimmed.as_ref();
         match &redirect.reachable_backends {
             Some(listed) => {

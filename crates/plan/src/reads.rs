@@ -87,7 +87,7 @@ impl Recorder {
     }
 }
 
-/// What a change of a mesh touches, as dependencies: whoever reads one of them must be planned anew. Changes of
+/// What a change of a mesh touches, as dependencies: plans that read one of them must be made anew. Changes of
 /// endpoints alone, and of policies, are not among them.
 pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     let mut touched = BTreeSet::new();

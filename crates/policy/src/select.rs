@@ -159,7 +159,7 @@ fn zone_gate(policy: &Resource, proxy: &Resource) -> bool {
     policy.label(labels::ZONE).is_none_or(|zone| zone.is_empty() || Some(zone) == proxy.label(labels::ZONE))
 }
 
-/// Whoever writes for their own workloads or calls reaches no further than their namespace.
+/// Policies of workload owners and consumers reach no further than their namespace.
 fn namespace_gate(policy: &Resource, proxy: &Resource) -> bool {
     match Role::of(&policy.labels) {
         Role::System | Role::Producer => true,

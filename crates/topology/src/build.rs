@@ -130,8 +130,8 @@ pub(crate) fn is_called(service: &Resource) -> bool {
     matching::is_local(service) || state != Some(&State::Unavailable)
 }
 
-/// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to whoever
-/// serves their ports of the same number.
+/// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to the
+/// servers of their ports of the same number.
 pub(crate) fn multi_zone(resource: &Resource, members: &[Member<'_>], facts: MeshFacts<'_>) -> Vec<Built> {
     let Some(spec) = resource.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
     let (vips, names) = match &resource.status {
@@ -390,8 +390,8 @@ fn server_names(resource: &Resource, section: &str) -> Arc<[String]> {
     accepted.filter(|accepted| accepted.section == section).map(|accepted| accepted.value).collect()
 }
 
-/// Whom a client must find at the other end. A service whose identities nobody has written down yet is
-/// expected to be what its Dataplanes are.
+/// SPIFFE IDs the server may present. A service without written identities is expected to present those of its
+/// Dataplanes.
 fn spiffe_ids(spec: &MeshService, members: &[&Arc<Resource>], mesh: &str) -> Vec<String> {
     let written = spec.identities.iter().filter_map(|identity| match identity.type_ {
         IdentityType::ServiceTag => Some(SpiffeId::of_service(mesh, &identity.value).to_string()),

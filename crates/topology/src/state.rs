@@ -142,7 +142,7 @@ impl Affected {
         self.policies = by_key.into_values().collect();
     }
 
-    /// Whether nobody needs to look.
+    /// Whether no proxy needs to look.
     pub fn is_empty(&self) -> bool {
         *self == Affected::default()
     }

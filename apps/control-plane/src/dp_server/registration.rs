@@ -76,7 +76,7 @@ impl Registration {
     async fn record(&self) -> Result<bool, Status> {
         self.store_dataplane().await?;
         self.context.insights.now(&self.connection).await;
-        // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
+        // Once the connection is on record the Dataplane is not deleted; it may have been, before.
         Ok(self.proxy.own_dataplane.is_none() || self.is_stored()?)
     }
 
@@ -367,7 +367,7 @@ fn ready(draft: Draft, listening: &Listening) -> Draft {
 }
 
 /// The Dataplane of a proxy that has only just connected. One that comes back keeps what is known about its
-/// inbounds, so that nobody notices; one that is new is called by nobody until it listens.
+/// inbounds, so that no client notices; no client calls a new one until it listens.
 fn not_yet_ready(draft: Draft, stored: Option<&Dataplane>) -> Draft {
     let known = stored.map(Dataplane::inbounds).unwrap_or_default();
     with_inbounds(draft, |inbound| {

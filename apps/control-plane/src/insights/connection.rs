@@ -184,7 +184,7 @@ impl Connection {
         taken
     }
 
-    /// What was taken is on record.
+    /// These facts are on record.
     pub(super) fn recorded(&self, taken: WrittenFacts) {
         {
             let mut facts = self.facts();
@@ -196,7 +196,7 @@ impl Connection {
         self.settle(taken);
     }
 
-    /// What was taken could not be written; whoever waits for it need not wait longer.
+    /// These facts could not be written; callers that wait for them need not wait longer.
     pub(super) fn settle(&self, taken: WrittenFacts) {
         self.settled.send_if_modified(|settled| {
             let newer = taken.changes > *settled;

@@ -2,7 +2,7 @@
 //!
 //! Connections that have something to tell wait here until the next write, which takes all of them in
 //! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
-//! Nothing runs while nobody has anything to tell, and a control plane that ends writes what is left.
+//! Nothing runs while no connection has news, and a control plane that ends writes what is left.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -169,8 +169,8 @@ impl Writer {
         }
     }
 
-    /// Writes what is known about these connections, whatever others write meanwhile. Whoever waits for
-    /// that is told, also when it cannot be done.
+    /// Writes what is known about these connections, whatever others write meanwhile. Callers that
+    /// wait for that are woken, also when it cannot be done.
     async fn write(&self, connections: &[Arc<Connection>]) -> Result<(), Error> {
         let mut attempts = 1;
         let mut without = Vec::new();
@@ -190,7 +190,7 @@ impl Writer {
                     batch.taken.into_iter().for_each(|(connection, taken)| connection.recorded(taken));
                     return Ok(());
                 }
-                // Nobody has anything to tell about a proxy without a Dataplane.
+                // There is nothing to write about a proxy without a Dataplane.
                 Err(Error::OwnerMissing { owned, .. }) if !without.contains(&owned) => {
                     without.push(owned);
                     continue;
@@ -223,7 +223,7 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
             let stored = snapshot.get(connection.insight());
             (connection.dataplane(), stored.and_then(|stored| kinds::read(&stored.spec)))
         });
-        // Described all the same, so that nobody waits for it; what is left alone is not on record.
+        // Described all the same, so that no caller waits for it; what is left alone is not on record.
         let mut aside = None;
         let left_alone = without.contains(connection.insight());
         let taken = connection.describe(if left_alone { &mut aside } else { insight });
@@ -236,7 +236,7 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
     batch
 }
 
-/// Everybody, for when nothing can be said about what is on record.
+/// All connections, for when it is not known what is on record.
 fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, WrittenFacts)> {
     connections.iter().map(|connection| (connection.clone(), connection.describe(&mut None))).collect()
 }

@@ -295,14 +295,14 @@ fn decisions_are_explained_with_the_rule_that_makes_them() {
         ),
         (
             named("c"),
-            "denied: none of the 3 rules of this inbound is about this client, and whoever is not allowed is denied",
+            "denied: none of the 3 rules of this inbound is about this client, and clients that no rule allows are denied",
         ),
     ] {
         assert_eq!(permissions.explain(&client), expect);
     }
     assert_eq!(
         of(&[]).explain(&named("a")),
-        "denied: no MeshTrafficPermission applies to this inbound, and whoever is not allowed is denied"
+        "denied: no MeshTrafficPermission applies to this inbound, and clients that no rule allows are denied"
     );
 }
 

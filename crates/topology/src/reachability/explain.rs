@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The servers answer by [`policy::permission`], as their proxies do. A deny is never loosened silently: where one
-//! decides, the explanation names it, and a permission is offered beside it only as an exception to "nobody by default".
+//! decides, the explanation names it, and a permission is offered beside it only as an exception to "deny by default".
 
 mod change;
 

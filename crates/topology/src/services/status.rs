@@ -16,7 +16,7 @@ use crate::{
     matching::{self, MemberSelector},
 };
 
-/// All that services take from a proxy's insight; whatever else it says concerns nobody here.
+/// All that services take from a proxy's insight; nothing else of it matters here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Observed {
     connected: bool,

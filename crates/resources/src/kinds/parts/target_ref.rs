@@ -116,7 +116,7 @@ impl<'a> Allowed<'a> {
         Allowed::kinds(entries.map_or(&[], |entries| entries.targets))
     }
 
-    /// At the top of a policy, whoever wrote it.
+    /// At the top of a policy, of any role.
     pub fn at_top(traits: PolicyTraits) -> Self {
         Allowed::kinds(traits.top.map_or(&[], |top| top.anybody))
     }

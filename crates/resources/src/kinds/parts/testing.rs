@@ -14,7 +14,7 @@ pub fn parsed(kind: Kind, json: Value) -> Parsed {
     }
 }
 
-/// A resource in spec form; the kind is told to whatever reads it.
+/// A resource in spec form, without its kind: readers get that apart.
 pub fn resource(spec: Value) -> Value {
     json!({ "mesh": "default", "name": "example", "spec": spec })
 }

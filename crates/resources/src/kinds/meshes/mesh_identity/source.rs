@@ -62,7 +62,7 @@ pub struct EnvVar {
     pub name: String,
 }
 
-/// The text itself, for everybody to read who may read the resource.
+/// The text itself; every user that may read the resource sees it.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value"]))]

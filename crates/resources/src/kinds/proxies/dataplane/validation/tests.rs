@@ -372,7 +372,7 @@ fn a_name_is_not_the_port_another_section_is_called_by() {
     let ingress = |name: &str, port: u32| json!({ "type": "ZoneIngress", "address": "10.0.0.1", "port": port, "name": name });
     taken(json!([named]), json!([ingress("", 8080)]), &["networking.inbound[0].name"]);
     taken(json!([unnamed]), json!([ingress("8080", 1)]), &["networking.listeners[0].name"]);
-    // Its own port is nobody else's, and inbounds without names may share one.
+    // No other inbound may have its port, and inbounds without names may share one.
     taken(json!([{ "port": 8080, "name": "8080" }, { "port": 9090 }]), json!([]), &[]);
     taken(json!([unnamed, { "port": 8080, "address": "10.0.0.9" }]), json!([]), &[]);
 }
