@@ -1,4 +1,4 @@
-//! What proxies get wrong: each is told what it is, and nobody else notices.
+//! What proxies get wrong: each gets an error that says what, and no other proxy notices.
 
 use std::net::Ipv4Addr;
 

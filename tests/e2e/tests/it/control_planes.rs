@@ -67,7 +67,7 @@ fn a_change_through_one_control_plane_reaches_the_proxies_of_another() {
     .unwrap();
 }
 
-/// Opens a stream for everybody at once; whoever is refused asks again without much of a pause.
+/// Opens a stream for every proxy at once; those that are refused try again after a short pause.
 async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream> {
     let open = |(identity, known): (Identity, Known)| {
         let address = address.clone();

@@ -16,7 +16,7 @@ use crate::world::{UNIFIED, World, client_with, everybody, mesh};
 pub const INGRESS: u16 = 10001;
 pub const EGRESS: u16 = 10002;
 
-/// A global control plane and its zones. Their mesh `default` has mutual TLS, and everybody may call everybody.
+/// A global control plane and its zones. Their mesh `default` has mutual TLS, and every service may call every other.
 pub struct Federation {
     pub global: World,
     zones: BTreeMap<&'static str, World>,

@@ -1,4 +1,4 @@
-//! Identities by MeshIdentity: a mesh moves to them, and their authority is replaced, while everybody talks.
+//! Identities by MeshIdentity: a mesh moves to them, and their authority is replaced, while all services call each other.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
@@ -73,7 +73,7 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
     };
     eventually("the newest version of TLS", newest).unwrap();
     let (calls, failures) = load(address, 10001, || {
-        // The one that is called gets an identity first, then everybody.
+        // The one that is called gets an identity first, then all others.
         put(&identity("first", json!({"kuma.io/workload": "web"})));
         ready("first");
         show(&server, "spiffe://shop.example/workload/web");

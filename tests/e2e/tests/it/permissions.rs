@@ -89,7 +89,7 @@ fn answer(stream: TcpStream, heard: &AtomicUsize) {
     let (mut stream, mut line) = (BufReader::new(stream), String::new());
     while stream.read_line(&mut line).is_ok_and(|length| length > 0) {
         heard.fetch_add(1, Ordering::SeqCst);
-        // Whoever hangs up early asks again.
+        // A client that hangs up early asks again.
         let _ = stream.get_mut().write_all(line.as_bytes());
         line.clear();
     }
@@ -132,7 +132,7 @@ impl Scene {
         };
         let clients = ["friend", "foe", "shady"].map(start).into();
         let scene = Scene { world, servers, clients, line, _web: web };
-        // Everybody may call everybody, so that what is refused afterwards is refused by permissions.
+        // Every service may call every other, so that what is refused afterwards is refused by permissions.
         scene.become_as(&[
             ("friend", Verdict::Allowed),
             ("foe", Verdict::Allowed),
@@ -155,7 +155,7 @@ impl Scene {
     /// The server's Envoy cuts the connection between the proxies. As Envoy has read everything by then, it
     /// closes with FIN, and so does the client's proxy towards its application: that sees the end of the
     /// stream instead of an answer. A reset in the strict sense is the same refusal. That nothing was passed
-    /// on is told by the server's application, see [`Scene::counted`].
+    /// on, the server's application says, see [`Scene::counted`].
     fn line_passes(address: Ipv4Addr, server: usize) -> Option<bool> {
         let mut stream = TcpStream::connect((address, if server == 0 { 10002 } else { 10004 })).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;

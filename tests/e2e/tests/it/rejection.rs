@@ -153,7 +153,7 @@ fn of_what_envoy_quotes_nothing_is_told_and_the_policy_is_blamed() {
     let world = World::start(Setup::default());
     let kumactl = Kumactl::of(&world.control_plane).unwrap();
     let _servers = [world.service("web-1", "web", "http"), world.service("other-1", "other", "http")];
-    // A listener that Envoy refuses, with something in it that is not for everybody's eyes.
+    // A listener that Envoy refuses, with something in it that is secret.
     let value = "maxConnectionsToAcceptPerSocketEvent: 0\nstatPrefix: hidden";
     let listener = json!({"operation": "Patch", "value": value,
         "match": {"tags": {"kuma.io/unified-name": "kri_msvc_default_default__web_main"}}});

@@ -1,4 +1,4 @@
-//! Logs and spans through everything: a policy, a control plane, agents and their Envoys, and whoever collects.
+//! Logs and spans through everything: a policy, a control plane, agents and their Envoys, and collectors.
 
 use e2e::{Setup, service::call};
 use serde_json::{Value, json};

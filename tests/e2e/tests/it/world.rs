@@ -20,7 +20,7 @@ pub const UNIFIED: (&str, &str) =
     ("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
 pub const UNIFIED_ALIAS: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED", "true");
 
-/// A control plane whose mesh has mutual TLS, and everybody may call everybody.
+/// A control plane whose mesh has mutual TLS, and every service may call every other.
 pub struct World {
     pub control_plane: ControlPlane,
     _work_dir: TempDir,
@@ -32,7 +32,7 @@ pub fn mesh(mode: &str) -> Value {
         "mtls": {"enabledBackend": "ca-1", "backends": [backend]}})
 }
 
-/// What everybody may do.
+/// What all clients may do.
 pub fn everybody(action: &str) -> Value {
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);
     json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}})

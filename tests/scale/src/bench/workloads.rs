@@ -78,7 +78,7 @@ impl Bench {
         tokio::time::sleep(self.options.lasting).await;
         let mut sums = Sums::default();
         sums.add(&self.fleet, &self.only(&[]), start, |_| None);
-        // Processor time is told per second.
+        // Processor time is measured per second.
         let mut row = sums.row(usize::try_from(self.options.lasting.as_secs())?);
         self.finish(("W0", "nothing happens"), &mut row, before, Script::Push(0, Vec::new()))?;
         Ok(())
