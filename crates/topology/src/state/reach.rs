@@ -85,7 +85,9 @@ impl MeshState {
                 unseen.extend(absent);
                 let change = self.reach.graph.replace(&id, row);
                 if change.any {
-                    subjects.extend(self.made_of(&subject));
+                    // Another service of the same identifier may be the member.
+                    let claimants = self.claims.get(&id).into_iter().flatten();
+                    subjects.extend(claimants.flat_map(|claimant| self.made_of(claimant)));
                 }
                 round.note(&id, change);
             }

@@ -465,6 +465,18 @@ proptest! {
     }
 }
 
+/// The service that has an identifier is another one than the member of the MeshMultiZoneService: who may call the
+/// former is who may call the latter.
+#[test]
+fn permissions_of_a_service_reach_what_consists_of_its_namesake() {
+    follow(&[
+        vec![(11, 1, Some([1, 1, 0, 0]))],
+        vec![(0, 0, Some([1, 0, 0, 0]))],
+        vec![(23, 0, Some([0; 4])), (7, 1, Some([0, 3, 1, 0]))],
+        vec![(23, 0, Some([0, 0, 0, 1])), (7, 0, Some([0, 3, 3, 0]))],
+    ]);
+}
+
 #[test]
 fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =

@@ -33,16 +33,16 @@ pub fn mesh(mode: &str) -> Value {
 }
 
 /// What all clients may do.
-pub fn everybody(action: &str) -> Value {
+pub fn every_client(action: &str) -> Value {
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);
-    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}})
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}})
 }
 
 impl World {
     pub fn start(setup: Setup) -> World {
         let world = World::join(setup);
         world.put("/meshes/default", &mesh("STRICT"));
-        world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+        world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Allow"));
         world
     }
 
