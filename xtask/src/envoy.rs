@@ -17,7 +17,7 @@ use crate::{prerequisites, run};
 const VERSION: &str = "1.40.0";
 
 /// The path of an Envoy, installed first if there is none.
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn install() -> anyhow::Result<PathBuf> {
     let envoy = match find()? {
         Some(envoy) => envoy,

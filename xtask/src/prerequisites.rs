@@ -51,7 +51,7 @@ pub fn install() -> anyhow::Result<()> {
     PROGRAMS.iter().try_for_each(install_one)
 }
 
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 fn install_one(program: &Program) -> anyhow::Result<()> {
     let Program { name, package, find, keep_quiet } = program;
     if let Some(path) = find() {

@@ -22,7 +22,7 @@ pub fn cargo() -> Command {
 }
 
 /// Runs a step, printing its name before and its time after; fails when the program does.
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn step(name: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("── {name}");
     let started = Instant::now();

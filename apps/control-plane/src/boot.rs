@@ -299,7 +299,7 @@ fn serve_proxies(
     addr
 }
 
-/// Whether every proxy on record is connected to this control plane or to none: nobody else uses the store,
+/// Whether every proxy on record is connected to this control plane or to none: no other control plane uses the store,
 /// and no zone reports here.
 fn serves_all_proxies(config: &Config) -> bool {
     serves_alone(config) && config.mode != Mode::Global

@@ -184,7 +184,7 @@ async fn import_kuma(config: &ConfigFile) -> Result<()> {
     Ok(())
 }
 
-/// A backup holds every secret, so nobody else may read it.
+/// A backup holds every secret, so no other user may read it.
 fn private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)

@@ -52,7 +52,7 @@ fn admin() -> Vec<String> {
     vec![ADMIN.to_owned()]
 }
 
-fn everybody() -> Vec<String> {
+fn anyone() -> Vec<String> {
     vec!["mesh-system:unauthenticated".to_owned(), "mesh-system:authenticated".to_owned()]
 }
 
@@ -424,7 +424,7 @@ allowed!(
     ViewConfigDump,
     " Who may see the configuration of proxies: what they have, and what they would be sent.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS",
     "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_GROUPS"
 );
@@ -432,7 +432,7 @@ allowed!(
     ViewStats,
     " Who may see the statistics of proxies.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_STATS_USERS",
     "KUMA_ACCESS_STATIC_VIEW_STATS_GROUPS"
 );
@@ -440,7 +440,7 @@ allowed!(
     ViewClusters,
     " Who may see the clusters of proxies.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_USERS",
     "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_GROUPS"
 );
@@ -448,7 +448,7 @@ allowed!(
     ControlPlaneMetadata,
     " Who may see the configuration of the control plane.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_USERS",
     "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_GROUPS"
 );

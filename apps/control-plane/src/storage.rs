@@ -77,7 +77,7 @@ pub async fn import_kuma(config: &Config) -> Result<(usize, Kuma)> {
 pub fn create_dir(directory: &std::path::Path, setting: &str) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let mut builder = std::fs::DirBuilder::new();
-    // Keys are kept here, so nobody else has any business in it.
+    // Keys are kept here, so no other user may read it.
     builder.recursive(true).mode(0o700);
     let failed =
         || format!("cannot create the directory {}; choose another one with {setting}", directory.display());

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// Chooses ports that nobody has, each once.
+/// Chooses ports that are free, each once.
 #[derive(Default)]
 pub struct Chooser {
     /// Held until all are chosen, so that none is given twice.

@@ -74,7 +74,7 @@ spec:
           hostSelectionMaxAttempts: 5
 ";
 
-/// Where everybody listens.
+/// Where all programs listen.
 pub struct Plan {
     pub global: ControlPlane,
     pub zones: Vec<Zone>,
