@@ -5,3 +5,4 @@ pub mod kuma;
 pub mod netns;
 pub mod ports;
 pub mod postgres;
+pub mod skip;
