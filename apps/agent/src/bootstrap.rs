@@ -21,7 +21,7 @@ use crate::{
     http_client::Answer,
     metrics::applications,
     proxy::Identity,
-    settings::{self, Application, ProxyType, Settings},
+    settings::{Application, ProxySettings, ProxyType, Settings},
 };
 
 use self::confine::Allowed;
@@ -205,7 +205,7 @@ enum Verdict {
     Never(Failure),
 }
 
-fn judge(client: &Client, proxy: &settings::Proxy, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
+fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
     let (url, kind) = (client.url(), proxy.proxy_type);
     let answer = match answer {
         Ok(answer) => answer,
@@ -254,7 +254,7 @@ fn another_server(url: &http::Uri, answered: &str) -> Verdict {
     )))
 }
 
-fn unknown_proxy(url: &http::Uri, proxy: &settings::Proxy) -> String {
+fn unknown_proxy(url: &http::Uri, proxy: &ProxySettings) -> String {
     if proxy.has_definition() {
         return format!(
             "{url} answered 404 Not Found although the definition of the proxy was sent; \
