@@ -13,7 +13,7 @@ use crate::{
 /// Data goes to stdout, everything else to stderr. Without a configuration the control plane at
 /// http://localhost:5681 is used.
 #[derive(Debug, Parser)]
-#[command(name = "kumactl", version, after_help = failure::EXIT_CODES, propagate_version = false)]
+#[command(name = "kumactl", version = ::version::SHOWN, after_help = failure::EXIT_CODES, propagate_version = false)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,

@@ -21,7 +21,7 @@ use crate::{
 
 /// Control plane of the mesh
 #[derive(Debug, Parser)]
-#[command(name = "kuma-cp", version, disable_help_subcommand = true)]
+#[command(name = "kuma-cp", version = version::SHOWN, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -116,7 +116,7 @@ impl Cli {
             Command::Store(StoreCommand::Import { file, config }) => block_on(import(&file, &config)),
             Command::Migrate(MigrateCommand::Up { config }) => block_on(migrate(&config)),
             Command::Migrate(MigrateCommand::ImportKuma { config }) => block_on(import_kuma(&config)),
-            Command::Version => print(concat!("kuma-cp ", env!("CARGO_PKG_VERSION"), "\n")),
+            Command::Version => print(&format!("kuma-cp {}\n", version::SHOWN)),
         }
     }
 }

@@ -13,3 +13,4 @@ pub mod ports;
 #[cfg(feature = "running")]
 pub mod postgres;
 pub mod resource;
+pub mod skip;

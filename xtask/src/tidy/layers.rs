@@ -1,4 +1,4 @@
-//! Who may depend on whom: the table in ARCHITECTURE.md, compared with `cargo metadata`.
+//! Which crate may depend on which: the table in ARCHITECTURE.md, compared with `cargo metadata`.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     let exists = |name: &&String| own().any(|package| package["name"] == name.as_str());
     let gone = table.keys().filter(|name| !exists(name));
     findings.extend(gone.map(|name| format!("ARCHITECTURE.md lists {name}, which is no package")));
-    // The lock file and the metadata also list what only disabled features would need.
+    // The lock file and the metadata also list what features need that no crate enables.
     let built = run::output(run::cargo().args([
         "tree",
         "--workspace",

@@ -380,6 +380,7 @@ mod tests {
             admin_port: 0,
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
             readiness_port: 0,
+            readiness_address: None,
             work_dir: String::new(),
             host_ip: None,
             system_ca_path: None,

@@ -74,6 +74,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
+        readiness_address: None,
         work_dir: String::new(),
         host_ip: None,
         system_ca_path: None,

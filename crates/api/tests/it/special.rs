@@ -16,6 +16,7 @@ async fn the_index_says_which_control_plane_this_is() {
         hostname: "host-1".into(),
         version: "2.14.3".into(),
         implementation_version: "1.2.3".into(),
+        implementation_commit: "abc123".into(),
         instance_id: "host-1-abcd".into(),
         cluster_id: Arc::new(|| "cluster-9".into()),
         gui_url: "http://localhost:5681/gui".into(),
@@ -26,6 +27,7 @@ async fn the_index_says_which_control_plane_this_is() {
         "hostname": "host-1", "product": "Kuma", "version": "2.14.3", "instanceId": "host-1-abcd",
         "clusterId": "cluster-9", "gui": "http://localhost:5681/gui", "implementation": "kuma-rs",
         "implementationVersion": "1.2.3",
+        "implementationCommit": "abc123",
     });
     let index = world.get("/").await.expect(200).json();
     assert_eq!(index, expect);

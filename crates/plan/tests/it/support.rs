@@ -74,6 +74,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
+        readiness_address: None,
         work_dir: "/tmp/kuma-dp".to_owned(),
         host_ip: None,
         system_ca_path: None,
