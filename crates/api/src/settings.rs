@@ -4,8 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use identity::ca::Files;
 use serde_json::Value;
+use store::backup::Attachment;
 
-use crate::gates;
+use crate::{Audit, gates};
 
 /// The names Kuma gives to the users and groups it knows by itself.
 pub mod names {
@@ -77,8 +78,8 @@ impl Allowed {
         Allowed { users: vec![names::ADMIN.into()], groups: vec![names::ADMIN.into()] }
     }
 
-    /// Everybody, known or not.
-    pub fn everybody() -> Self {
+    /// Everyone, authenticated or not.
+    pub fn anyone() -> Self {
         Allowed {
             users: Vec::new(),
             groups: vec![names::UNAUTHENTICATED.into(), names::AUTHENTICATED.into()],
@@ -108,13 +109,16 @@ impl Default for Access {
             generate_dataplane_token: Allowed::admins(),
             generate_zone_token: Allowed::admins(),
             generate_user_token: Allowed::admins(),
-            control_plane_metadata: Allowed::everybody(),
-            view_config_dump: Allowed::everybody(),
-            view_stats: Allowed::everybody(),
-            view_clusters: Allowed::everybody(),
+            control_plane_metadata: Allowed::anyone(),
+            view_config_dump: Allowed::anyone(),
+            view_stats: Allowed::anyone(),
+            view_clusters: Allowed::anyone(),
         }
     }
 }
+
+/// Reads the files of a backup, or says why it cannot.
+pub type BackupFiles = Arc<dyn Fn() -> Result<Vec<Attachment>, String> + Send + Sync>;
 
 /// Everything the API needs to know that is not stored.
 #[derive(Clone)]
@@ -150,6 +154,10 @@ pub struct Settings {
     pub watch_patience: Duration,
     /// Which files a mesh may name as its authority's.
     pub data_sources: Files,
+    /// Where writes are recorded.
+    pub audit: Audit,
+    /// The files that belong into a backup, read anew for each.
+    pub backup_files: BackupFiles,
 }
 
 impl Default for Settings {
@@ -175,6 +183,8 @@ impl Default for Settings {
             max_watches_per_peer: gates::WATCHES_PER_PEER,
             watch_patience: WATCH_PATIENCE,
             data_sources: Files::default(),
+            audit: Audit::default(),
+            backup_files: Arc::new(|| Ok(Vec::new())),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ending a process without cutting anybody off.
 //!
 //! Everything that runs is spawned through a [`Shutdown`] and watches its token. When the token is
-//! cancelled (a signal, or a part that failed), each task finishes what it has begun; whoever waits
+//! cancelled (a signal, or a part that failed), each task finishes what it has begun; a caller that waits
 //! gives them a deadline.
 
 use std::{future::Future, time::Duration};

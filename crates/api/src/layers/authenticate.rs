@@ -2,8 +2,8 @@
 //!
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
-//! caller is anonymous. A token that is no good is refused rather than ignored, so that nobody works with
-//! fewer rights without noticing.
+//! caller is anonymous. A token that is not valid is refused rather than ignored, so that its owner does not work
+//! with fewer rights without noticing.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
             Ok(if has_certificate { User::admin() } else { User::anonymous() })
         }
         AuthnType::Tokens => match bearer(headers) {
-            Some(token) => token::authenticate(context, token),
+            Some(token) => token::authenticate(context, token, peer.map(|peer| peer.addr)),
             None => Ok(User::anonymous()),
         },
     }

@@ -60,8 +60,8 @@ pub(super) async fn enter<P: Protocol>(
     let kafka_filter = introduction::has_kafka_filter(&first);
     let first = P::Request::decode(first).map_err(|error| undecodable(&error))?;
     let proxy = {
-        let nobody = Node::default();
-        let node = P::node(&first).unwrap_or(&nobody);
+        let unnamed = Node::default();
+        let node = P::node(&first).unwrap_or(&unnamed);
         introduction::check_read(node)?;
         let mut proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
         proxy.traits.kafka_filter = kafka_filter;
