@@ -78,7 +78,7 @@ impl Allowed {
         Allowed { users: vec![names::ADMIN.into()], groups: vec![names::ADMIN.into()] }
     }
 
-    /// Everyone, authenticated or not.
+    /// Every caller, with a token or without.
     pub fn anyone() -> Self {
         Allowed {
             users: Vec::new(),
