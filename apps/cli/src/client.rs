@@ -52,6 +52,8 @@ pub struct Answer {
     pub status: u16,
     /// The store's revision the answer was made from, where the control plane says so.
     pub revision: Option<String>,
+    /// What a write came to, where the control plane says so.
+    pub outcome: Option<String>,
     pub body: String,
 }
 
@@ -278,11 +280,14 @@ fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
 }
 
 fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
-    let revision = response.headers().get(HeaderName::from_static("x-kuma-revision"));
-    let revision = revision.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header = |name: &'static str| {
+        let value = response.headers().get(HeaderName::from_static(name));
+        value.and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    let (revision, outcome) = (header("x-kuma-revision"), header("x-kuma-outcome"));
     let status = response.status().as_u16();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, body })
+    Ok(Answer { status, revision, outcome, body })
 }
 
 fn tls_of(server: &ApiServer, needed: bool) -> Result<TlsConfig> {
