@@ -11,6 +11,8 @@ pub const ENV_KUBERNETES: &str = "kubernetes";
 pub const MESH: &str = "kuma.io/mesh";
 pub const POLICY_ROLE: &str = "kuma.io/policy-role";
 pub const MANAGED_BY: &str = "kuma.io/managed-by";
+/// The value of the label above on MeshServices that come from Dataplanes.
+pub const MESH_SERVICE_GENERATOR: &str = "meshservice-generator";
 pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
 pub const EFFECT: &str = "kuma.io/effect";
 pub const KDS_SYNC: &str = "kuma.io/kds-sync";
@@ -38,6 +40,4 @@ pub const PROTOCOL: &str = "kuma.io/protocol";
 
 pub const K8S_NAMESPACE: &str = "k8s.kuma.io/namespace";
 pub const K8S_SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
-pub const K8S_SERVICE_NAME: &str = "k8s.kuma.io/service-name";
-pub const K8S_SERVICE_PORT: &str = "k8s.kuma.io/service-port";
 pub const K8S_HEADLESS: &str = "k8s.kuma.io/is-headless-service";

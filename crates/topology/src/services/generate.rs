@@ -11,14 +11,14 @@ use resources::{
     kinds::{
         dataplane::{Dataplane, Inbound},
         int_or_string::IntOrString,
-        mesh_service::{MeshService, MeshServiceStatus, Port, Selector, State},
+        mesh_service::{MeshService, MeshServiceStatus, Port, ServiceSelector, State},
         protocol::Protocol,
     },
     labels,
     naming::dns,
 };
 
-use super::{Around, GENERATOR, Work};
+use super::{Around, Work};
 
 /// Dataplanes with other ports than the service they belong to: those ports cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
         (labels::DISPLAY_NAME, name),
-        (labels::MANAGED_BY, GENERATOR),
+        (labels::MANAGED_BY, labels::MESH_SERVICE_GENERATOR),
         (labels::ENV, labels::ENV_UNIVERSAL),
         (labels::ZONE, around.zone),
         (labels::ORIGIN, labels::ORIGIN_ZONE),
@@ -175,7 +175,7 @@ fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
         labels: labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<Labels>(),
         spec: MeshService {
             state: State::Unavailable,
-            selector: Selector { dataplane_tags: Some(tags), ..Selector::default() },
+            selector: ServiceSelector { dataplane_tags: Some(tags), ..ServiceSelector::default() },
             ports,
             identities: Vec::new(),
         },
