@@ -351,7 +351,7 @@ async fn a_mesh_service_lists_the_dataplanes_it_selects() {
 #[tokio::test]
 async fn collections_of_kinds_with_successors_are_empty_and_refuse_what_is_written() {
     let world = World::with(zone(), Settings { base_path: "/some/path".into(), ..Settings::default() }).await;
-    let refusal = "TrafficPermission is not supported: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
+    let refusal = "TrafficPermission is known in Kuma, not supported by kuma-rs: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
     for path in [
         "/some/path/traffic-permissions",
         "/some/path/meshes/default/traffic-permissions",
