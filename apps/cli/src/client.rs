@@ -57,6 +57,8 @@ pub struct Answer {
     pub revision: Option<String>,
     /// What the control plane warns of.
     pub warnings: Vec<String>,
+    /// What a write came to, where the control plane says so.
+    pub outcome: Option<String>,
     pub body: String,
 }
 
@@ -283,14 +285,17 @@ fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
 }
 
 fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
-    let revision = response.headers().get(HeaderName::from_static("x-kuma-revision"));
-    let revision = revision.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header = |name: &'static str| {
+        let value = response.headers().get(HeaderName::from_static(name));
+        value.and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    let (revision, outcome) = (header("x-kuma-revision"), header("x-kuma-outcome"));
     let status = response.status().as_u16();
     let warnings =
         response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
     let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, warnings, body })
+    Ok(Answer { status, revision, outcome, warnings, body })
 }
 
 /// The text of a header `Warning: 299 agent "text"`.

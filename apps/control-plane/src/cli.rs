@@ -32,7 +32,7 @@ const ASK_IT: &str = "cannot export; a control plane that runs makes the backup 
 
 /// Control plane of the mesh
 #[derive(Debug, Parser)]
-#[command(name = "kuma-cp", version, disable_help_subcommand = true)]
+#[command(name = "kuma-cp", version = version::SHOWN, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -133,7 +133,7 @@ impl Cli {
             }
             Command::Migrate(MigrateCommand::Up { config }) => block_on(migrate(&config)),
             Command::Migrate(MigrateCommand::ImportKuma { config }) => block_on(import_kuma(&config)),
-            Command::Version => print(concat!("kuma-cp ", env!("CARGO_PKG_VERSION"), "\n")),
+            Command::Version => print(&format!("kuma-cp {}\n", version::SHOWN)),
         }
     }
 }

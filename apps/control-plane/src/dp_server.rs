@@ -43,7 +43,7 @@ const MAX_DRAIN: usize = 64 << 10;
 /// Agents stop at half of it.
 const MAX_OBSERVED: usize = 2 << 20;
 
-/// How often a Dataplane is written again after somebody else changed it in between.
+/// How often a Dataplane is written again after another writer changed it in between.
 const ATTEMPTS: usize = 10;
 /// How long the write of another control plane may be on its way here: a proxy waits for the answer.
 const CATCH_UP: Duration = Duration::from_secs(5);

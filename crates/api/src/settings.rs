@@ -145,6 +145,8 @@ pub struct Settings {
     /// The version of Kuma whose behaviour is spoken. Clients of Kuma compare it with their own.
     pub version: String,
     pub implementation_version: String,
+    /// Empty when it is not known.
+    pub implementation_commit: String,
     pub max_body: usize,
     pub timeout: Duration,
     /// Watches that may be open: of all clients, and of the clients at one address.
@@ -177,6 +179,7 @@ impl Default for Settings {
             hostname: String::new(),
             version: String::new(),
             implementation_version: env!("CARGO_PKG_VERSION").into(),
+            implementation_commit: String::new(),
             max_body: MAX_BODY,
             timeout: TIMEOUT,
             max_watches: gates::WATCHES,

@@ -8,7 +8,7 @@ use runtime::logs::Level;
 /// The target under which Envoy's lines appear in the agent's log.
 pub const TARGET: &str = "envoy";
 
-/// How Envoy is told to write a line, so that [`parse`] can read it.
+/// The format of Envoy's log lines, which [`parse`] reads.
 pub const FORMAT: &str = "[%l][%n] %v";
 
 /// How much Envoy logs, in Envoy's words.

@@ -109,7 +109,7 @@ fn control_plane_host(context: &Context, headers: &HeaderMap) -> Result<String, 
     Ok(host)
 }
 
-/// Whom Envoy trusts to vouch for the control plane: whom the agent trusts, or else the certificate itself.
+/// The authorities by which Envoy verifies the control plane: those of the agent, or else the certificate itself.
 fn authority(context: &Context, request: &Request) -> Result<String, Refusal> {
     let own = context.certificate.current();
     // A certificate that was pinned vouches for itself.

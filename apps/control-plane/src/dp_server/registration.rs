@@ -98,7 +98,7 @@ impl Registration {
         .await
     }
 
-    /// Stores the Dataplane that `draft` makes of the stored one, also when somebody else writes it at the same time.
+    /// Stores the Dataplane that `draft` makes of the stored one, also when another writer changes it at the same time.
     /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
     async fn put(&self, draft: impl Fn(Option<&Spec>) -> Draft) -> Result<(), Status> {
         let (registrar, kind) = (&self.context.registrar, self.proxy.key().kind);

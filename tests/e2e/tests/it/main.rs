@@ -7,6 +7,7 @@ mod control_planes;
 mod crash;
 mod demo;
 mod departures;
+mod dist;
 mod documents;
 mod egress;
 mod examples;

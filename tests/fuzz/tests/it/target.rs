@@ -117,6 +117,7 @@ impl Target {
             admin_port: 0,
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
+            readiness_address: None,
             work_dir: String::new(),
             host_ip: None,
             system_ca_path: None,
