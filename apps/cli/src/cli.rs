@@ -140,7 +140,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Suggest { command } => command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
-        Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Delete(delete) => delete.run(&cli.global),
         Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),

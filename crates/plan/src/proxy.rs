@@ -10,7 +10,7 @@ use resources::{Key, Kind};
 
 use crate::{AdminNames, CertificateFiles, Redirection};
 
-/// Whom a proxy serves.
+/// What a proxy is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ProxyKind {
     /// One workload.
@@ -120,7 +120,7 @@ pub struct Admin {
     pub tls: Option<Arc<AdminTls>>,
 }
 
-/// How the admin interface proves itself, and to whom it answers; all in PEM.
+/// How the admin interface proves itself, and which clients it answers; all in PEM.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct AdminTls {
     pub certificate: String,

@@ -3,7 +3,9 @@
 //! Logging never blocks and never fails: see [`sink`] for what happens when the log is not read.
 
 mod escape;
+mod journal;
 mod sink;
+mod throttle;
 
 use std::{
     fmt,
@@ -16,8 +18,8 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-pub use self::escape::printable;
 use self::sink::Sink;
+pub use self::{escape::printable, journal::Journal, throttle::Throttle};
 use crate::{Error, metrics::Metrics};
 
 /// How long the end of a process waits for the reader of its log.
@@ -170,7 +172,10 @@ fn directives(level: Level) -> String {
     match level {
         Level::Off => "off".to_owned(),
         Level::Trace => "trace".to_owned(),
-        level => format!("{level},hyper=warn,hyper_util=warn,h2=warn,rustls=error,tokio_postgres=warn"),
+        level => {
+            // The audit log is complete whatever else is of interest.
+            format!("{level},hyper=warn,hyper_util=warn,h2=warn,rustls=error,tokio_postgres=warn,audit=info")
+        }
     }
 }
 
@@ -223,6 +228,8 @@ mod tests {
         });
         assert!(text.contains("listening port=5681") && !text.contains("quiet"), "{text}");
         assert_eq!(logged(Level::Off, Format::Text, || tracing::error!("nothing")), "");
+        let audit = logged(Level::Error, Format::Text, || tracing::info!(target: "audit", "write"));
+        assert!(audit.contains("write"), "the audit log does not depend on the level: {audit}");
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub enum Error {
     NotFound(Key),
     #[error("{0} already exists")]
     AlreadyExists(Key),
-    #[error("{key} was changed by somebody else: expected version {expected}, found {found}")]
+    #[error("{key} was changed by another writer: expected version {expected}, found {found}")]
     Conflict { key: Key, expected: u64, found: u64 },
     #[error("{key} is not deleted: {owned} belongs to it")]
     InUse { key: Key, owned: Key },

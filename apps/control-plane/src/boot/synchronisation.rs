@@ -22,7 +22,7 @@ use super::{
     serves_alone, std_duration,
 };
 use crate::{
-    certificates,
+    certificates::{self, Server, rotation},
     config::{Config, GlobalKds, ZoneKds, print},
     kds::{
         KeepAlive,
@@ -105,7 +105,10 @@ impl Setup<'_> {
         let tls = match peers::server_tls(&*registrar.store().snapshot()?) {
             Ok(tls) => tls.to_config()?,
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "other instances cannot ask this one");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "other instances of the global control plane cannot query this one"
+                );
                 return Ok(String::new());
             }
         };
@@ -135,7 +138,8 @@ impl Setup<'_> {
         let Setup { config, registrar, .. } = self;
         let settings: &GlobalKds = &config.multizone.global.kds;
         let tls = if settings.tls_enabled {
-            Some(certificates::kds_server(config, Timestamp::now())?.to_config()?)
+            let tls = certificates::tls(Server::Zones, config, Timestamp::now())?;
+            Some(rotation::start(Server::Zones, config, tls, None, shutdown)?)
         } else {
             None
         };
@@ -151,6 +155,7 @@ impl Setup<'_> {
             limit: self.limit(),
             patience: std_duration(settings.msg_send_timeout),
             meter: Meter::register(self.metrics),
+            tally: listener.tally().clone(),
             turns: Arc::new(Semaphore::new(TURNS)),
             shutdown: shutdown.clone(),
         };

@@ -186,6 +186,11 @@ impl Admission {
         Status::with_metadata(code, message, metadata)
     }
 
+    /// Counts and logs a request or stream whose token is refused, or is for another proxy.
+    pub fn unauthenticated(&self, peer: Option<SocketAddr>, why: &str) {
+        self.tally.rejected(peer, "unauthenticated", why);
+    }
+
     /// Says that a stream ended with an error, and counts those that were turned away for what they are.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
@@ -193,7 +198,9 @@ impl Admission {
             return;
         }
         match status.code() {
-            Code::Unauthenticated | Code::PermissionDenied => self.tally.count("unauthenticated"),
+            Code::Unauthenticated | Code::PermissionDenied => {
+                return self.unauthenticated(caller.peer, status.message());
+            }
             Code::NotFound => self.tally.count("unknown_proxy"),
             Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange => {
                 self.tally.count("invalid_request")
@@ -202,7 +209,7 @@ impl Admission {
             _ => {}
         }
         let peer = caller.peer.map(tracing::field::display);
-        tracing::info!(peer, reason = status.message(), "a discovery stream was refused or broke");
+        tracing::info!(peer, reason = status.message(), "discovery stream ended with an error");
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn register(findings: &Arc<Findings>, metrics: &Metrics) {
     metrics.register("findings", help, Reading(Arc::downgrade(findings)));
 }
 
-/// Counted when somebody asks.
+/// Counted when metrics are scraped.
 #[derive(Clone)]
 struct Reading(Weak<Findings>);
 

@@ -22,7 +22,7 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     metrics.register("xds_proxy_classes", help, of(What::Classes));
 }
 
-/// A metric that is looked up when somebody asks.
+/// A metric that is looked up when it is scraped.
 #[derive(Clone)]
 struct Reading {
     push: Arc<Push>,

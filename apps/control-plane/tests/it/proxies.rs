@@ -17,7 +17,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
     config::{Config, HealthDiscovery},
     dp_server::{
-        self, Certificate, Context,
+        self, Certificate, Context, Shown,
         admission::{Admission, Limits},
         bootstrap::Params,
         credentials::Credentials,
@@ -126,7 +126,7 @@ impl Server {
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
             insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
-            certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
+            certificate: Shown::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
             tokens_required,
             zone_tokens_required: tokens_required,
             zone: "default".into(),
@@ -474,7 +474,7 @@ async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
     changed.borrow_and_update();
     server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
     assert_eq!(check(Some(&good)), Err(tonic::Code::Unauthenticated));
-    assert!(changed.has_changed().unwrap(), "whoever is connected looks again");
+    assert!(changed.has_changed().unwrap(), "connected proxies look again");
     let before = changed.borrow_and_update().of("next-door");
     server.world.put([mesh("default", "STRICT")]).await;
     assert_eq!(changed.borrow_and_update().of("next-door"), before, "another mesh has nothing to look at");

@@ -187,7 +187,7 @@ async fn a_connection_lost_during_a_commit_leaves_the_outcome_open() {
     proxy.cut_at_the_next_commit();
     let why = unavailable(store.write(vec![Write::Create(secret("open"))]).await);
     assert!(why.contains("unknown"), "{why}");
-    // In this case it did happen, and the store shows it like everybody else's write.
+    // In this case it did happen, and the store shows it like any other write.
     reported(&mut changes, &["open"]).await;
     create(&store, "after").await;
 }

@@ -1,4 +1,4 @@
-//! Who is told about a change, and what the change costs.
+//! What a change affects, and what it costs.
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 mod authorities;
 mod bad_input;
+mod certificates;
 mod control_planes;
 mod crash;
 mod demo;
