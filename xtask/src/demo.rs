@@ -224,8 +224,9 @@ impl Demo {
         self.start_service("web", &arguments)?;
         let (proxies, network) = (&self.plan.proxies, self.network.as_ref());
         self.stage.wait_for("services to answer", || {
-            let answers =
-                |proxy: &mesh::Proxy| answers_inside(network, proxy, proxy.application.port(), "/healthz");
+            let answers = |proxy: &mesh::DemoProxy| {
+                answers_inside(network, proxy, proxy.application.port(), "/healthz")
+            };
             proxies.iter().all(answers)
         })
     }
@@ -271,12 +272,12 @@ impl Demo {
     }
 }
 
-fn is_ready(network: Option<&Network>, proxy: &mesh::Proxy) -> bool {
+fn is_ready(network: Option<&Network>, proxy: &mesh::DemoProxy) -> bool {
     answers_inside(network, proxy, proxy.readiness.port(), "/ready")
 }
 
 /// Whether a port of loopback answers, where a service is.
-fn answers_inside(network: Option<&Network>, proxy: &mesh::Proxy, port: u16, path: &str) -> bool {
+fn answers_inside(network: Option<&Network>, proxy: &mesh::DemoProxy, port: u16, path: &str) -> bool {
     let answers = || ports::answers_ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path);
     match network {
         Some(network) => network.enter(proxy.service, answers).unwrap_or(false),

@@ -44,7 +44,7 @@ impl ProxyType {
     }
 }
 
-pub fn identify(settings: &settings::Proxy) -> Result<Identity> {
+pub fn identify(settings: &settings::ProxySettings) -> Result<Identity> {
     match settings.definition()? {
         Some((text, origin)) => {
             let vars = settings.dataplane_var.iter().cloned().collect();

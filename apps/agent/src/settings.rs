@@ -53,7 +53,7 @@ pub struct Settings {
     #[command(flatten)]
     pub control_plane: ControlPlane,
     #[command(flatten)]
-    pub proxy: Proxy,
+    pub proxy: ProxySettings,
     #[command(flatten)]
     pub envoy: Envoy,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub struct ControlPlane {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Proxy")]
-pub struct Proxy {
+pub struct ProxySettings {
     /// Name of the proxy; read from the definition when one is given
     #[arg(long, value_name = "NAME", env = "KUMA_DATAPLANE_NAME")]
     name: Option<String>,
@@ -258,7 +258,7 @@ impl ControlPlane {
     }
 }
 
-impl Proxy {
+impl ProxySettings {
     pub fn name(&self) -> Option<&str> {
         given(&self.name)
     }

@@ -69,7 +69,7 @@ pub enum Command {
     /// See whether proxies run what they were sent, and look into one
     Proxy {
         #[command(subcommand)]
-        command: proxy::Proxy,
+        command: proxy::ProxyCommand,
     },
     /// Show and change which control planes this client knows
     Config {

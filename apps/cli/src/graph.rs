@@ -77,7 +77,7 @@ struct Drawing {
     nodes: Vec<Node>,
     edges: Vec<(usize, usize)>,
     /// How many services anyone may call, drawn or not.
-    open: u64,
+    callable_by_all: u64,
     truncated: bool,
 }
 
@@ -88,7 +88,7 @@ struct Node {
     /// The whole identifier.
     id: String,
     /// Whether anyone may call it.
-    open: bool,
+    callable_by_all: bool,
     /// Whether it only calls.
     client: bool,
 }
@@ -106,7 +106,12 @@ impl Node {
             lines.push(format!("anyone except {}{more}", named.join(", ")));
         }
         let access = text(&node["access"]);
-        Node { lines, id: text(&node["id"]), open: access.starts_with("anyone"), client: access == "none" }
+        Node {
+            lines,
+            id: text(&node["id"]),
+            callable_by_all: access.starts_with("anyone"),
+            client: access == "none",
+        }
     }
 }
 
@@ -119,14 +124,14 @@ impl Drawing {
             array("edges").filter_map(|edge| Some((place(&edge["from"])?, place(&edge["to"])?))).collect();
         edges.sort_unstable();
         edges.dedup();
-        let open = answer["open"].as_u64().unwrap_or(0);
-        Drawing { nodes, edges, open, truncated: answer["truncated"] == true }
+        let callable_by_all = answer["open"].as_u64().unwrap_or(0);
+        Drawing { nodes, edges, callable_by_all, truncated: answer["truncated"] == true }
     }
 
     /// What stands under the drawing, if anything.
     fn note(&self) -> Option<String> {
-        let drawn = self.nodes.iter().filter(|node| node.open).count() as u64;
-        let left_out = self.open.saturating_sub(drawn);
+        let drawn = self.nodes.iter().filter(|node| node.callable_by_all).count() as u64;
+        let left_out = self.callable_by_all.saturating_sub(drawn);
         let left_out = (left_out > 0).then(|| format!("{left_out} more services may be called by anyone"));
         let cut = self.truncated.then(|| "there is more than is drawn".to_owned());
         let notes: Vec<String> = left_out.into_iter().chain(cut).collect();

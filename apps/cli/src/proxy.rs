@@ -20,7 +20,7 @@ use crate::{
 use dump::Dump;
 
 #[derive(Debug, Subcommand)]
-pub enum Proxy {
+pub enum ProxyCommand {
     Status(status::Status),
     Config(Config),
 }
@@ -61,11 +61,11 @@ pub enum Part {
     Secrets,
 }
 
-impl Proxy {
+impl ProxyCommand {
     pub fn run(&self, client: &Client) -> Result<Outcome> {
         match self {
-            Proxy::Status(status) => status.run(client),
-            Proxy::Config(config) => config.run(client).map(|()| Outcome::Done),
+            ProxyCommand::Status(status) => status.run(client),
+            ProxyCommand::Config(config) => config.run(client).map(|()| Outcome::Done),
         }
     }
 }

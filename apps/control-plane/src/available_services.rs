@@ -59,7 +59,11 @@ fn matters(mailbox: &Mailbox) -> bool {
         let ingress = affected.globals.iter().any(|key| key.kind == Kind::ZoneIngress);
         let versions = affected.policies.iter().flat_map(|change| change.versions());
         let permission = versions.into_iter().any(|policy| is_of_zone(&policy.resource));
-        ingress || permission || affected.everyone || !affected.proxies.is_empty() || news.snapshot.is_none()
+        ingress
+            || permission
+            || affected.whole_mesh
+            || !affected.proxies.is_empty()
+            || news.snapshot.is_none()
     };
     mail.anew || mail.meshes.values().any(matters)
 }

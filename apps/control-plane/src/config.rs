@@ -2,7 +2,7 @@
 //!
 //! Keys and variables are Kuma's. Each setting is declared once, below; [`source`] reads them,
 //! [`print`] writes the defaults file and the reference page from the same declaration, and
-//! [`known`] lists what Kuma has and has no effect in this control plane.
+//! [`without_effect`] lists what Kuma has and has no effect in this control plane.
 
 mod bootstrap_server;
 mod check;
@@ -11,7 +11,6 @@ mod document;
 mod dp_server;
 mod inter_cp;
 mod ipam;
-pub mod known;
 mod multizone;
 mod nearest;
 pub mod print;
@@ -19,6 +18,7 @@ pub mod section;
 pub mod setting;
 mod sni;
 pub mod source;
+pub mod without_effect;
 
 use std::{
     net::{IpAddr, Ipv4Addr},

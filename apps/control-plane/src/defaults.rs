@@ -121,7 +121,7 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
         let mesh = spec(Kind::Mesh, json!({ "meshServices": { "mode": "Exclusive" } }))?;
         meshes.push(Draft::new(Key::global(Kind::Mesh, "default"), mesh));
     }
-    // Meshes that are stored are here for what they may lack: whoever made one may have ended too early.
+    // Meshes that are stored are here for what they may lack: the control plane that made one may have ended too early.
     ensure_exist(registrar, meshes)
         .await
         .context("cannot create the mesh \"default\", or what a mesh lacks")?;

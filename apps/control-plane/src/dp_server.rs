@@ -35,7 +35,7 @@ use store::Registrar;
 use self::admission::Admission;
 use crate::{insights, observed::Observations, push::Push};
 
-/// A Dataplane is small; whoever sends more wants something else.
+/// A Dataplane is small; larger bodies are not Dataplanes.
 const MAX_BOOTSTRAP: usize = 1 << 20;
 /// Two names and a token.
 const MAX_DRAIN: usize = 64 << 10;

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Insights are written only when they say something else than before, many in one batch. Proxies are
-//! not configured from them, save for one fact: whether a server has a certificate, which tells clients of
+//! not configured from them, except for one fact: whether a server has a certificate, which tells clients of
 //! a permissive mesh when to use TLS.
 
 mod compatibility;
 pub mod connection;
 pub mod counts;
 pub mod kinds;
-mod predecessor;
 mod resync;
+mod stale_connections;
 pub mod writer;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use runtime::Shutdown;
 use store::{Snapshot, Store, Write};
 
 pub use connection::Connection;
-pub use predecessor::close_connections;
+pub use stale_connections::close_connections;
 pub use writer::Writer;
 
 /// Starts counting.

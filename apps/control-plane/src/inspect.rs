@@ -16,10 +16,10 @@ mod client;
 mod configuration;
 mod graph;
 mod hostnames;
-mod known;
 mod layout;
 mod observed;
 pub(crate) mod policies;
+mod proxy_traits;
 pub(crate) mod reach;
 mod reachability;
 pub(crate) mod redact;
@@ -64,7 +64,7 @@ use crate::{
 };
 use client::Endpoint;
 use configuration::configuration;
-use known::{last_known, traits};
+use proxy_traits::{last_known, traits};
 
 /// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
 /// part of all statistics.
@@ -383,7 +383,7 @@ impl Proxies {
     ) -> Result<T, InspectError> {
         let failed = |error: &dyn fmt::Display| InspectError::Failed(error.to_string());
         let turn = self.turns.clone().acquire_owned().await.map_err(|error| failed(&error))?;
-        // Whoever gives up waiting does not end the work, so the turn ends with the work.
+        // A caller that gives up waiting does not end the work, so the turn ends with the work.
         let done = tokio::task::spawn_blocking(move || {
             let answer = work();
             drop(turn);
@@ -466,7 +466,7 @@ impl Proxies {
         })?;
         let told = Some(watcher.traits.admin_port).filter(|port| *port != 0);
         let port = told.or(admin_port).unwrap_or(self.admin_port);
-        // Envoy's own interface does not speak TLS. It is there only for whoever shares its machine.
+        // Envoy's own interface does not speak TLS. Only programs on its machine reach it.
         if address.is_loopback() && watcher.traits.admin_target == AdminTarget::Port(address, port) {
             return Ok(Endpoint { address, port, tls: None });
         }

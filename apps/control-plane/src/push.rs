@@ -80,7 +80,7 @@ pub struct Push {
     problems: ProxyProblems,
     /// Where to leave what changed for those who asked for it.
     mailboxes: Mutex<Vec<Arc<Mailbox>>>,
-    /// Up to where the store's changes have reached everybody's flags.
+    /// Up to which revision changes of the store have marked the proxies they affect.
     seen: watch::Sender<Option<Cursor>>,
 }
 
@@ -229,11 +229,11 @@ impl Push {
                 None => meshes.remove(&update.mesh),
             };
         }
-        // Whoever connects meanwhile waits for this, sees the meshes as they are then and looks at everything.
+        // A proxy that connects meanwhile waits for this, sees the meshes as they are then and looks at everything.
         let readers = self.readers();
         let cells = self.zone_cells.all();
         let concerned = match anew {
-            true => readers.everyone(&cells),
+            true => readers.all(&cells),
             false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
         };
         let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);

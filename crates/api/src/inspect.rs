@@ -1,7 +1,7 @@
 //! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
 //!
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
-//! business: whoever implements [`Inspect`].
+//! business: that of the implementation of [`Inspect`].
 
 pub mod graph;
 pub mod hostnames;
@@ -346,7 +346,7 @@ fn includes_diff(call: &Call) -> Result<bool, Error> {
     }
 }
 
-/// The store, for whoever may read Dataplanes of the mesh in the path.
+/// The store, for callers that may read Dataplanes of the mesh in the path.
 fn readable(call: &Call) -> Result<Arc<Snapshot>, Error> {
     call.check_access(Kind::Dataplane)?;
     let snapshot = call.snapshot()?;

@@ -1,7 +1,7 @@
 //! What is special about meshes: who may change their certificate authorities, and what of those is shown.
 //!
 //! A `provided` authority may have its private key written into the mesh. Such a key is shown as
-//! [`MASK`], to everybody; a mesh that is put back with the mask keeps the key that is stored.
+//! [`MASK`], to every caller; a mesh that is put back with the mask keeps the key that is stored.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use resources::{
     Kind, Resource,
     kinds::{
         dataplane::Dataplane,
-        mesh_service::{MeshService, Selector},
+        mesh_service::{MeshService, ServiceSelector},
     },
 };
 
@@ -35,7 +35,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
 }
 
 /// A selector that says nothing selects nothing.
-fn selects(selector: &Selector, dataplane: &Resource) -> bool {
+fn selects(selector: &ServiceSelector, dataplane: &Resource) -> bool {
     if let Some(one) = selector.dataplane_ref.as_ref().filter(|one| !one.name.is_empty()) {
         return dataplane.name() == one.name;
     }

@@ -77,8 +77,8 @@ impl Allowed {
         Allowed { users: vec![names::ADMIN.into()], groups: vec![names::ADMIN.into()] }
     }
 
-    /// Everybody, known or not.
-    pub fn everybody() -> Self {
+    /// Every caller, with a token or without.
+    pub fn anyone() -> Self {
         Allowed {
             users: Vec::new(),
             groups: vec![names::UNAUTHENTICATED.into(), names::AUTHENTICATED.into()],
@@ -108,10 +108,10 @@ impl Default for Access {
             generate_dataplane_token: Allowed::admins(),
             generate_zone_token: Allowed::admins(),
             generate_user_token: Allowed::admins(),
-            control_plane_metadata: Allowed::everybody(),
-            view_config_dump: Allowed::everybody(),
-            view_stats: Allowed::everybody(),
-            view_clusters: Allowed::everybody(),
+            control_plane_metadata: Allowed::anyone(),
+            view_config_dump: Allowed::anyone(),
+            view_stats: Allowed::anyone(),
+            view_clusters: Allowed::anyone(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{Context, Error, User, access, call::Call};
 const INVALID: &str = "Invalid request";
 const ISSUE: &str = "Could not issue a token";
 
-/// How long a token is good when nobody says: ten years, as in Kuma.
+/// How long a token is valid by default: ten years, as in Kuma.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Debug, Default, Deserialize)]

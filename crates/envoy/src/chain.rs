@@ -1,6 +1,6 @@
 //! Filters in the order in which Envoy asks them.
 //!
-//! Whoever adds a filter says its slot and nothing about the others; the order of slots is Kuma's.
+//! Code that adds a filter names its slot and nothing about the others; the order of slots is Kuma's.
 
 /// The place of an HTTP filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -392,7 +392,7 @@ impl Encoder {
 }
 
 impl Memo {
-    /// Forgets what nobody has, each time the number of resources has doubled.
+    /// Forgets resources that no proxy has, each time the number of resources has doubled.
     fn sweep(&mut self) {
         if self.resources.len() < self.sweep_at.max(SWEEP_FROM) {
             return;

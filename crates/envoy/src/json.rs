@@ -1,4 +1,4 @@
-//! Resources as JSON, for people who want to see what a proxy is told.
+//! Resources as JSON, for people who want to see what a proxy is sent.
 //!
 //! Messages are read with the descriptions of all of Envoy's types, so that whatever stands where any
 //! message may stand is shown too. The descriptions (`descriptors.bin`) are those of `envoy-types`

@@ -1,7 +1,7 @@
 //! The plan in Envoy's words: the only crate that names Envoy's protobuf types.
 //!
 //! ```text
-//!   plan::ProxyPlan ──parts──▶ fingerprint ──known──▶ the resource everybody shares
+//!   plan::ProxyPlan ──parts──▶ fingerprint ──known──▶ the resource that all share
 //!                                  └───────new────▶ built, encoded once, remembered while in use
 //! ```
 //!

@@ -55,7 +55,7 @@ pub(crate) fn first_of<'a>(
             Some(predicate) => {
                 matchers.push(FieldMatcher { predicate: Some(predicate), on_match: Some(decision) });
             }
-            // Everybody matches, so nothing after this is ever asked.
+            // Every client matches, so nothing after this is ever evaluated.
             None => {
                 otherwise = Some(decision);
                 break;
@@ -118,7 +118,7 @@ fn with_matcher<M: Message + Name>(
     filter::http_filter(name, &matched)
 }
 
-/// `None` when everybody matches.
+/// `None` when every client matches.
 fn predicate(mesh: &str, client: &ClientMatch) -> Option<Predicate> {
     match client {
         ClientMatch::Anyone => None,

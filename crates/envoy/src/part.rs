@@ -199,7 +199,7 @@ pub(crate) struct AdminCluster<'a> {
     pub target: &'a AdminTarget,
 }
 
-/// The cluster of whoever knows whether the proxy is ready.
+/// The cluster that answers whether the proxy is ready.
 #[derive(Hash)]
 pub(crate) struct ReadinessCluster<'a> {
     pub name: &'a str,

@@ -85,8 +85,8 @@ fn bytes(way: &Way, logs: &[AccessLog]) -> listener::Filter {
 
 fn http(way: &Way, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
     let mut virtual_hosts: Vec<route::VirtualHost> = way.hosts.iter().map(virtual_host).collect();
-    let everybody = |host: &Host| host.domains.iter().any(|domain| domain == "*");
-    if !way.hosts.iter().any(everybody) {
+    let catch_all = |host: &Host| host.domains.iter().any(|domain| domain == "*");
+    if !way.hosts.iter().any(catch_all) {
         virtual_hosts.push(no_match());
     }
     let mut routes = routes::configuration(&way.name, &way.name, Vec::new());

@@ -264,7 +264,7 @@ fn rewritten(rewrite: &PathRewrite, path: &Path<'_>) -> Option<Rewritten> {
     }
 }
 
-/// Nobody understands a request whose path does not begin with a slash.
+/// No server understands a request whose path does not begin with a slash.
 fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }

@@ -4,7 +4,7 @@
 //! name of the object ends cannot be seen in a line, because names have dots. So the longest known name is
 //! the one ([`names`]); known are the names of the plan, and those that Envoy itself shows to have.
 //!
-//! Nothing is left out but histograms without a value: a line of no known object is told under the first
+//! Nothing is left out but histograms without a value: a line of no known object is listed under the first
 //! word of its name.
 
 mod line;

@@ -108,13 +108,13 @@ impl MeshFindings {
         let permissions =
             permissions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshTrafficPermission);
         let secured = policies::has_mtls(&before) != policies::has_mtls(&snapshot);
-        if affected.everyone || permissions || secured {
+        if affected.whole_mesh || permissions || secured {
             self.of_mesh = examine_mesh(&self.snapshot);
             let asking: Vec<Arc<str>> = self.of_proxies.keys().cloned().collect();
             asking.iter().for_each(|name| self.examine_proxy(name));
         }
         affected.destinations.iter().for_each(|id| self.examine_members(id));
-        match affected.everyone || secured {
+        match affected.whole_mesh || secured {
             true => self.examine_all(),
             false => concerned.iter().for_each(|key| self.examine(key)),
         }

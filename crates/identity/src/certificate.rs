@@ -11,7 +11,7 @@ use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certif
 
 use crate::Error;
 
-/// Ten years: long enough that nobody is woken by a certificate nobody chose.
+/// Ten years: no one should be paged for a certificate that the control plane made by itself.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Which side of a connection shows the certificate.

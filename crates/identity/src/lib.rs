@@ -3,8 +3,8 @@
 //! for Envoy's admin interface ([`admin`]).
 //!
 //! Signing keys are ordinary secrets in the store, named and encoded as in Kuma, so that a token
-//! issued by one implementation is valid for the other. Nothing here reads a clock: whoever issues or
-//! validates says what time it is.
+//! issued by one implementation is valid for the other. Nothing here reads a clock: the
+//! caller passes the time.
 //!
 //! Invariant: no private key leaves this crate except into a secret, into a file its owner asked for,
 //! or to the proxy it was made for; none is in debug output or in an error.

@@ -84,7 +84,7 @@ pub struct KeyPair {
     public: PublicKey,
 }
 
-/// The half of a key that everybody may know.
+/// The public half of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
     /// PKCS#1

@@ -140,7 +140,7 @@ fn decode<C: DeserializeOwned>(
             })?
             .claims;
     let lowercase = decoded.into_iter().map(|(name, value)| (name.to_lowercase(), value));
-    // Go writes null for lists and maps nobody filled.
+    // Go writes null for empty lists and maps.
     let claims: Map<String, Value> = lowercase.filter(|(_, value)| !value.is_null()).collect();
     let registered: Registered = shape(Value::Object(claims.clone()))?;
     check_times(&registered, now)?;

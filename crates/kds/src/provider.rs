@@ -132,10 +132,6 @@ impl Provider {
         carried
     }
 
-    pub fn is_subscribed(&self, kind: Kind) -> bool {
-        self.subscriptions.contains_key(&kind)
-    }
-
     /// Takes up what changed.
     pub fn changed(&mut self, dirty: &Dirty, snapshot: &Snapshot) {
         match dirty {

@@ -40,19 +40,19 @@ pub struct Receiver {
     /// What the parts of a complete set have named that is not complete yet.
     named: BTreeMap<Kind, Named>,
     /// Resources whose mesh is not here yet.
-    waiting: Waiting,
+    waiting: AwaitingMesh,
     /// What was refused and not sent again since.
     refused: BTreeMap<Kind, Known>,
 }
 
 /// Resources as bytes: what a peer sends takes many times the memory once it is read.
 #[derive(Debug, Default)]
-struct Waiting {
+struct AwaitingMesh {
     encoded: BTreeMap<Key, Bytes>,
     bytes: usize,
 }
 
-impl Waiting {
+impl AwaitingMesh {
     /// Says whether there is room for it.
     fn add(&mut self, resource: &Synced) -> bool {
         self.remove(&resource.key);
@@ -153,7 +153,7 @@ impl Receiver {
             role,
             complete: BTreeSet::new(),
             named: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: AwaitingMesh::default(),
             refused: BTreeMap::new(),
         }
     }

@@ -100,7 +100,7 @@ impl Selection {
     fn goes_across(&self, resource: &Resource, zone: &str, off: &Off) -> bool {
         let descriptor = resource.kind().descriptor();
         let source = resource.label(labels::ZONE).unwrap_or_default();
-        // Policies of a zone are for its own clients, unless the owner of a service wrote them for everybody's.
+        // Policies of a zone are for its own clients, unless the owner of a service wrote them for all clients.
         let for_others = descriptor.policy.is_none()
             || self.producer_policies && resource.label(labels::POLICY_ROLE) == Some(PRODUCER);
         descriptor.sync.across_zones && source != zone && !off.hides(resource.kind(), source) && for_others

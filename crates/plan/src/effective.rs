@@ -12,8 +12,8 @@ mod tagged;
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
 use policy::{
-    Destinations, FromRule, InboundRule, Merged, Permissions, Policy, PolicyView, ResourceRule,
-    ResourceRules, Selector,
+    Destinations, FromRule, InboundRule, Merged, Permissions, Policy, PolicySelector, PolicyView,
+    ResourceRule, ResourceRules,
 };
 use resources::{
     Kind, Labels, PolicyTraits, Resource,
@@ -77,7 +77,7 @@ impl Applying {
             true => snapshot.routes().cloned().collect(),
             false => Vec::new(),
         };
-        let selector = Selector { routes: &routes, ..Selector::default() };
+        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
         let policies = KINDS.map(|kind| {
             let of_kind = candidates.iter().copied().filter(|policy| policy.resource.kind() == kind);
             selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
@@ -98,7 +98,11 @@ impl Applying {
         let policies = KINDS.map(|kind| {
             let says = kind.descriptor().policy.is_some_and(|traits| traits.is_about(Side::Egress));
             let of_kind = snapshot.viewed(kind).filter(|_| says);
-            Selector::default().for_every_sidecar(of_kind, &snapshot.zone).into_iter().cloned().collect()
+            PolicySelector::default()
+                .for_every_sidecar(of_kind, &snapshot.zone)
+                .into_iter()
+                .cloned()
+                .collect()
         });
         Applying { policies, identity: None, trimmed: None, stub: false }
     }
@@ -290,11 +294,11 @@ impl<'a> Effective<'a> {
     }
 
     /// Knows the routes if a policy of the kind selects by one.
-    fn selector(&self, kind: Kind) -> Selector<'_> {
+    fn selector(&self, kind: Kind) -> PolicySelector<'_> {
         let by_route = |policy: &Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
         match self.policies(kind).iter().any(by_route) {
             true => self.routes().selector(),
-            false => Selector::default(),
+            false => PolicySelector::default(),
         }
     }
 }
@@ -376,8 +380,8 @@ impl Routes {
     }
 
     /// Policies may select "the proxies that this route selects".
-    fn selector(&self) -> Selector<'_> {
-        Selector { routes: &self.all, ..Selector::default() }
+    fn selector(&self) -> PolicySelector<'_> {
+        PolicySelector { routes: &self.all, ..PolicySelector::default() }
     }
 
     fn find(&self, kri: &Kri) -> Option<&Arc<Resource>> {

@@ -69,7 +69,7 @@ impl Faults {
         Faults { by_client: of_from(from), by_rule: of_rules(rules) }
     }
 
-    /// Every group of clients that is told apart.
+    /// Every group of clients that rules distinguish.
     pub fn clients(&self) -> impl Iterator<Item = &ClientMatch> {
         let of_rules = self.by_rule.iter().filter_map(|rule| rule.clients.as_ref()).flatten();
         self.by_client.iter().map(|own| &own.client).chain(of_rules)

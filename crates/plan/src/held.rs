@@ -35,7 +35,7 @@ impl Context<'_> {
     /// What a client is offered of what it may call.
     pub(crate) fn callable(&self, client: &ClientClass) -> BTreeSet<DestinationId> {
         self.reads.note(Dependency::Reach(client.clone()));
-        self.reads.note(Dependency::Open);
+        self.reads.note(Dependency::ReachByDefault);
         let callable = of_client(self.snapshot, client);
         match self.held {
             Some(held) => held.offered(callable),

@@ -24,8 +24,8 @@ mod health_checks;
 mod held;
 mod hostnames;
 mod inbound;
-pub mod known;
 mod locality;
+mod meanings;
 pub mod metrics;
 pub mod names;
 mod outbound;
@@ -86,8 +86,8 @@ pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
 pub use held::{Held, callable};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
-pub use known::{Meaning, Role, address_stats, meanings};
 pub use locality::{Affinity, Locality, Standing};
+pub use meanings::{Meaning, Role, address_stats, meanings};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
@@ -109,7 +109,7 @@ pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts
 
 pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
 pub use zone_proxy::{
-    Concern, Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneListener, ZoneProxy, ZoneServer, merged,
+    Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneImpact, ZoneListener, ZoneProxy, ZoneServer, merged,
 };
 
 /// Why there is no plan at all.
@@ -237,7 +237,7 @@ pub struct Inbound {
     pub from_loopback_source: bool,
     /// What tools find out about the listener: its tags, or its unified name when it has none.
     pub tags: BTreeMap<String, String>,
-    /// `None` while mTLS is off: nobody can be told apart, so nobody is asked.
+    /// `None` while mTLS is off: clients have no certificates to tell them apart by.
     pub permissions: Option<policy::Permissions>,
     pub timeouts: Timeouts,
     /// What certain clients get instead; the first that matches counts.
@@ -468,7 +468,7 @@ pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
-    // Whether they can be read at all is told by the proxy's own part.
+    // The proxy's own part reports those that cannot be read.
     let patches = Patches::of(effective, &mut Vec::new());
     problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {

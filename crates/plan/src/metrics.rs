@@ -68,7 +68,7 @@ pub struct CertificateFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MetricsCollector {
     pub names: SystemNames,
-    /// What the agent is told it is called.
+    /// Its name in the agent's configuration.
     pub backend: String,
     /// Where the agent sends.
     pub socket: String,

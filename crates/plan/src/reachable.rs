@@ -39,7 +39,7 @@ impl<'c> Reachable<'c> {
         let reachable =
             |backends, trimmed| Reachable { context, redirect, backends, trimmed, by_permission: false };
         let by_services = !redirect.reachable_services.is_empty();
-        // Whoever lists services gets their hostnames; permissions decide about none of them.
+        // A proxy that lists services gets their hostnames; permissions do not restrict them.
         let trimmed = context.class.trimmed.as_ref();
         match &redirect.reachable_backends {
             Some(listed) => {
@@ -97,7 +97,8 @@ impl<'c> Reachable<'c> {
         let Reachable { context, redirect, .. } = self;
         let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
         if let Some(client) = self.answered() {
-            let permissions = [Dependency::Reach(client.clone()), Dependency::Open, Dependency::Permissions];
+            let permissions =
+                [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Permissions];
             permissions.into_iter().chain([Dependency::AllVirtualHosts]).for_each(|read| reads.note(read));
             return hosts.by_name.values().collect();
         }

@@ -30,7 +30,7 @@ pub enum Dependency {
     /// Which destinations clients of a class may call because rules name them.
     Reach(ClientClass),
     /// Which destinations clients may call that no rule names.
-    Open,
+    ReachByDefault,
     /// Which MeshTrafficPermissions there are.
     Permissions,
     /// Which MeshHTTPRoutes there are.
@@ -87,7 +87,7 @@ impl Recorder {
     }
 }
 
-/// What a change of a mesh touches, as dependencies: whoever reads one of them must be planned anew. Changes of
+/// What a change of a mesh touches, as dependencies: plans that read one of them must be made anew. Changes of
 /// endpoints alone, and of policies, are not among them.
 pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     let mut touched = BTreeSet::new();
@@ -104,7 +104,7 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         touched.insert(Dependency::VirtualHostsOf(service.clone()));
     }
     touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
-    touched.extend(affected.open.then_some(Dependency::Open));
+    touched.extend(affected.reach_by_default.then_some(Dependency::ReachByDefault));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     for policy in versions {

@@ -296,7 +296,7 @@ fn fit(shares: &mut [Share]) {
     if total <= most {
         return;
     }
-    // Less than what fits, because nobody who gets something is rounded down to nothing.
+    // Less than what fits, because no share above zero is rounded down to zero.
     let divisor = total / most.saturating_sub(shares.len() as u64).max(1) + 1;
     for share in shares {
         share.weight = u32::try_from(u64::from(share.weight) / divisor).unwrap_or(u32::MAX).max(1);

@@ -1,4 +1,4 @@
-//! What the proxy does for nobody in particular: passthrough and its own admin interface.
+//! What the proxy does independently of services: passthrough and its own admin interface.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -69,8 +69,8 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
     planned
 }
 
-/// Whether redirected traffic reaches ports without an inbound, where nobody is asked for a certificate or
-/// a permission. While clients need no certificate at any inbound it does, and so it does for a gateway, which
+/// Whether redirected traffic reaches ports without an inbound, where clients need no certificate and no
+/// permission. While clients need no certificate at any inbound it does, and so it does for a gateway, which
 /// takes clients of its own.
 fn lets_in(context: &OwnContext<'_>) -> bool {
     let inbounds = &context.networking.inbound;
@@ -92,8 +92,8 @@ pub(crate) fn admin(
         return None;
     }
     let address = ip_of(address, "networking", problems)?;
-    // Two listeners cannot have one address: Envoy's own interface is there already, for whoever
-    // shares the proxy's machine.
+    // Two listeners cannot have one address: Envoy's own interface is there already, for
+    // programs on the proxy's machine.
     if traits.admin_target == AdminTarget::Port(address, traits.admin_port) {
         return None;
     }

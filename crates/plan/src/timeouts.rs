@@ -30,7 +30,7 @@ pub struct Timeouts {
     pub request_headers: Duration,
 }
 
-/// What a connection to whoever answers is given.
+/// Timeouts of a connection, whichever server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionTimeouts {
     pub connect: Duration,
@@ -99,7 +99,7 @@ impl Timeouts {
         let mut timeouts = match policy::inbound::fold_unconditional(rules) {
             Some(merged) => Timeouts::read(&merged),
             None if rules.is_empty() => Timeouts::default(),
-            // Whoever only speaks of certain clients leaves the others alone.
+            // Policies about certain clients only leave the others alone.
             None => Timeouts::UNLIMITED,
         };
         if protocol == Protocol::Grpc {

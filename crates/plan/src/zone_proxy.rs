@@ -15,7 +15,7 @@ use resources::{Kind, Resource, Spec};
 use crate::{Admin, Error, ListenerNames, Names, Problem, ProxyKind, ProxyTraits, ip_of, port_of, system};
 
 pub use lanes::{Lane, LaneEnd, merged};
-pub use passage::{Concern, Passage, ZoneBackend, ZoneClass, ZoneServer};
+pub use passage::{Passage, ZoneBackend, ZoneClass, ZoneImpact, ZoneServer};
 
 /// What a zone proxy does that no other does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use jiff::Timestamp;
-use policy::{Client, Selector, permission};
+use policy::{Client, PolicySelector, permission};
 use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn permission_benches(criterion: &mut Criterion) {
         json!({"networking": {"inbound": [{"port": 80, "tags": {"kuma.io/service": "server"}}]}}),
     );
     let inbound = &server.spec.get::<Dataplane>().unwrap().inbounds()[0];
-    let selector = Selector::default();
+    let selector = PolicySelector::default();
     let mut group = criterion.benchmark_group("permission");
     for entries in [250, 500, 1000, 2000, 4000] {
         let policies = permissions(entries);

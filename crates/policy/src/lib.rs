@@ -27,5 +27,5 @@ pub use inbound::{FromRule, InboundRule};
 pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};
-pub use select::{Place, Selection, Selector};
+pub use select::{Place, PolicySelector, Selection};
 pub use view::{Policy, PolicyView};

@@ -1,8 +1,8 @@
 //! `to` of the policies that apply to a proxy: one merged conf per destination that is mentioned.
 //!
 //! An entry reaches the resources its reference names; a destination gets every entry that is about it
-//! or about something wider (its service without a port, the mesh). Whoever configures an outbound looks
-//! up the narrowest conf there is: port, then service, then mesh.
+//! or about something wider (its service without a port, the mesh). The configuration of an outbound
+//! takes the narrowest conf there is: port, then service, then mesh.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

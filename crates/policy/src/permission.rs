@@ -8,13 +8,13 @@
 //!
 //! Neither sort is dropped where both are there, so that a mesh can move from `from` to `rules` one
 //! policy at a time. The list is: denies of `rules`, shadow denies of `rules`, allows of `rules`, then
-//! `from` from the highest precedence to the lowest. So nobody whom `rules` deny gets in, everybody whom
-//! either sort allows otherwise does, and a deny in `from`, often the older "nobody by default", holds
-//! only for clients of whom `rules` say nothing.
+//! `from` from the highest precedence to the lowest. So clients that `rules` deny are denied, other
+//! clients that either sort allows are allowed, and a deny in `from`, often the older "deny by default", holds
+//! only for clients that no rule in `rules` is about.
 //!
 //! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be told apart
-//! denies everyone, an allow of such clients allows nobody. Validation keeps unknown actions out of the
-//! store; whoever tells clients by labels in `from` is warned.
+//! denies all clients, an allow of such clients allows none. Validation keeps unknown actions out of the
+//! store; labels in `from` get a warning.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -34,7 +34,7 @@ use resources::{
 
 use crate::{
     order::Precedence,
-    select::Selector,
+    select::PolicySelector,
     view::{self, Policy},
 };
 
@@ -43,7 +43,7 @@ mod client;
 pub use client::{Client, Decision};
 
 /// The answer to "may this client call?" as rules in order of importance: the first that matches decides,
-/// and whoever matches none is refused.
+/// and clients that match none are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Permissions {
     pub rules: Vec<Rule>,
@@ -97,7 +97,7 @@ pub fn resolve<'p>(
     policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
-    selector: &Selector<'_>,
+    selector: &PolicySelector<'_>,
 ) -> Permissions {
     resolve_counting(policies, dataplane, inbound, selector).0
 }
@@ -107,7 +107,7 @@ pub fn resolve_counting<'p>(
     policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     dataplane: &Resource,
     inbound: &Inbound,
-    selector: &Selector<'_>,
+    selector: &PolicySelector<'_>,
 ) -> (Permissions, Work) {
     let mut work = Work::default();
     let mut applying: Vec<_> = policies
@@ -159,8 +159,8 @@ pub fn at_most<'p>(policies: impl IntoIterator<Item = (&'p Arc<Policy>, bool)>) 
 }
 
 /// The permissions of what a proxy leads to under these server names, where it stands for the whole mesh: rules that
-/// match one of the names hold for all of them, and no other ones are about it. Whoever matches none is allowed in the
-/// name of `otherwise`, or refused without it. `policies` come lowest precedence first; `None` where nobody is refused.
+/// match one of the names hold for all of them, and no other ones are about it. Clients that match none are allowed by
+/// `otherwise`, or denied without it. `policies` come lowest precedence first; `None` where no client is denied.
 pub fn behind_names<'p>(
     policies: impl IntoIterator<Item = &'p Arc<Resource>>,
     server_names: &[String],

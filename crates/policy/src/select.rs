@@ -39,35 +39,35 @@ impl Selection {
 
 /// Chooses policies for proxies.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Selector<'a> {
+pub struct PolicySelector<'a> {
     /// The MeshHTTPRoutes of the mesh: a policy may select "the proxies that this route selects".
     pub routes: &'a [Arc<Resource>],
     /// Whether policies that only pretend to be there (`kuma.io/effect: shadow`) count.
     pub with_shadow: bool,
 }
 
-impl Selector<'_> {
+impl PolicySelector<'_> {
     /// The parts of the proxy that the policy applies to; empty if it does not apply.
     pub fn select(&self, policy: &Resource, proxy: &Resource) -> Selection {
-        let Some(chooses) = self.chooses(policy, proxy) else { return Selection::default() };
-        let inbounds = chooses.dataplane.inbounds().iter().enumerate();
-        let listeners = chooses.dataplane.listeners().iter().enumerate();
+        let Some(parts) = self.selected_parts(policy, proxy) else { return Selection::default() };
+        let inbounds = parts.dataplane.inbounds().iter().enumerate();
+        let listeners = parts.dataplane.listeners().iter().enumerate();
         Selection {
-            inbounds: inbounds.filter(|(_, inbound)| chooses.inbound(inbound)).map(|(i, _)| i).collect(),
-            listeners: listeners.filter(|(_, listener)| chooses.listener(listener)).map(|(i, _)| i).collect(),
-            gateway: chooses.gateway(),
-            caller: chooses.caller(),
+            inbounds: inbounds.filter(|(_, inbound)| parts.inbound(inbound)).map(|(i, _)| i).collect(),
+            listeners: listeners.filter(|(_, listener)| parts.listener(listener)).map(|(i, _)| i).collect(),
+            gateway: parts.gateway(),
+            caller: parts.caller(),
         }
     }
 
     /// Whether the policy applies to the proxy or to a part of it.
     pub fn selects(&self, policy: &Resource, proxy: &Resource) -> bool {
-        self.chooses(policy, proxy).is_some_and(|chooses| chooses.anything())
+        self.selected_parts(policy, proxy).is_some_and(|parts| parts.anything())
     }
 
     /// Whether the policy applies to this inbound of the proxy.
     pub fn selects_inbound(&self, policy: &Resource, proxy: &Resource, inbound: &Inbound) -> bool {
-        self.chooses(policy, proxy).is_some_and(|chooses| chooses.inbound(inbound))
+        self.selected_parts(policy, proxy).is_some_and(|parts| parts.inbound(inbound))
     }
 
     /// The policies that apply to the proxy, lowest precedence first.
@@ -99,10 +99,10 @@ impl Selector<'_> {
     }
 
     /// `None` if a gate is closed.
-    fn chooses<'r>(&'r self, policy: &'r Resource, proxy: &'r Resource) -> Option<Chooses<'r>> {
+    fn selected_parts<'r>(&'r self, policy: &'r Resource, proxy: &'r Resource) -> Option<SelectedParts<'r>> {
         let dataplane = proxy.spec.get::<Dataplane>()?;
         let (owner, top) = self.effective(policy, proxy)?;
-        Some(Chooses { owner, top, proxy, dataplane })
+        Some(SelectedParts { owner, top, proxy, dataplane })
     }
 
     /// The reference that chooses proxies, and the resource it stands in; `None` if a gate is closed.
@@ -113,11 +113,11 @@ impl Selector<'_> {
     ) -> Option<(&'r Resource, Option<&'r TargetRef>)> {
         let top = policy.spec.target_ref()?;
         let pretends = policy.label(labels::EFFECT) == Some("shadow");
-        let open = policy.mesh() == proxy.mesh()
+        let gates_open = policy.mesh() == proxy.mesh()
             && (self.with_shadow || !pretends)
             && zone_gate(policy, proxy)
             && namespace_gate(policy, proxy);
-        if !open {
+        if !gates_open {
             return None;
         }
         match top {
@@ -159,7 +159,7 @@ fn zone_gate(policy: &Resource, proxy: &Resource) -> bool {
     policy.label(labels::ZONE).is_none_or(|zone| zone.is_empty() || Some(zone) == proxy.label(labels::ZONE))
 }
 
-/// Whoever writes for their own workloads or calls reaches no further than their namespace.
+/// Policies of workload owners and consumers reach no further than their namespace.
 fn namespace_gate(policy: &Resource, proxy: &Resource) -> bool {
     match Role::of(&policy.labels) {
         Role::System | Role::Producer => true,
@@ -170,7 +170,7 @@ fn namespace_gate(policy: &Resource, proxy: &Resource) -> bool {
 }
 
 /// A top-level reference about to choose parts of one proxy.
-struct Chooses<'a> {
+struct SelectedParts<'a> {
     /// The policy, or the route it refers to.
     owner: &'a Resource,
     top: Option<&'a TargetRef>,
@@ -178,7 +178,7 @@ struct Chooses<'a> {
     dataplane: &'a Dataplane,
 }
 
-impl Chooses<'_> {
+impl SelectedParts<'_> {
     fn anything(&self) -> bool {
         self.dataplane.inbounds().iter().any(|inbound| self.inbound(inbound))
             || self.dataplane.listeners().iter().any(|listener| self.listener(listener))

@@ -1,59 +1,35 @@
 //! One file per kind: spec, defaults, validation, tests. Twins share one: [`secret`] and
 //! [`zone_proxy_insight`].
+//!
+//! Kinds lie in folders by what they are about, and are named without them (`kinds::mesh_service`); what they are
+//! made of lies in `parts`.
 
-pub(crate) mod checks;
-pub mod config;
-pub mod dataplane;
-pub mod dataplane_insight;
-mod directions;
-pub mod entry;
-pub(crate) mod go_template;
-pub(crate) mod header_value;
-pub mod host_port;
-pub mod hostname_generator;
-pub mod int_or_string;
-pub mod mesh;
-pub mod mesh_access_log;
-pub mod mesh_circuit_breaker;
-pub mod mesh_external_service;
-pub mod mesh_fault_injection;
-pub mod mesh_health_check;
-pub mod mesh_http_route;
-pub mod mesh_identity;
-pub mod mesh_insight;
-pub mod mesh_load_balancing_strategy;
-pub mod mesh_metric;
-pub mod mesh_multi_zone_service;
-pub mod mesh_open_telemetry_backend;
-pub mod mesh_passthrough;
-pub mod mesh_proxy_patch;
-pub mod mesh_rate_limit;
-pub mod mesh_retry;
-pub mod mesh_service;
-pub mod mesh_tcp_route;
-pub mod mesh_timeout;
-pub mod mesh_tls;
-pub mod mesh_trace;
-pub mod mesh_traffic_permission;
-pub mod mesh_trust;
-pub mod mesh_zone_address;
-pub mod open_enum;
-pub mod proto;
-pub mod protocol;
-pub(crate) mod regex;
-pub mod secret;
-pub mod service_insight;
-pub mod service_status;
-pub mod tags;
-pub mod target_ref;
+mod insights;
+mod meshes;
+mod parts;
+mod policies;
+mod proxies;
+mod services;
+mod settings;
+mod zones;
+
+pub use insights::{dataplane_insight, mesh_insight, service_insight, zone_insight, zone_proxy_insight};
+pub use meshes::{mesh, mesh_identity, mesh_trust};
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-pub(crate) mod testing;
-pub mod tls;
-pub mod virtual_outbound;
-pub mod workload;
-pub mod zone;
-pub mod zone_egress;
-pub mod zone_ingress;
-pub mod zone_insight;
-pub mod zone_proxy_insight;
+pub(crate) use parts::testing;
+pub(crate) use parts::{checks, go_template, header_value, regex};
+pub use parts::{host_port, int_or_string, open_enum, proto, protocol, tags, target_ref, tls};
+use policies::directions;
+pub use policies::{
+    entry, mesh_access_log, mesh_circuit_breaker, mesh_fault_injection, mesh_health_check, mesh_http_route,
+    mesh_load_balancing_strategy, mesh_metric, mesh_open_telemetry_backend, mesh_passthrough,
+    mesh_proxy_patch, mesh_rate_limit, mesh_retry, mesh_tcp_route, mesh_timeout, mesh_tls, mesh_trace,
+    mesh_traffic_permission,
+};
+pub use proxies::{dataplane, workload, zone_egress, zone_ingress};
+pub use services::{
+    hostname_generator, mesh_external_service, mesh_multi_zone_service, mesh_service, service_status,
+    virtual_outbound,
+};
+pub use settings::{config, secret};
+pub use zones::{mesh_zone_address, zone};

@@ -38,6 +38,4 @@ pub const PROTOCOL: &str = "kuma.io/protocol";
 
 pub const K8S_NAMESPACE: &str = "k8s.kuma.io/namespace";
 pub const K8S_SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
-pub const K8S_SERVICE_NAME: &str = "k8s.kuma.io/service-name";
-pub const K8S_SERVICE_PORT: &str = "k8s.kuma.io/service-port";
 pub const K8S_HEADLESS: &str = "k8s.kuma.io/is-headless-service";

@@ -1,6 +1,6 @@
 //! What every policy answers, one row each.
 //!
-//! A row has no defaults, so the compiler names what a new policy has to answer; everybody who treats
+//! A row has no defaults, so the compiler names what a new policy has to answer; code that treats
 //! policies by kind (validation, resolving, planning, inspection, the REST API) reads it here.
 
 use serde::de::DeserializeOwned;

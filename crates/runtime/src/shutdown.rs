@@ -1,8 +1,8 @@
-//! Ending a process without cutting anybody off.
+//! Ending a process without cutting requests off.
 //!
 //! Everything that runs is spawned through a [`Shutdown`] and watches its token. When the token is
-//! cancelled (a signal, or a part that failed), each task finishes what it has begun; whoever waits
-//! gives them a deadline.
+//! cancelled (a signal, or a part that failed), each task finishes what it has begun; the caller
+//! waits for them until a deadline.
 
 use std::{future::Future, time::Duration};
 

@@ -44,7 +44,7 @@ pub enum TlsMode {
     /// No encryption.
     #[default]
     Disable,
-    /// Encryption with whoever answers.
+    /// Encryption, without verifying the server.
     VerifyNone,
     /// The certificate must come from `ca_path`; any name will do.
     VerifyCa,

@@ -28,7 +28,7 @@ const HISTORY: &str = "SELECT history || '/' || substr(pg_walfile_name(pg_curren
 pub(crate) struct Image {
     snapshot: ArcSwap<Snapshot>,
     feed: Feed,
-    /// Which history this is an image of, if the server tells. Whoever holds the lock may change the image.
+    /// Which history this is an image of, if the server tells. The image is changed while this lock is held.
     history: Mutex<Option<String>>,
 }
 
@@ -111,7 +111,7 @@ impl Image {
     }
 
     /// Reads everything from a database with another past than the one shown. Its revision is moved
-    /// beyond what was shown before, so that revisions keep growing for everybody here.
+    /// beyond what was shown before, so that revisions keep growing for readers of this process.
     async fn start_over(
         &self,
         client: &Client,

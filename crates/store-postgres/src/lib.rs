@@ -170,7 +170,7 @@ impl Postgres {
             }
             Err(Failure::Refused(why)) => {
                 if matches!(why, Error::Unavailable(_)) {
-                    // Whatever state the connection is in, nobody else should get it.
+                    // The state of the connection is unknown, so it is not used again.
                     drop(Object::take(client));
                 }
                 Err(why)

@@ -19,7 +19,7 @@ use crate::{
     image::CHANNEL,
 };
 
-/// Notifications do not get lost while the connection stands; this is for what nobody thought of,
+/// Notifications do not get lost while the connection stands; this is for cases not thought of,
 /// and it notices a connection that only seems to stand.
 const LOOK_ANYWAY: Duration = Duration::from_secs(30);
 

@@ -37,7 +37,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX resources_owner ON kuma_rs.resources (owner_kind, owner_mesh, owner_name)
         WHERE owner_kind IS NOT NULL;
 
-    -- One row. Whoever writes locks it first: commits happen in the order of revisions.
+    -- One row. A writer locks it first: commits happen in the order of revisions.
     CREATE TABLE kuma_rs.revision (
         single boolean PRIMARY KEY DEFAULT true CHECK (single),
         value bigint NOT NULL,

@@ -3,8 +3,8 @@
 //! The feed remembers, for every key, the revision of its last change only. A subscriber holds a
 //! cursor (a revision); what it gets is the set of keys that changed after it. However slow it is,
 //! it costs the feed nothing and the writer never waits: many changes of one key become one.
-//! Deletions are remembered for the last [`TOMBSTONES`]; a cursor older than that is told to look at
-//! everything again, which is always correct.
+//! Deletions are remembered for the last [`TOMBSTONES`]; a subscriber with an older cursor has to
+//! look at everything again, which is always correct.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -54,7 +54,7 @@ struct Log {
 }
 
 impl Feed {
-    /// A feed that starts after `revision`: nobody knows what changed before.
+    /// A feed that starts after `revision`: what changed before is not known.
     pub fn new(revision: u64) -> Feed {
         let log = Log { complete_from: revision, ..Log::default() };
         Feed {
@@ -181,7 +181,7 @@ impl Changes {
         self.resume(Cursor(revision))
     }
 
-    /// A subscription that reports everything first: for whoever starts with nothing.
+    /// A subscription that reports everything first: for subscribers that start with nothing.
     #[must_use]
     pub fn from_the_beginning(self) -> Changes {
         self.resume(Cursor(0))

@@ -80,7 +80,7 @@ impl Record {
         self.decode().map_err(Error::Damaged)
     }
 
-    /// As [`Record::into_resource`], for whoever says in other words what is damaged.
+    /// As [`Record::into_resource`], for callers that describe the damage themselves.
     pub(crate) fn decode(self) -> Result<Resource, String> {
         let Record { kind, mesh, name, version, created, modified, labels, owner, spec, status } = self;
         let row = if mesh.is_empty() {

@@ -289,8 +289,8 @@ impl Drop for Postgres {
     }
 }
 
-/// Sets up the files if there are none yet, then runs the server until it is told to stop, or until
-/// whoever started it is gone. Told to stop, it leaves the files alone; when the test is gone, it takes
+/// Sets up the files if there are none yet, then runs the server until it gets the order to stop, or until
+/// the process that started it is gone. Ordered to stop, it leaves the files alone; when the test is gone, it takes
 /// them along. Arguments: the directory, `initdb`, `postgres`, the user, settings for the server.
 const KEEPER: &str = r#"
 directory=$1 initdb=$2 postgres=$3 user=$4; shift 4

@@ -21,19 +21,19 @@ use resources::{
         tags::{self, Tags},
     },
     labels,
-    naming::{Kri, SpiffeId, legacy, sni},
+    naming::{Kri, SpiffeId, sni},
 };
 
 use crate::{
     ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Instance, Mtls, MtlsMode, Protocol,
     Zones,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
     zones::REMOTE,
 };
 
 /// What of the mesh itself every destination depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct MeshFacts<'a> {
     pub mesh: &'a str,
     pub zone: &'a str,
     pub mtls: Option<&'a Mtls>,
@@ -62,7 +62,7 @@ impl Routing {
     }
 }
 
-impl Surroundings<'_> {
+impl MeshFacts<'_> {
     /// Whether proxies can prove who they are, without which no traffic crosses zones.
     fn is_secured(&self) -> bool {
         self.mtls.is_some() || self.identities
@@ -80,11 +80,7 @@ pub(crate) struct Built {
 }
 
 /// The ports of a MeshService. `members` are the Dataplanes its selector selects.
-pub(crate) fn service(
-    resource: &Resource,
-    members: &[&Arc<Resource>],
-    around: Surroundings<'_>,
-) -> Vec<Built> {
+pub(crate) fn service(resource: &Resource, members: &[&Arc<Resource>], facts: MeshFacts<'_>) -> Vec<Built> {
     let Some(spec) = resource.spec.get::<MeshService>() else { return Vec::new() };
     let none = MeshServiceStatus::default();
     let status = match &resource.status {
@@ -92,17 +88,17 @@ pub(crate) fn service(
         _ => &none,
     };
     let local = matching::is_local(resource);
-    let selector = Selector::of_service(resource, spec);
-    let spiffe_ids = spiffe_ids(spec, members, around.mesh);
+    let selector = MemberSelector::of_service(resource, spec);
+    let spiffe_ids = spiffe_ids(spec, members, facts.mesh);
     let ready = !local || status.tls.status == TlsStatus::Ready;
     let Some(owner) = Owner::of(resource, &status.vips, &status.addresses) else { return Vec::new() };
     let zone = resource.label(labels::ZONE).filter(|zone| !local && !zone.is_empty());
-    let remote = zone.filter(|_| around.is_secured());
-    let remote = remote.map(|zone| sorted(around.zones.toward(zone, around.routing.egress)));
+    let remote = zone.filter(|_| facts.is_secured());
+    let remote = remote.map(|zone| sorted(facts.zones.toward(zone, facts.routing.egress)));
     let build = |port: &Port| Built {
         destination: Destination {
             remote: zone.map(Arc::from),
-            ..owner.destination(port, around, ready, || spiffe_ids.clone())
+            ..owner.destination(port, facts, ready, || spiffe_ids.clone())
         },
         endpoints: match &remote {
             Some(remote) => remote.clone(),
@@ -134,13 +130,9 @@ pub(crate) fn is_called(service: &Resource) -> bool {
     matching::is_local(service) || state != Some(&State::Unavailable)
 }
 
-/// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to whoever
-/// serves their ports of the same number.
-pub(crate) fn multi_zone(
-    resource: &Resource,
-    members: &[Member<'_>],
-    around: Surroundings<'_>,
-) -> Vec<Built> {
+/// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to the
+/// servers of their ports of the same number.
+pub(crate) fn multi_zone(resource: &Resource, members: &[Member<'_>], facts: MeshFacts<'_>) -> Vec<Built> {
     let Some(spec) = resource.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
     let (vips, names) = match &resource.status {
         Some(Status::MeshMultiZoneService(status)) => (&status.vips[..], &status.addresses[..]),
@@ -160,7 +152,7 @@ pub(crate) fn multi_zone(
         };
         let destination = Destination {
             disagreements: disagreements(port, members),
-            ..owner.destination(port, around, ready, spiffe_ids)
+            ..owner.destination(port, facts, ready, spiffe_ids)
         };
         // The server name says which service of another zone is called, and only TLS has one.
         let callable =
@@ -215,7 +207,7 @@ impl<'r> Owner<'r> {
     fn destination(
         &self,
         port: &Port,
-        around: Surroundings<'_>,
+        facts: MeshFacts<'_>,
         ready: bool,
         spiffe_ids: impl FnOnce() -> Vec<String>,
     ) -> Destination {
@@ -223,14 +215,13 @@ impl<'r> Owner<'r> {
         let server_names = server_names(self.resource, &port.section_name());
         let dialled = || server_names.first().cloned().unwrap_or_default();
         Destination {
-            tls: client_tls(around, ready, || (dialled(), spiffe_ids())),
+            tls: client_tls(facts, ready, || (dialled(), spiffe_ids())),
             id: DestinationId::Port(id),
             server_names,
             shared_exit: false,
             remote: None,
             service: Some(self.resource.key.clone()),
             labels: self.labels.clone(),
-            legacy_name: legacy::destination(&self.kri, port.port),
             port: port.port,
             protocol: Protocol::from(&port.app_protocol),
             vips: self.vips.clone(),
@@ -246,14 +237,14 @@ impl<'r> Owner<'r> {
 /// names.
 pub(crate) fn external(
     resource: &Resource,
-    around: Surroundings<'_>,
+    facts: MeshFacts<'_>,
     fill: impl FnOnce(&Tls) -> Tls,
 ) -> Vec<Built> {
     let (Some(spec), Some(kri)) = (resource.spec.get::<MeshExternalService>(), resource.kri("")) else {
         return Vec::new();
     };
     let zone = resource.label(labels::ZONE).unwrap_or_default();
-    if !zone.is_empty() && !around.zone.is_empty() && zone != around.zone {
+    if !zone.is_empty() && !facts.zone.is_empty() && zone != facts.zone {
         return Vec::new();
     }
     let (vips, names) = match &resource.status {
@@ -267,16 +258,16 @@ pub(crate) fn external(
     let id = kri.with_section(&port.to_string());
     let server_names = server_names(resource, &port.to_string());
     // An egress proves itself by a certificate of the mesh's own authority.
-    let through_egress = around.routing.egress && around.mtls.is_some();
+    let through_egress = facts.routing.egress && facts.mtls.is_some();
     let tls = match through_egress {
         true => ClientTls::Mesh {
             sni: server_names.first().cloned().unwrap_or_default(),
-            spiffe_ids: vec![SpiffeId::of_zone_egress(around.mesh).to_string()],
+            spiffe_ids: vec![SpiffeId::of_zone_egress(facts.mesh).to_string()],
         },
         false => ClientTls::Off,
     };
     let (called, behind_egress) = match through_egress {
-        true => (sorted(around.zones.exit_endpoints()), Some(Arc::new(served))),
+        true => (sorted(facts.zones.exit_endpoints()), Some(Arc::new(served))),
         false => (served, None),
     };
     vec![Built {
@@ -284,7 +275,6 @@ pub(crate) fn external(
             id: DestinationId::Port(id),
             service: Some(resource.key.clone()),
             labels: Arc::new(visible_labels(resource)),
-            legacy_name: legacy::destination(&kri, port),
             port,
             protocol: Protocol::from(&spec.match_.protocol),
             tls,
@@ -323,19 +313,19 @@ pub(crate) fn tagged(
     wanted: &Arc<Tags>,
     members: &[&Arc<Resource>],
     certified: &OrdSet<Arc<str>>,
-    around: Surroundings<'_>,
+    facts: MeshFacts<'_>,
 ) -> Built {
     let service = wanted.get(labels::SERVICE).map_or("", String::as_str);
-    let mut remote = match around.is_secured() {
-        true => around.zones.tagged(around.mesh, wanted, around.routing.egress),
+    let mut remote = match facts.is_secured() {
+        true => facts.zones.tagged(facts.mesh, wanted, facts.routing.egress),
         false => Vec::new(),
     };
     let exists = !members.is_empty() || !remote.is_empty();
     let ready = exists && members.iter().all(|member| certified.contains(&member.key.name));
-    let tls = client_tls(around, ready, || {
+    let tls = client_tls(facts, ready, || {
         let mut of_sni = Tags::clone(wanted);
-        of_sni.insert("mesh".to_owned(), around.mesh.to_owned());
-        (sni::from_tags(&of_sni), vec![SpiffeId::of_service(around.mesh, service).to_string()])
+        of_sni.insert("mesh".to_owned(), facts.mesh.to_owned());
+        (sni::from_tags(&of_sni), vec![SpiffeId::of_service(facts.mesh, service).to_string()])
     });
     let inbounds = || {
         let all = members
@@ -353,7 +343,7 @@ pub(crate) fn tagged(
     let ready_inbounds = inbounds().filter(|(_, inbound)| matching::is_ready(inbound));
     let mut endpoints: Vec<Endpoint> = ready_inbounds.filter_map(|(member, i)| endpoint(member, i)).collect();
     if tls != ClientTls::Off {
-        let priority = if around.routing.locality { REMOTE } else { 0 };
+        let priority = if facts.routing.locality { REMOTE } else { 0 };
         endpoints.extend(remote.drain(..).map(|(endpoint, _)| Endpoint { priority, ..endpoint }));
     }
     let endpoints = sorted(endpoints);
@@ -362,7 +352,6 @@ pub(crate) fn tagged(
             id: DestinationId::Tags(wanted.clone()),
             service: None,
             labels: Arc::default(),
-            legacy_name: legacy::subset_cluster(wanted, &BTreeMap::new()),
             port: 0,
             protocol,
             tls,
@@ -380,12 +369,12 @@ pub(crate) fn tagged(
 }
 
 fn client_tls(
-    around: Surroundings<'_>,
+    facts: MeshFacts<'_>,
     ready: bool,
     server: impl FnOnce() -> (String, Vec<String>),
 ) -> ClientTls {
-    let strict = around.mtls.is_some_and(|mtls| mtls.mode == MtlsMode::Strict);
-    match strict || around.is_secured() && ready {
+    let strict = facts.mtls.is_some_and(|mtls| mtls.mode == MtlsMode::Strict);
+    match strict || facts.is_secured() && ready {
         // A server that need not be strict takes plain traffic, which is safe until all of them have certificates.
         true => {
             let (sni, spiffe_ids) = server();
@@ -401,8 +390,8 @@ fn server_names(resource: &Resource, section: &str) -> Arc<[String]> {
     accepted.filter(|accepted| accepted.section == section).map(|accepted| accepted.value).collect()
 }
 
-/// Whom a client must find at the other end. A service whose identities nobody has written down yet is
-/// expected to be what its Dataplanes are.
+/// SPIFFE IDs the server may present. A service without written identities is expected to present those of its
+/// Dataplanes.
 fn spiffe_ids(spec: &MeshService, members: &[&Arc<Resource>], mesh: &str) -> Vec<String> {
     let written = spec.identities.iter().filter_map(|identity| match identity.type_ {
         IdentityType::ServiceTag => Some(SpiffeId::of_service(mesh, &identity.value).to_string()),
@@ -417,7 +406,7 @@ fn spiffe_ids(spec: &MeshService, members: &[&Arc<Resource>], mesh: &str) -> Vec
     ids.into_iter().collect()
 }
 
-fn endpoints_of_port(selector: &Selector, port: &Port, members: &[&Arc<Resource>]) -> Endpoints {
+fn endpoints_of_port(selector: &MemberSelector, port: &Port, members: &[&Arc<Resource>]) -> Endpoints {
     let Some(target) = &port.target_port else { return Endpoints::default() };
     let of_member = |member: &&Arc<Resource>| {
         let serving = selector.serving(member, target);

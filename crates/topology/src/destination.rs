@@ -73,8 +73,6 @@ pub struct Destination {
     pub service: Option<Key>,
     /// The labels of that resource, by which references and policies may choose it.
     pub labels: Arc<Labels>,
-    /// The name before KRIs: `<mesh>_<name>_<namespace>_<zone>_<short>_<port>`, or the service tag.
-    pub legacy_name: String,
     /// 0 when the destination is chosen by tags, which have no port.
     pub port: u32,
     pub protocol: Protocol,

@@ -20,7 +20,7 @@ use crate::Protocol;
 
 /// How the Dataplanes of a destination are chosen, or the MeshServices of one that spans zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selector {
+pub enum MemberSelector {
     Nothing,
     Name(String),
     /// One inbound has all of these tags; `*` stands for any value.
@@ -28,39 +28,39 @@ pub enum Selector {
     Labels(Labels),
 }
 
-impl Selector {
+impl MemberSelector {
     /// A resource that sets several ways at once means the most exact.
-    pub fn of(spec: &mesh_service::Selector) -> Selector {
+    pub fn of(spec: &mesh_service::ServiceSelector) -> MemberSelector {
         let tags = spec.dataplane_tags.as_ref().filter(|tags| !tags.is_empty());
         let labels = spec.dataplane_labels.as_ref().filter(|selector| !selector.match_labels.is_empty());
         match (&spec.dataplane_ref, tags, labels) {
-            (Some(reference), ..) => Selector::Name(reference.name.clone()),
-            (None, Some(tags), _) => Selector::Tags(Arc::new(tags.clone())),
-            (None, None, Some(selector)) => Selector::Labels(selector.match_labels.clone()),
-            (None, None, None) => Selector::Nothing,
+            (Some(reference), ..) => MemberSelector::Name(reference.name.clone()),
+            (None, Some(tags), _) => MemberSelector::Tags(Arc::new(tags.clone())),
+            (None, None, Some(selector)) => MemberSelector::Labels(selector.match_labels.clone()),
+            (None, None, None) => MemberSelector::Nothing,
         }
     }
 
-    /// As [`Selector::of`], for a whole resource: proxies of other zones serve services of other zones.
-    pub fn of_service(resource: &Resource, spec: &MeshService) -> Selector {
-        if is_local(resource) { Selector::of(&spec.selector) } else { Selector::Nothing }
+    /// As [`MemberSelector::of`], for a whole resource: proxies of other zones serve services of other zones.
+    pub fn of_service(resource: &Resource, spec: &MeshService) -> MemberSelector {
+        if is_local(resource) { MemberSelector::of(&spec.selector) } else { MemberSelector::Nothing }
     }
 
     /// Which MeshServices a MeshMultiZoneService consists of.
-    pub fn of_multi_zone(spec: &MeshMultiZoneService) -> Selector {
+    pub fn of_multi_zone(spec: &MeshMultiZoneService) -> MemberSelector {
         match &spec.selector.mesh_service.match_labels {
-            none if none.is_empty() => Selector::Nothing,
-            labels => Selector::Labels(labels.clone()),
+            none if none.is_empty() => MemberSelector::Nothing,
+            labels => MemberSelector::Labels(labels.clone()),
         }
     }
 
     /// Whether the Dataplane or MeshService belongs to the destination, ready or not.
     pub fn selects(&self, resource: &Resource) -> bool {
         match self {
-            Selector::Nothing => false,
-            Selector::Name(name) => resource.name() == name,
-            Selector::Tags(wanted) => inbounds(resource).iter().any(|i| tags::matches(wanted, &i.tags)),
-            Selector::Labels(wanted) => {
+            MemberSelector::Nothing => false,
+            MemberSelector::Name(name) => resource.name() == name,
+            MemberSelector::Tags(wanted) => inbounds(resource).iter().any(|i| tags::matches(wanted, &i.tags)),
+            MemberSelector::Labels(wanted) => {
                 wanted.iter().all(|(name, value)| resource.label(name) == Some(value.as_str()))
             }
         }
@@ -71,12 +71,14 @@ impl Selector {
         let ready = || inbounds(resource).iter().filter(|inbound| is_ready(inbound));
         let mut serving: Vec<&Inbound> = match self {
             // A Dataplane whose tagged inbounds are all down does not serve, whatever else it listens at.
-            Selector::Tags(wanted) if !ready().any(|i| tags::matches(wanted, &i.tags)) => return Vec::new(),
+            MemberSelector::Tags(wanted) if !ready().any(|i| tags::matches(wanted, &i.tags)) => {
+                return Vec::new();
+            }
             _ if !self.selects(resource) => return Vec::new(),
             _ => ready().filter(|inbound| is_target(target, inbound)).collect(),
         };
         // Two services behind one proxy may share a port on different addresses: then tags tell them apart.
-        if let Selector::Tags(wanted) = self
+        if let MemberSelector::Tags(wanted) = self
             && serving.iter().any(|i| tags::matches(wanted, &i.tags))
         {
             serving.retain(|i| tags::matches(wanted, &i.tags));
@@ -91,7 +93,7 @@ impl Selector {
         }
         let part_of_mesh = inbounds(resource).iter().filter(|inbound| inbound.state != InboundState::Ignored);
         let mut behind: Vec<&Inbound> = part_of_mesh.filter(|inbound| is_target(target, inbound)).collect();
-        if let Selector::Tags(wanted) = self
+        if let MemberSelector::Tags(wanted) = self
             && behind.iter().any(|i| tags::matches(wanted, &i.tags))
         {
             behind.retain(|i| tags::matches(wanted, &i.tags));

@@ -2,7 +2,7 @@
 //!
 //! A Dataplane is listed under its anchors: its display name, each tag and each label. A policy is listed
 //! under one anchor of its `targetRef`, the rarest, or under none when it may select every Dataplane. Both
-//! lists are candidates: `policy::Selector` decides.
+//! lists are candidates: `policy::PolicySelector` decides.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
 /// Where a policy is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reach {
-    Everyone,
+    All,
     Listed(Anchor),
     Nothing,
 }
@@ -35,7 +35,7 @@ enum Reach {
 /// Policies and Dataplanes of a mesh by what they have in common. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Selections {
-    everyone: OrdSet<Key>,
+    for_all: OrdSet<Key>,
     policies: OrdMap<Anchor, OrdSet<Key>>,
     reach: OrdMap<Key, Reach>,
     dataplanes: OrdMap<Anchor, OrdSet<Arc<str>>>,
@@ -50,12 +50,12 @@ impl Selections {
     pub fn candidates(&self, dataplane: &Resource) -> BTreeSet<&Key> {
         let anchors = anchors_of(dataplane);
         let listed = anchors.iter().filter_map(|anchor| self.policies.get(anchor)).flatten();
-        self.everyone.iter().chain(listed).collect()
+        self.for_all.iter().chain(listed).collect()
     }
 
     /// The policies that may select proxies of which a part is known.
     pub(crate) fn candidates_unseen(&self, known: &Unseen) -> BTreeSet<&Key> {
-        let mut found: BTreeSet<&Key> = self.everyone.iter().collect();
+        let mut found: BTreeSet<&Key> = self.for_all.iter().collect();
         let mut add = |anchor: &Anchor| found.extend(self.policies.get(anchor).into_iter().flatten());
         for (name, value) in &known.tags {
             add(&Anchor::Tag(name.clone(), value.clone()));
@@ -93,8 +93,8 @@ impl Selections {
     }
 
     /// The policies of a kind that may select every Dataplane.
-    pub(crate) fn of_everyone(&self, kind: Kind) -> impl Iterator<Item = &Key> {
-        self.everyone.iter().filter(move |key| key.kind == kind)
+    pub(crate) fn for_all_of_kind(&self, kind: Kind) -> impl Iterator<Item = &Key> {
+        self.for_all.iter().filter(move |key| key.kind == kind)
     }
 
     /// The names of the Dataplanes that a policy may select; `None` for all of them.
@@ -105,7 +105,7 @@ impl Selections {
     /// The names of the Dataplanes that a reference may mean; `None` for all of them.
     pub(crate) fn meant_by(&self, top: &TargetRef) -> Option<Vec<&Arc<str>>> {
         match self.reach_of(top) {
-            Reach::Everyone => None,
+            Reach::All => None,
             Reach::Nothing => Some(Vec::new()),
             Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor).into_iter().flatten().collect()),
         }
@@ -129,7 +129,7 @@ impl Selections {
 
     pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
         match self.reach.remove(key) {
-            Some(Reach::Everyone) => drop(self.everyone.remove(key)),
+            Some(Reach::All) => drop(self.for_all.remove(key)),
             Some(Reach::Listed(anchor)) => remove_from(&mut self.policies, &anchor, key),
             Some(Reach::Nothing) | None => {}
         }
@@ -138,7 +138,7 @@ impl Selections {
         let Some(policy) = policy else { return };
         let reach = self.reach_of(&policy.view.top);
         match &reach {
-            Reach::Everyone => drop(self.everyone.insert(key.clone())),
+            Reach::All => drop(self.for_all.insert(key.clone())),
             Reach::Listed(anchor) => add_to(&mut self.policies, anchor.clone(), key.clone()),
             Reach::Nothing => {}
         }
@@ -190,7 +190,7 @@ impl Selections {
             }
         };
         let listed = |anchor: &Anchor| self.dataplanes.get(anchor).map_or(0, OrdSet::len);
-        anchors.into_iter().min_by_key(listed).map_or(Reach::Everyone, Reach::Listed)
+        anchors.into_iter().min_by_key(listed).map_or(Reach::All, Reach::Listed)
     }
 }
 

@@ -87,7 +87,7 @@ impl Mtls {
 }
 
 impl MeshSnapshot {
-    /// The identity that a proxy is given: `None` while the one that is its own is not ready, or nobody would believe
+    /// The identity that a proxy is given: `None` while the one that is its own is not ready, or no proxy would trust
     /// it.
     pub fn identity_of(&self, dataplane: &Resource) -> Option<&Arc<Resource>> {
         Some(self.given(dataplane)?.0)

@@ -63,8 +63,8 @@ pub struct MeshUpdate {
 /// Who must look again, as narrow as can be said. An empty one means that nothing a proxy sees changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Affected {
-    /// Everybody in the mesh.
-    pub everyone: bool,
+    /// Every proxy of the mesh.
+    pub whole_mesh: bool,
     /// Policies that changed. Whom they select, and whether their kind has an effect, is not known here.
     pub policies: Vec<PolicyChange>,
     /// Proxies whose own Dataplane changed.
@@ -89,7 +89,7 @@ pub struct Affected {
     /// Classes of clients that may call other destinations than before.
     pub reach: BTreeSet<ClientClass>,
     /// Whether clients that no rule names may call other destinations than before.
-    pub open: bool,
+    pub reach_by_default: bool,
 }
 
 /// A policy before and after a change; `None` where it does not exist.
@@ -109,7 +109,7 @@ impl PolicyChange {
 impl Affected {
     /// Takes in what a later change affects.
     pub fn add(&mut self, later: &Affected) {
-        self.everyone |= later.everyone;
+        self.whole_mesh |= later.whole_mesh;
         self.add_policies(&later.policies);
         self.proxies.extend(later.proxies.iter().cloned());
         self.destinations.extend(later.destinations.iter().cloned());
@@ -124,7 +124,7 @@ impl Affected {
         self.zones.extend(later.zones.iter().cloned());
         self.rows.extend(later.rows.iter().cloned());
         self.reach.extend(later.reach.iter().cloned());
-        self.open |= later.open;
+        self.reach_by_default |= later.reach_by_default;
     }
 
     /// A policy that changes twice changes from what it was first to what it is last.
@@ -142,7 +142,7 @@ impl Affected {
         self.policies = by_key.into_values().collect();
     }
 
-    /// Whether nobody needs to look.
+    /// Whether no proxy needs to look.
     pub fn is_empty(&self) -> bool {
         *self == Affected::default()
     }

@@ -33,7 +33,7 @@ pub const GENERATOR: &str = "workload-generator";
 pub struct Generator {
     zone: Arc<str>,
     mesh: Option<Key>,
-    proxies: HashMap<Arc<str>, Proxy>,
+    proxies: HashMap<Arc<str>, WorkloadProxy>,
     /// By label.
     counts: BTreeMap<Arc<str>, Proxies>,
     stored: BTreeMap<Arc<str>, Arc<Resource>>,
@@ -44,7 +44,7 @@ pub struct Generator {
 
 /// What counts of one proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Proxy {
+struct WorkloadProxy {
     /// The label of its Dataplane, if it has one.
     workload: Option<Arc<str>>,
     healthy: bool,
@@ -81,12 +81,12 @@ impl Generator {
             Kind::Mesh => self.mesh = resource.map(|mesh| mesh.key.clone()),
             Kind::Dataplane => {
                 let (workload, healthy) = resource.as_deref().map(of_dataplane).unwrap_or_default();
-                self.replace_proxy(&key.name, |old| Proxy { workload, healthy, ..old });
+                self.replace_proxy(&key.name, |old| WorkloadProxy { workload, healthy, ..old });
             }
             Kind::DataplaneInsight => {
                 let insight = resource.as_ref().and_then(|insight| insight.spec.get::<DataplaneInsight>());
                 let connected = insight.is_some_and(DataplaneInsight::is_online);
-                self.replace_proxy(&key.name, |old| Proxy { connected, ..old });
+                self.replace_proxy(&key.name, |old| WorkloadProxy { connected, ..old });
             }
             Kind::Workload => {
                 match resource {
@@ -99,19 +99,19 @@ impl Generator {
         }
     }
 
-    fn replace_proxy(&mut self, name: &Arc<str>, change: impl FnOnce(Proxy) -> Proxy) {
+    fn replace_proxy(&mut self, name: &Arc<str>, change: impl FnOnce(WorkloadProxy) -> WorkloadProxy) {
         let old = self.proxies.remove(name).unwrap_or_default();
         let new = change(old.clone());
         if old != new {
             self.count(&old, |count| count.saturating_sub(1));
             self.count(&new, |count| count.saturating_add(1));
         }
-        if new != Proxy::default() {
+        if new != WorkloadProxy::default() {
             self.proxies.insert(name.clone(), new);
         }
     }
 
-    fn count(&mut self, proxy: &Proxy, step: impl Fn(u32) -> u32) {
+    fn count(&mut self, proxy: &WorkloadProxy, step: impl Fn(u32) -> u32) {
         let Some(workload) = &proxy.workload else { return };
         let counts = self.counts.entry(workload.clone()).or_default();
         counts.total = step(counts.total);

@@ -59,7 +59,7 @@ struct Content {
 
 /// What came of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct ResponseOutcome {
     pub kind: Kind,
     /// Encoded requests to send, the acknowledgement first.
     pub requests: Vec<Bytes>,
@@ -142,7 +142,7 @@ impl Envoy {
         raw: &Bytes,
         texts: &mut Texts,
         mut look: impl FnMut(Kind, &Item),
-    ) -> anyhow::Result<Taken> {
+    ) -> anyhow::Result<ResponseOutcome> {
         let update = self.parse(raw, texts)?;
         let kind = update.kind;
         let (mut changed, mut needed) = (false, update.overhead);
@@ -159,16 +159,16 @@ impl Envoy {
         let mut requests = vec![self.answer(kind, None, texts)];
         self.follow(next, texts, &mut requests);
         let needed = if changed { needed } else { 0 };
-        Ok(Taken { kind, requests, resources: update.items.len(), needed })
+        Ok(ResponseOutcome { kind, requests, resources: update.items.len(), needed })
     }
 
     /// Rejects a response: nothing of it is kept.
-    pub fn reject(&mut self, raw: &Bytes, texts: &mut Texts) -> anyhow::Result<Taken> {
+    pub fn reject(&mut self, raw: &Bytes, texts: &mut Texts) -> anyhow::Result<ResponseOutcome> {
         let update = self.parse(raw, texts)?;
         self.types[update.kind as usize].nonce = update.nonce;
         let error = RpcStatus { code: 13, message: "rejected on purpose by a simulated proxy".to_owned() };
         let requests = vec![self.answer(update.kind, Some(error), texts)];
-        Ok(Taken { kind: update.kind, requests, resources: update.items.len(), needed: raw.len() })
+        Ok(ResponseOutcome { kind: update.kind, requests, resources: update.items.len(), needed: raw.len() })
     }
 
     fn parse(&self, raw: &Bytes, texts: &Texts) -> anyhow::Result<Update> {

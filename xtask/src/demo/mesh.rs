@@ -59,13 +59,13 @@ pub struct Plan {
     https: SocketAddr,
     pub dp_server: SocketAddr,
     /// kv first, so that callers find it. One proxy has legacy names, the other one unified names.
-    pub proxies: [Proxy; 2],
+    pub proxies: [DemoProxy; 2],
     /// What web needs to find kv by its name, where nothing is redirected.
     pub listed: Option<Listed>,
 }
 
 /// One of the two proxies.
-pub struct Proxy {
+pub struct DemoProxy {
     pub service: &'static str,
     pub inbound: SocketAddr,
     pub application: SocketAddr,
@@ -86,14 +86,14 @@ impl Plan {
         let mut address = |free: &[u16]| anyhow::Ok(SocketAddr::from((ports.own_address(free)?, INBOUND)));
         let (web, kv) = (address(&[INBOUND, ADMIN])?, address(&[INBOUND, ADMIN])?);
         let listed = Listed { outbound: address(&[INBOUND])?, dns: ports.choose_for_names(LOCAL, 15053)? };
-        let web = Proxy {
+        let web = DemoProxy {
             service: "web",
             inbound: web,
             application: ports.choose(LOCAL, 5050)?,
             readiness: ports.choose(LOCAL, READINESS)?,
             unified_names: true,
         };
-        let kv = Proxy {
+        let kv = DemoProxy {
             service: "kv",
             inbound: kv,
             application: ports.choose(LOCAL, 5051)?,
@@ -107,7 +107,7 @@ impl Plan {
     pub fn in_namespaces(network: &Network) -> anyhow::Result<Plan> {
         let proxy = |service, port, unified_names| {
             let address = network.address(service);
-            Proxy {
+            DemoProxy {
                 service,
                 inbound: SocketAddr::from((address, INBOUND)),
                 application: SocketAddr::from((address, port)),
@@ -122,7 +122,7 @@ impl Plan {
     fn of(
         ports: &mut Chooser,
         control_plane: Ipv4Addr,
-        proxies: [Proxy; 2],
+        proxies: [DemoProxy; 2],
         listed: Option<Listed>,
     ) -> anyhow::Result<Plan> {
         Ok(Plan {
@@ -135,11 +135,11 @@ impl Plan {
         })
     }
 
-    pub fn web(&self) -> &Proxy {
+    pub fn web(&self) -> &DemoProxy {
         &self.proxies[1]
     }
 
-    pub fn proxy(&self, service: &str) -> anyhow::Result<&Proxy> {
+    pub fn proxy(&self, service: &str) -> anyhow::Result<&DemoProxy> {
         let found = self.proxies.iter().find(|proxy| proxy.service == service);
         found.with_context(|| format!("the demo has no service {service}"))
     }
@@ -187,8 +187,8 @@ pub fn store_url() -> String {
     format!("http://{KV}:{INBOUND}")
 }
 
-fn dataplane(proxy: &Proxy) -> String {
-    let Proxy { service, inbound, application, .. } = proxy;
+fn dataplane(proxy: &DemoProxy) -> String {
+    let DemoProxy { service, inbound, application, .. } = proxy;
     // In a namespace the application is at the proxy's own address, as that of any other machine.
     let elsewhere = match application.ip() {
         same if same == inbound.ip() => String::new(),

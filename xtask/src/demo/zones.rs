@@ -11,7 +11,7 @@ use std::{net::SocketAddr, path::Path, time::Instant};
 
 use anyhow::ensure;
 
-use self::plan::{GLOBAL, Plan, Proxy, Zone};
+use self::plan::{GLOBAL, Plan, Zone, ZoneDemoProxy};
 use super::{
     again, ports,
     processes::{self, Processes},
@@ -104,7 +104,7 @@ impl Zones {
 
     fn start_proxies(&mut self) -> anyhow::Result<()> {
         let Zones { stage, plan } = self;
-        let proxies: Vec<Proxy<'_>> = plan.proxies().collect();
+        let proxies: Vec<ZoneDemoProxy<'_>> = plan.proxies().collect();
         for proxy in &proxies {
             let zone = plan.zone(proxy.zone)?;
             let settings = Agent {
@@ -135,7 +135,7 @@ fn known(stage: &Stage, name: &str, api: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Tokens of all zones are signed by the global control plane.
-fn token(stage: &Stage, zone: &Zone, proxy: &Proxy<'_>) -> anyhow::Result<String> {
+fn token(stage: &Stage, zone: &Zone, proxy: &ZoneDemoProxy<'_>) -> anyhow::Result<String> {
     let valid = ["--valid-for", "720h"];
     match proxy.zone_proxy {
         Some(kind) => stage.kumactl(

@@ -40,7 +40,7 @@ pub struct Addresses {
 
 /// What a document did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct TableUpdate {
     /// How many there are now.
     pub names: usize,
     /// How many are new or lead elsewhere.
@@ -77,12 +77,12 @@ impl Names {
     }
 
     /// Makes a document the table. One that cannot be read changes nothing.
-    pub fn take(&self, document: &[u8]) -> anyhow::Result<Taken> {
+    pub fn take(&self, document: &[u8]) -> anyhow::Result<TableUpdate> {
         let document: Document<'_> =
             serde_json::from_slice(document).context("expected {\"records\": […], \"ttl\": …}")?;
-        let (table, taken) = self.current().with(&document);
+        let (table, update) = self.current().with(&document);
         self.0.store(Arc::new(table));
-        Ok(taken)
+        Ok(update)
     }
 }
 
@@ -97,7 +97,7 @@ impl Table {
         self.ttl
     }
 
-    fn with(&self, document: &Document<'_>) -> (Table, Taken) {
+    fn with(&self, document: &Document<'_>) -> (Table, TableUpdate) {
         let mut names = self.names.clone();
         let (mut changed, mut skipped) = (0, 0);
         let mut wanted: HashSet<Box<[u8]>> = HashSet::with_capacity(document.records.len());
@@ -124,8 +124,8 @@ impl Table {
         let ttl = document
             .ttl
             .map_or(DEFAULT_TTL, |ttl| u32::try_from(ttl.clamp(0, LONGEST_TTL)).unwrap_or(DEFAULT_TTL));
-        let taken = Taken { names: names.len(), changed, removed: gone.len(), skipped };
-        (Table { names, ttl }, taken)
+        let update = TableUpdate { names: names.len(), changed, removed: gone.len(), skipped };
+        (Table { names, ttl }, update)
     }
 }
 
@@ -163,8 +163,8 @@ mod tests {
         json!({"records": records, "ttl": 30}).to_string().into_bytes()
     }
 
-    fn taken(names: usize, changed: usize, removed: usize, skipped: usize) -> Taken {
-        Taken { names, changed, removed, skipped }
+    fn update(names: usize, changed: usize, removed: usize, skipped: usize) -> TableUpdate {
+        TableUpdate { names, changed, removed, skipped }
     }
 
     #[test]
@@ -173,11 +173,11 @@ mod tests {
             |i: usize| record(&format!("service-{i}.mesh"), &[&format!("240.0.{}.{}", i / 250, i % 250)]);
         let mut records: Vec<Value> = (0..50_000).map(of).collect();
         let names = Names::default();
-        assert_eq!(names.take(&document(&records)).unwrap(), taken(50_000, 50_000, 0, 0));
+        assert_eq!(names.take(&document(&records)).unwrap(), update(50_000, 50_000, 0, 0));
         let before = names.0.load_full();
         records[7] = record("service-7.mesh", &["240.1.1.1"]);
         records[8] = record("other.mesh", &["240.1.1.2"]);
-        assert_eq!(names.take(&document(&records)).unwrap(), taken(50_000, 2, 1, 0));
+        assert_eq!(names.take(&document(&records)).unwrap(), update(50_000, 2, 1, 0));
         let after = names.0.load_full();
         let shared = after.names.iter().filter(|(name, addresses)| {
             before.names.get(*name).is_some_and(|known| Arc::ptr_eq(known, addresses))
@@ -200,7 +200,7 @@ mod tests {
             record(&long, &["240.0.0.2"]),
             record("empty.mesh", &[]),
         ];
-        assert_eq!(names.take(&document(&records)).unwrap(), taken(2, 2, 0, 5));
+        assert_eq!(names.take(&document(&records)).unwrap(), update(2, 2, 0, 5));
         let found = names.current();
         let backend = found.find(b"backend.mesh").unwrap();
         assert_eq!(backend.v4, [Ipv4Addr::new(240, 0, 0, 1)]);

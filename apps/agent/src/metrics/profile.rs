@@ -2,7 +2,7 @@
 
 use regex::Regex;
 use resources::kinds::mesh_metric::{
-    ProfileName, Profiles, Selector, SelectorType,
+    ProfileName, ProfileSelector, Profiles, SelectorType,
     profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
 };
 
@@ -79,8 +79,8 @@ fn is_internal(sample: &Sample) -> bool {
 }
 
 /// An expression that cannot be read matches nothing; the control plane refuses it when it is written.
-fn matchers(selectors: &[Selector]) -> Vec<Matcher> {
-    let read = |selector: &Selector| {
+fn matchers(selectors: &[ProfileSelector]) -> Vec<Matcher> {
+    let read = |selector: &ProfileSelector| {
         let text = selector.text.clone();
         match selector.kind {
             SelectorType::Exact => Some(Matcher::Exact(text)),

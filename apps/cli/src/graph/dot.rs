@@ -5,12 +5,12 @@ use super::{Drawing, Node};
 pub(super) fn render(drawing: &Drawing) -> String {
     let mut out = String::from("digraph mesh {\n  rankdir=LR;\n  node [shape=box];\n");
     let numbered = || drawing.nodes.iter().enumerate();
-    for (at, node) in numbered().filter(|(_, node)| !node.open) {
+    for (at, node) in numbered().filter(|(_, node)| !node.callable_by_all) {
         out.push_str(&format!("  {}\n", statement(at, node)));
     }
-    if drawing.nodes.iter().any(|node| node.open) {
+    if drawing.nodes.iter().any(|node| node.callable_by_all) {
         out.push_str("  subgraph cluster_anyone {\n    label=\"anyone may call\";\n    style=dashed;\n");
-        for (at, node) in numbered().filter(|(_, node)| node.open) {
+        for (at, node) in numbered().filter(|(_, node)| node.callable_by_all) {
             out.push_str(&format!("    {}\n", statement(at, node)));
         }
         out.push_str("  }\n");

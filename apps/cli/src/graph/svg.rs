@@ -27,7 +27,7 @@ struct Frame {
 }
 
 pub(super) fn render(drawing: &Drawing) -> String {
-    let wanted: Vec<bool> = drawing.nodes.iter().map(|node| !node.open).collect();
+    let wanted: Vec<bool> = drawing.nodes.iter().map(|node| !node.callable_by_all).collect();
     let places = layered(drawing.nodes.len(), &drawing.edges, &wanted);
     let mut frames: Vec<Frame> = drawing.nodes.iter().map(size).collect();
     let (mut width, mut height) = place_layers(&places, &mut frames);
@@ -94,7 +94,7 @@ fn place_open(
     width: &mut usize,
     height: &mut usize,
 ) -> Option<Frame> {
-    let open: Vec<usize> = (0..frames.len()).filter(|&at| drawing.nodes[at].open).collect();
+    let open: Vec<usize> = (0..frames.len()).filter(|&at| drawing.nodes[at].callable_by_all).collect();
     let widest = open.iter().map(|&at| frames[at].width).max()?;
     let top = *height;
     let mut y = top + LINE + PADDING;
@@ -131,7 +131,7 @@ fn arrow(from: &Frame, to: &Frame) -> String {
 }
 
 fn boxed(node: &Node, Frame { x, y, width, height }: &Frame) -> String {
-    let class = match (node.client, node.open) {
+    let class = match (node.client, node.callable_by_all) {
         (true, _) => " class=\"client\"",
         (_, true) => " class=\"open\"",
         _ => "",

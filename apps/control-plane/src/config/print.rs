@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Config, known,
+    Config,
     section::{Entry, Leaf, Section},
+    without_effect,
 };
 
 const MASK: &str = "*****";
@@ -77,7 +78,7 @@ pub fn reference_markdown() -> String {
         }
     }
     page.push_str(UNSUPPORTED);
-    for (key, variable, default) in known::ROWS {
+    for (key, variable, default) in without_effect::ROWS {
         let default = if default.is_empty() { "\"\"" } else { default };
         page.push_str(&format!("| `{key}` | `{variable}` | `{default}` |\n"));
     }

@@ -7,9 +7,9 @@ use anyhow::Context;
 use super::{
     Config, check,
     document::{Node, Pair},
-    known,
     nearest::nearest,
     section::{Entry, Leaf, Section, join},
+    without_effect,
 };
 
 /// A configuration, and what the operator should know about it.
@@ -126,14 +126,14 @@ impl<'a> Reader<'a> {
                         .push(format!("{place}: {path}: {value}: expected a mapping of keys to values"));
                 }
             }
-        } else if known::is_key(path) {
-            self.ineffective.extend(known::changed(path, &pair.node.into_value()));
+        } else if without_effect::is_key(path) {
+            self.ineffective.extend(without_effect::changed(path, &pair.node.into_value()));
         } else if !path.contains('.') || self.similar(path).is_some() {
             let hint = self.hint(path);
             self.problems.push(format!("{place}: {path}: there is no such key{hint}"));
         } else {
             // Beside Kuma's keys, and like none of them: a key of another version.
-            self.ineffective.extend(known::changed(path, &pair.node.into_value()));
+            self.ineffective.extend(without_effect::changed(path, &pair.node.into_value()));
         }
     }
 
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         let depth = path.matches('.').count();
         let supported = self.leaves.iter().map(|leaf| leaf.path.as_str());
         let supported = supported.chain(self.sections.iter().map(String::as_str));
-        let known = known::ROWS.iter().map(|(key, ..)| above(key, depth));
+        let known = without_effect::ROWS.iter().map(|(key, ..)| above(key, depth));
         nearest(path, supported.chain(known))
     }
 
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
 
     fn variable(&mut self, name: &str, value: &str) {
         let given = name;
-        let name = known::usual_name(name);
+        let name = without_effect::usual_name(name);
         if let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.env == name) {
             // An empty variable is how many tools spell "not set"; only a text can be empty.
             let text = leaf.value.to_json().is_string();
@@ -175,11 +175,11 @@ impl<'a> Reader<'a> {
                 let shown = if leaf.value.secret() { "*****".to_owned() } else { format!("{value:?}") };
                 self.problems.push(format!("{given} ({}): {shown}: {problem}", leaf.path));
             }
-        } else if known::is_variable(name) {
-            if known::is_changed(name, value) {
+        } else if without_effect::is_variable(name) {
+            if without_effect::is_changed(name, value) {
                 self.ineffective.push(given.to_owned());
             }
-        } else if !known::is_of_other_program(name) {
+        } else if !without_effect::is_of_other_program(name) {
             let hint = nearest(name, self.leaves.iter().map(|leaf| leaf.env));
             let hint = hint.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             self.warnings

@@ -302,7 +302,7 @@ impl<P: Protocol> Session<'_, P> {
                         Ok(denied) => return Err(denied),
                         Err(error) => error,
                     };
-                    // The proxy keeps what it has, and whoever has nothing waits: without it there is no mTLS.
+                    // The proxy keeps what it has; one that has nothing waits: without it there is no mTLS.
                     tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
                     self.retry = self.issued.is_none().then(|| renewal::after(PAUSE));

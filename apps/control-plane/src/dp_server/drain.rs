@@ -17,7 +17,7 @@ use serde_json::json;
 use store::{Error, Write};
 use tonic::Status;
 
-use super::{ATTEMPTS, CATCH_UP, Context, credentials::Credentials, proxy::Proxy};
+use super::{ATTEMPTS, CATCH_UP, Context, credentials::Credentials, proxy::IdentifiedProxy};
 
 /// Which proxy.
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ pub async fn answer(
         return Ok(StatusCode::NO_CONTENT);
     }
     let unavailable = |error: Error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string());
-    let proxy = Proxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
+    let proxy = IdentifiedProxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
         .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let token = Some(request.dataplane_token.as_str()).filter(|token| !token.is_empty());
     let store = context.registrar.store();
@@ -74,7 +74,7 @@ pub async fn answer(
 
 /// Whether the proxy runs twice, as when one with other settings is started before the first is stopped.
 /// Of two with one name it is the older that leaves, and the younger is to be called.
-fn is_replaced(context: &Context, proxy: &Proxy) -> bool {
+fn is_replaced(context: &Context, proxy: &IdentifiedProxy) -> bool {
     context.push.connections(&proxy.key()) > 1
 }
 

@@ -16,7 +16,7 @@ const OUTBOUND_PORT: u16 = 15001;
 
 /// A proxy that has said who it is.
 #[derive(Debug, Clone)]
-pub struct Proxy {
+pub struct IdentifiedProxy {
     pub traits: ProxyTraits,
     /// Everything it told about itself.
     pub metadata: Value,
@@ -24,13 +24,13 @@ pub struct Proxy {
     pub own_dataplane: Option<Draft>,
 }
 
-impl Proxy {
+impl IdentifiedProxy {
     pub fn key(&self) -> Key {
         self.traits.key()
     }
 
     /// Reads the first request of a stream.
-    pub fn identify(node_id: &str, metadata: Value) -> Result<Proxy, Status> {
+    pub fn identify(node_id: &str, metadata: Value) -> Result<IdentifiedProxy, Status> {
         let Key { mesh, name, .. } = key_of(node_id)?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
         let traits = traits(&mesh, &name, &metadata);
@@ -53,7 +53,7 @@ impl Proxy {
             let text = format!("the proxy calls itself {node_id:?}, but its {expected} is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        Ok(Proxy { traits, metadata, own_dataplane })
+        Ok(IdentifiedProxy { traits, metadata, own_dataplane })
     }
 
     /// Checks the token against the Dataplane the proxy wants to be: the one it brings along, and the stored one of
@@ -70,7 +70,7 @@ impl Proxy {
         Ok(credentials)
     }
 
-    /// The second half of [`Proxy::authenticate`], for a token that was verified before.
+    /// The second half of [`IdentifiedProxy::authenticate`], for a token that was verified before.
     pub fn check(&self, credentials: &Credentials, snapshot: &Snapshot) -> Result<(), Status> {
         let stored = snapshot.get(&self.key());
         match (&self.own_dataplane, stored) {

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds, proxy::Proxy,
-    zone_proxy,
+    ATTEMPTS, CATCH_UP, Context, credentials::Credentials, drain::without_ready_inbounds, hds,
+    proxy::IdentifiedProxy, zone_proxy,
 };
 use crate::insights::{self, Connection};
 
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// One connection of a registered proxy.
 pub struct Registration {
     context: Arc<Context>,
-    proxy: Proxy,
+    proxy: IdentifiedProxy,
     /// Whatever is done to the stored Dataplane is done only if the proxy may be that Dataplane.
     credentials: Credentials,
     connection: Arc<Connection>,
@@ -49,7 +49,7 @@ impl Registration {
     /// Stores the Dataplane the proxy brought along and records the connection.
     pub async fn begin(
         context: Arc<Context>,
-        mut proxy: Proxy,
+        mut proxy: IdentifiedProxy,
         credentials: Credentials,
     ) -> Result<Registration, Status> {
         // From here on what the proxy told about itself is kept with its connection.
@@ -76,7 +76,7 @@ impl Registration {
     async fn record(&self) -> Result<bool, Status> {
         self.store_dataplane().await?;
         self.context.insights.now(&self.connection).await;
-        // Once the connection is on record nobody deletes the Dataplane; somebody may have, before.
+        // Once the connection is on record the Dataplane is not deleted; it may have been, before.
         Ok(self.proxy.own_dataplane.is_none() || self.is_stored()?)
     }
 
@@ -126,7 +126,7 @@ impl Registration {
         Ok(snapshot.get(&self.proxy.key()).is_some())
     }
 
-    pub fn proxy(&self) -> &Proxy {
+    pub fn proxy(&self) -> &IdentifiedProxy {
         &self.proxy
     }
 
@@ -367,7 +367,7 @@ fn ready(draft: Draft, listening: &Listening) -> Draft {
 }
 
 /// The Dataplane of a proxy that has only just connected. One that comes back keeps what is known about its
-/// inbounds, so that nobody notices; one that is new is called by nobody until it listens.
+/// inbounds, so that no client notices; no client calls a new one until it listens.
 fn not_yet_ready(draft: Draft, stored: Option<&Dataplane>) -> Draft {
     let known = stored.map(Dataplane::inbounds).unwrap_or_default();
     with_inbounds(draft, |inbound| {

@@ -28,7 +28,7 @@ use tonic::Status;
 use topology::Trusts;
 use xds::{Encoded, Target, Type};
 
-use super::{Context, credentials::Credentials, proxy::Proxy, renewal};
+use super::{Context, credentials::Credentials, proxy::IdentifiedProxy, renewal};
 use crate::push::lock;
 
 /// How the name of a secret begins that a MeshIdentity stands behind: it is the KRI.
@@ -157,7 +157,7 @@ impl Secrets {
     pub async fn issue(
         &self,
         context: &Context,
-        proxy: &Proxy,
+        proxy: &IdentifiedProxy,
         credentials: &Credentials,
         names: &SecretNames,
     ) -> anyhow::Result<Issued> {

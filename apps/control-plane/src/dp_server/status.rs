@@ -8,7 +8,7 @@ use super::blame::Blamed;
 
 /// How many rejections are told.
 const REJECTIONS: usize = 20;
-/// How much of the proxy's words is told, in bytes.
+/// Maximum bytes of Envoy's error message kept.
 const MESSAGE: usize = 1024;
 
 /// The status of a stream, if it is another one than `before`. `blame` finds what in the mesh the resources of a proxy

@@ -56,17 +56,17 @@ enum Certificate {
 
 /// Which facts went into a record that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct WrittenFacts {
     changes: u64,
     certificates: u32,
     found: bool,
 }
 
-impl Taken {
+impl WrittenFacts {
     /// The same, for a record that was not written.
     #[must_use]
-    pub(super) fn not_recorded(self) -> Taken {
-        Taken { certificates: 0, found: false, ..self }
+    pub(super) fn not_recorded(self) -> WrittenFacts {
+        WrittenFacts { certificates: 0, found: false, ..self }
     }
 }
 
@@ -148,9 +148,9 @@ impl Connection {
     }
 
     /// Brings a record up to date; `None` stands for one that does not exist.
-    pub(super) fn describe(&self, insight: &mut Option<DataplaneInsight>) -> Taken {
+    pub(super) fn describe(&self, insight: &mut Option<DataplaneInsight>) -> WrittenFacts {
         let facts = self.facts();
-        let mut taken = Taken { changes: facts.changes, certificates: 0, found: false };
+        let mut taken = WrittenFacts { changes: facts.changes, certificates: 0, found: false };
         let ended = facts.subscription.disconnect_time.is_some();
         let known = insight.as_ref().is_some_and(|i| i.subscriptions.iter().any(|s| s.id == self.id));
         // A connection that somebody took from the record stays away, unless the whole record went.
@@ -184,8 +184,8 @@ impl Connection {
         taken
     }
 
-    /// What was taken is on record.
-    pub(super) fn recorded(&self, taken: Taken) {
+    /// These facts are on record.
+    pub(super) fn recorded(&self, taken: WrittenFacts) {
         {
             let mut facts = self.facts();
             facts.recorded |= taken.found;
@@ -196,8 +196,8 @@ impl Connection {
         self.settle(taken);
     }
 
-    /// What was taken could not be written; whoever waits for it need not wait longer.
-    pub(super) fn settle(&self, taken: Taken) {
+    /// These facts could not be written; callers that wait for them need not wait longer.
+    pub(super) fn settle(&self, taken: WrittenFacts) {
         self.settled.send_if_modified(|settled| {
             let newer = taken.changes > *settled;
             *settled = taken.changes.max(*settled);

@@ -28,7 +28,7 @@ use resources::{
 };
 use store::Snapshot;
 
-use proxy::{Health, Proxy};
+use proxy::{CountedProxy, Health};
 
 /// What stands for a version or an authority that no proxy told.
 const UNKNOWN: &str = "unknown";
@@ -164,7 +164,7 @@ impl Counts {
         }
     }
 
-    fn count(&mut self, proxy: &Proxy<'_>, step: Step) {
+    fn count(&mut self, proxy: &CountedProxy<'_>, step: Step) {
         let health = proxy.health();
         step.count(&mut self.all, health);
         match proxy.gateway() {
@@ -218,13 +218,13 @@ impl Counts {
 }
 
 impl Known {
-    fn proxy(&self) -> Option<Proxy<'_>> {
-        Proxy::of(self.dataplane.as_deref(), self.insight.as_deref())
+    fn proxy(&self) -> Option<CountedProxy<'_>> {
+        CountedProxy::of(self.dataplane.as_deref(), self.insight.as_deref())
     }
 }
 
 impl Tally {
-    fn count(&mut self, proxy: &Proxy<'_>, ready: bool, service_type: ServiceType, step: Step) {
+    fn count(&mut self, proxy: &CountedProxy<'_>, ready: bool, service_type: ServiceType, step: Step) {
         let online = ready && proxy.is_online();
         step.count(&mut self.dataplanes, if online { Health::Online } else { Health::Offline });
         match service_type {

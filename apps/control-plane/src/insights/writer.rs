@@ -2,7 +2,7 @@
 //!
 //! Connections that have something to tell wait here until the next write, which takes all of them in
 //! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
-//! Nothing runs while nobody has anything to tell, and a control plane that ends writes what is left.
+//! Nothing runs while no connection has news, and a control plane that ends writes what is left.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -16,7 +16,7 @@ use store::{Error, Snapshot, Store, Write};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    connection::{Connection, Taken},
+    connection::{Connection, WrittenFacts},
     kinds, write,
 };
 
@@ -34,12 +34,12 @@ pub struct Writer {
     store: Arc<dyn Store>,
     interval: Duration,
     shutdown: Shutdown,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingWrites>,
     urgent: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingWrites {
     urgent: Queue,
     /// What may wait for the next interval.
     patient: Queue,
@@ -84,30 +84,30 @@ enum Next {
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
-    taken: Vec<(Arc<Connection>, Taken)>,
+    taken: Vec<(Arc<Connection>, WrittenFacts)>,
 }
 
 impl Writer {
     /// `interval` is how long it may take until the store knows how a proxy fares.
     pub fn new(store: Arc<dyn Store>, interval: Duration, shutdown: Shutdown) -> Arc<Writer> {
-        let (waiting, urgent) = (Mutex::default(), Notify::new());
-        Arc::new(Writer { store, interval, shutdown, waiting, urgent })
+        let (pending, urgent) = (Mutex::default(), Notify::new());
+        Arc::new(Writer { store, interval, shutdown, pending, urgent })
     }
 
     /// Writes what is known about the connection with the next batch.
     pub fn soon(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let mut waiting = self.waiting();
-        waiting.patient.add(connection);
-        waiting.due.get_or_insert_with(|| Instant::now() + self.interval);
-        self.run(waiting);
+        let mut pending = self.pending();
+        pending.patient.add(connection);
+        pending.due.get_or_insert_with(|| Instant::now() + self.interval);
+        self.run(pending);
     }
 
     /// As [`Writer::soon`], without waiting for others.
     pub fn at_once(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let mut waiting = self.waiting();
-        waiting.urgent.add(connection);
+        let mut pending = self.pending();
+        pending.urgent.add(connection);
         self.urgent.notify_one();
-        self.run(waiting);
+        self.run(pending);
     }
 
     /// As [`Writer::at_once`], and waits until it is done or cannot be.
@@ -116,8 +116,8 @@ impl Writer {
         connection.settled().await;
     }
 
-    fn run(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
-        if std::mem::replace(&mut waiting.running, true) {
+    fn run(self: &Arc<Self>, mut pending: MutexGuard<'_, PendingWrites>) {
+        if std::mem::replace(&mut pending.running, true) {
             return;
         }
         let writer = self.clone();
@@ -137,18 +137,18 @@ impl Writer {
     }
 
     fn next(&self) -> Next {
-        let mut waiting = self.waiting();
-        if !waiting.urgent.is_empty() {
-            return Next::Write(waiting.urgent.take());
+        let mut pending = self.pending();
+        if !pending.urgent.is_empty() {
+            return Next::Write(pending.urgent.take());
         }
-        match waiting.due {
+        match pending.due {
             Some(due) if due > Instant::now() && !self.shutdown.token().is_cancelled() => Next::Wait(due),
             Some(_) => {
-                waiting.due = None;
-                Next::Write(waiting.patient.take())
+                pending.due = None;
+                Next::Write(pending.patient.take())
             }
             None => {
-                waiting.running = false;
+                pending.running = false;
                 Next::Done
             }
         }
@@ -163,14 +163,14 @@ impl Writer {
                 continue;
             }
             tracing::warn!(%error, proxies, "insights could not be written; they will be tried again");
-            let mut waiting = self.waiting();
-            connections.iter().for_each(|connection| waiting.patient.add(connection));
-            waiting.due = Some(Instant::now() + PAUSE.max(self.interval));
+            let mut pending = self.pending();
+            connections.iter().for_each(|connection| pending.patient.add(connection));
+            pending.due = Some(Instant::now() + PAUSE.max(self.interval));
         }
     }
 
-    /// Writes what is known about these connections, whatever others write meanwhile. Whoever waits for
-    /// that is told, also when it cannot be done.
+    /// Writes what is known about these connections, whatever others write meanwhile. Callers that
+    /// wait for that are woken, also when it cannot be done.
     async fn write(&self, connections: &[Arc<Connection>]) -> Result<(), Error> {
         let mut attempts = 1;
         let mut without = Vec::new();
@@ -190,7 +190,7 @@ impl Writer {
                     batch.taken.into_iter().for_each(|(connection, taken)| connection.recorded(taken));
                     return Ok(());
                 }
-                // Nobody has anything to tell about a proxy without a Dataplane.
+                // There is nothing to write about a proxy without a Dataplane.
                 Err(Error::OwnerMissing { owned, .. }) if !without.contains(&owned) => {
                     without.push(owned);
                     continue;
@@ -209,8 +209,8 @@ impl Writer {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingWrites> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +223,7 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
             let stored = snapshot.get(connection.insight());
             (connection.dataplane(), stored.and_then(|stored| kinds::read(&stored.spec)))
         });
-        // Described all the same, so that nobody waits for it; what is left alone is not on record.
+        // Described all the same, so that no caller waits for it; what is left alone is not on record.
         let mut aside = None;
         let left_alone = without.contains(connection.insight());
         let taken = connection.describe(if left_alone { &mut aside } else { insight });
@@ -236,7 +236,7 @@ fn batch(snapshot: &Snapshot, connections: &[Arc<Connection>], without: &[Key]) 
     batch
 }
 
-/// Everybody, for when nothing can be said about what is on record.
-fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, Taken)> {
+/// All connections, for when it is not known what is on record.
+fn unknown(connections: &[Arc<Connection>]) -> Vec<(Arc<Connection>, WrittenFacts)> {
     connections.iter().map(|connection| (connection.clone(), connection.describe(&mut None))).collect()
 }

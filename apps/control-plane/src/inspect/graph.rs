@@ -39,7 +39,7 @@ pub fn of(mesh: &MeshSnapshot, only: Option<&str>) -> Result<Graph, String> {
             }
         }
     }
-    let open = services.nodes.values().filter(|service| service.is_open()).count();
+    let callable_by_all = services.nodes.values().filter(|service| service.is_callable_by_all()).count();
     let connected: BTreeSet<&str> =
         edges.iter().flat_map(|edge| [edge.from.as_str(), edge.to.as_str()]).collect();
     let is_drawn = |id: &str| wanted.is_none() || is_wanted(id) || connected.contains(id);
@@ -50,7 +50,7 @@ pub fn of(mesh: &MeshSnapshot, only: Option<&str>) -> Result<Graph, String> {
     let listed: BTreeSet<&str> = nodes.iter().map(|node| node.id.as_str()).collect();
     let both = |edge: &Edge| listed.contains(edge.from.as_str()) && listed.contains(edge.to.as_str());
     let edges = edges.into_iter().filter(both).collect();
-    Ok(Graph { nodes, edges, open, truncated })
+    Ok(Graph { nodes, edges, callable_by_all, truncated })
 }
 
 /// The node of each class of clients.
@@ -67,13 +67,13 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    fn is_open(&self) -> bool {
+    fn is_callable_by_all(&self) -> bool {
         self.rows.iter().any(|row| row.is_none_or(|row| row.default))
     }
 
     /// The clients that may call it, where not everyone may.
     fn callers<'c>(&self, mesh: &MeshSnapshot, clients: &'c Clients<'_>) -> BTreeSet<&'c str> {
-        if self.is_open() {
+        if self.is_callable_by_all() {
             return BTreeSet::new();
         }
         let rows = self.rows.iter().flatten();
@@ -86,7 +86,7 @@ impl Service<'_> {
         &self,
         clients: impl Iterator<Item = (&'c &'c ClientClass, &'c String)>,
     ) -> BTreeSet<&'c str> {
-        if self.is_open() {
+        if self.is_callable_by_all() {
             return BTreeSet::new();
         }
         let allowed = |class: &ClientClass| self.rows.iter().flatten().any(|row| row.allows(class));
@@ -95,15 +95,15 @@ impl Service<'_> {
 
     fn node(&self, mesh: &MeshSnapshot, id: &str, clients: &Clients<'_>) -> Node {
         let mut except = BTreeSet::new();
-        // One port that is open to everyone is enough.
-        if self.is_open() && self.rows.iter().all(Option::is_some) {
+        // One port that is open to all clients is enough.
+        if self.is_callable_by_all() && self.rows.iter().all(Option::is_some) {
             let rows = || self.rows.iter().flatten();
             let refused = |class: &ClientClass| !rows().any(|row| row.allows(class));
             let exceptions = rows().flat_map(|row| mesh.reachability.exceptions(row));
             let named = exceptions.filter(|class| refused(class)).filter_map(|class| clients.get(class));
             except.extend(named.take(MAX_EXCEPTIONS).cloned());
         }
-        let access = match (self.rows.is_empty(), self.is_open(), except.is_empty()) {
+        let access = match (self.rows.is_empty(), self.is_callable_by_all(), except.is_empty()) {
             (true, ..) => NodeAccess::None,
             (_, true, true) => NodeAccess::Anyone,
             (_, true, false) => NodeAccess::AnyoneExcept,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api::inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceStats, ProxyResources};
-use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, is_http, known::address_stats};
+use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, address_stats, is_http};
 use resources::{
     Resource,
     naming::{Direction, Kri, SpiffeId},

@@ -25,7 +25,7 @@ use resources::{
 use store::Snapshot;
 use topology::{
     ClientClass, ClientTls, DestinationId, MeshSnapshot,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
     reachability::explain,
 };
 
@@ -34,11 +34,11 @@ use super::reachability::explained;
 /// The tags and the identities in a certificate.
 pub(crate) type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
 
-/// More checks than anybody reads are not made.
+/// Maximum checks of one answer.
 const MAX_CHECKS: usize = 1000;
-/// Nor is it looked up for more inbounds than this who may call them.
+/// Maximum inbounds of one answer.
 const MAX_SERVERS: usize = 1000;
-/// Whoever asks for a port that is not there is told so many that are.
+/// The error for a port that does not exist lists at most this many ports that do.
 const MAX_PORTS: usize = 20;
 
 /// Answers the question, or says why it makes no sense.
@@ -56,10 +56,13 @@ pub fn answer(
     servers.truncate(MAX_SERVERS);
     let clients = grouped(from.dataplanes.into_iter().map(|d| (certificate(mesh, d), d)));
     let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
-    let servers: Vec<(Asks, Server<'_>)> =
-        servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server)).collect();
-    let asked: Vec<explain::Server<'_>> = servers.iter().map(|(asks, server)| server.asked(asks)).collect();
+    let selector = policy::PolicySelector { routes: &routes, ..policy::PolicySelector::default() };
+    let servers: Vec<(InboundRequirement, Server<'_>)> = servers
+        .into_iter()
+        .map(|server| (InboundRequirement::of(mesh, &selector, &server), server))
+        .collect();
+    let asked: Vec<explain::Server<'_>> =
+        servers.iter().map(|(requires, server)| server.asked(requires)).collect();
     let servers = grouped(servers.into_iter());
     let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
     truncated |= pairs().nth(MAX_CHECKS).is_some();
@@ -110,7 +113,7 @@ struct Workload<'a> {
     kind: &'static str,
     name: String,
     dataplanes: Vec<&'a Arc<Resource>>,
-    service: Option<(&'a Key, &'a MeshService, Selector)>,
+    service: Option<(&'a Key, &'a MeshService, MemberSelector)>,
 }
 
 impl<'a> Workload<'a> {
@@ -121,7 +124,7 @@ impl<'a> Workload<'a> {
         }
         let stored = snapshot.get(&Key::new(Kind::MeshService, &mesh.name, name));
         if let Some((resource, spec)) = stored.and_then(|r| Some((r, r.spec.get::<MeshService>()?))) {
-            let selector = Selector::of_service(resource, spec);
+            let selector = MemberSelector::of_service(resource, spec);
             let members: Vec<_> = mesh.dataplanes.values().filter(|d| selector.selects(d)).collect();
             if members.is_empty() {
                 return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
@@ -169,7 +172,7 @@ impl<'a> Workload<'a> {
         let mut servers = match &self.service {
             Some((key, service, selector)) => self.behind(mesh, key, service, selector),
             None if *kind == labels::SERVICE => self.tagged(mesh),
-            None => self.listening(|_| true, &Called::default()),
+            None => self.listening(|_| true, &ClientConnection::default()),
         };
         if servers.is_empty() {
             let reason = "it is a gateway, or none of its inbounds is ready";
@@ -190,21 +193,21 @@ impl<'a> Workload<'a> {
     }
 
     /// Inbounds that are part of the mesh, ready or not.
-    fn listening(&self, wanted: impl Fn(&Inbound) -> bool, called: &Called) -> Vec<Server<'a>> {
+    fn listening(&self, wanted: impl Fn(&Inbound) -> bool, connection: &ClientConnection) -> Vec<Server<'a>> {
         let of_member = |&dataplane: &&'a Arc<Resource>| {
             matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound))
         };
         let inbounds = self.dataplanes.iter().flat_map(of_member);
         inbounds
             .filter(|(_, inbound)| inbound.state != InboundState::Ignored && wanted(inbound))
-            .map(|(dataplane, inbound)| Server { dataplane, inbound, called: called.clone() })
+            .map(|(dataplane, inbound)| Server { dataplane, inbound, connection: connection.clone() })
             .collect()
     }
 
     fn tagged(&self, mesh: &MeshSnapshot) -> Vec<Server<'a>> {
         let tags = Tags::from([(labels::SERVICE.to_owned(), self.name.clone())]);
-        let called = Called::at(mesh, &DestinationId::Tags(Arc::new(tags.clone())));
-        self.listening(|inbound| tags::matches(&tags, &inbound.tags), &called)
+        let connection = ClientConnection::to(mesh, &DestinationId::Tags(Arc::new(tags.clone())));
+        self.listening(|inbound| tags::matches(&tags, &inbound.tags), &connection)
     }
 
     fn behind(
@@ -212,7 +215,7 @@ impl<'a> Workload<'a> {
         mesh: &MeshSnapshot,
         key: &Key,
         service: &MeshService,
-        selector: &Selector,
+        selector: &MemberSelector,
     ) -> Vec<Server<'a>> {
         let destinations = mesh.services.get(key).map_or(&[][..], |ports| ports);
         let mut servers = Vec::new();
@@ -220,12 +223,16 @@ impl<'a> Workload<'a> {
             let Some(target) = &port.target_port else { continue };
             let number =
                 |id: &&DestinationId| mesh.destinations.get(*id).is_some_and(|d| d.port == port.port);
-            let mut called =
-                destinations.iter().find(number).map(|id| Called::at(mesh, id)).unwrap_or_default();
-            called.port = Some((name_or_port(port.name.as_deref(), port.port), port.port));
+            let mut connection =
+                destinations.iter().find(number).map(|id| ClientConnection::to(mesh, id)).unwrap_or_default();
+            connection.port = Some((name_or_port(port.name.as_deref(), port.port), port.port));
             for &dataplane in &self.dataplanes {
                 let serving = selector.serving(dataplane, target).into_iter();
-                servers.extend(serving.map(|inbound| Server { dataplane, inbound, called: called.clone() }));
+                servers.extend(serving.map(|inbound| Server {
+                    dataplane,
+                    inbound,
+                    connection: connection.clone(),
+                }));
             }
         }
         servers
@@ -234,7 +241,7 @@ impl<'a> Workload<'a> {
 
 /// How clients come to a server.
 #[derive(Clone, Default)]
-pub(crate) struct Called {
+pub(crate) struct ClientConnection {
     /// Clients come without TLS, because not every server is ready for it.
     plain: bool,
     /// The server name they ask for.
@@ -243,12 +250,14 @@ pub(crate) struct Called {
     port: Option<(String, u32)>,
 }
 
-impl Called {
-    pub(crate) fn at(mesh: &MeshSnapshot, destination: &DestinationId) -> Called {
+impl ClientConnection {
+    pub(crate) fn to(mesh: &MeshSnapshot, destination: &DestinationId) -> ClientConnection {
         match mesh.destinations.get(destination).map(|destination| &destination.tls) {
-            Some(ClientTls::Mesh { sni, .. }) => Called { sni: Some(sni.clone()), ..Called::default() },
-            Some(ClientTls::Off) => Called { plain: true, ..Called::default() },
-            None => Called::default(),
+            Some(ClientTls::Mesh { sni, .. }) => {
+                ClientConnection { sni: Some(sni.clone()), ..ClientConnection::default() }
+            }
+            Some(ClientTls::Off) => ClientConnection { plain: true, ..ClientConnection::default() },
+            None => ClientConnection::default(),
         }
     }
 }
@@ -257,27 +266,27 @@ impl Called {
 pub(crate) struct Server<'a> {
     pub(crate) dataplane: &'a Arc<Resource>,
     pub(crate) inbound: &'a Inbound,
-    pub(crate) called: Called,
+    pub(crate) connection: ClientConnection,
 }
 
 impl<'a> Server<'a> {
-    /// What it asks, for an explanation.
-    fn asked(&self, asks: &Asks) -> explain::Server<'a> {
+    /// What it requires, for an explanation.
+    fn asked(&self, requires: &InboundRequirement) -> explain::Server<'a> {
         explain::Server {
             place: explain::Place::Inbound(self.dataplane, self.inbound),
-            asks: explain::Asks::from(asks),
-            server_names: self.called.sni.iter().cloned().collect(),
+            requires: explain::Requirement::from(requires),
+            server_names: self.connection.sni.iter().cloned().collect(),
         }
     }
 
     /// What clients call it: the port of the service, or else the inbound.
     fn port(&self) -> String {
-        let of_service = self.called.port.as_ref().map(|(name, _)| name.clone());
+        let of_service = self.connection.port.as_ref().map(|(name, _)| name.clone());
         of_service.unwrap_or_else(|| self.inbound.section_name())
     }
 
     fn is_at(&self, port: &str) -> bool {
-        let of_service = self.called.port.as_ref();
+        let of_service = self.connection.port.as_ref();
         self.inbound.section_name() == port
             || of_service.is_some_and(|(name, number)| name == port || number.to_string() == port)
     }
@@ -285,7 +294,7 @@ impl<'a> Server<'a> {
 
 /// What a server asks of its clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Asks {
+pub(crate) enum InboundRequirement {
     /// Nothing, because there is no mTLS to tell clients apart by.
     Nothing,
     /// Nothing of clients without TLS, and these clients come without.
@@ -297,30 +306,36 @@ pub(crate) enum Asks {
     },
 }
 
-impl Asks {
-    pub(crate) fn of(mesh: &MeshSnapshot, selector: &policy::Selector<'_>, server: &Server<'_>) -> Asks {
+impl InboundRequirement {
+    pub(crate) fn of(
+        mesh: &MeshSnapshot,
+        selector: &policy::PolicySelector<'_>,
+        server: &Server<'_>,
+    ) -> InboundRequirement {
         let effective = Effective::of(mesh, server.dataplane);
         let tls = effective.server_tls(server.inbound);
         if tls == ServerTls::Off {
-            return Asks::Nothing;
+            return InboundRequirement::Nothing;
         }
-        if server.called.plain {
-            return Asks::NothingPlain;
+        if server.connection.plain {
+            return InboundRequirement::NothingPlain;
         }
         let policies = mesh.policies_of(Kind::MeshTrafficPermission);
-        Asks::Permission {
+        InboundRequirement::Permission {
             permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
-            sni: server.called.sni.clone(),
+            sni: server.connection.sni.clone(),
             permissive: tls == ServerTls::Permissive,
         }
     }
 }
 
-impl From<&Asks> for explain::Asks {
-    fn from(asks: &Asks) -> explain::Asks {
-        match asks {
-            Asks::Nothing | Asks::NothingPlain => explain::Asks::Nothing,
-            Asks::Permission { permissions, .. } => explain::Asks::Permission(permissions.clone()),
+impl From<&InboundRequirement> for explain::Requirement {
+    fn from(requires: &InboundRequirement) -> explain::Requirement {
+        match requires {
+            InboundRequirement::Nothing | InboundRequirement::NothingPlain => explain::Requirement::Nothing,
+            InboundRequirement::Permission { permissions, .. } => {
+                explain::Requirement::Permission(permissions.clone())
+            }
         }
     }
 }
@@ -332,23 +347,26 @@ pub(crate) fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certific
 }
 
 /// Whether a client may call a server.
-pub(crate) fn check(client: &Group<Certificate, &Arc<Resource>>, server: &Group<Asks, Server<'_>>) -> Check {
+pub(crate) fn check(
+    client: &Group<Certificate, &Arc<Resource>>,
+    server: &Group<InboundRequirement, Server<'_>>,
+) -> Check {
     let (tags, spiffe_ids) = client.key.clone();
     let mut certificate = Client { tags, spiffe_ids, sni: None };
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
-        Asks::Nothing => {
+        InboundRequirement::Nothing => {
             (Effect::Allow, None, "allowed: the mesh has no mTLS, so nobody is asked".to_owned())
         }
-        Asks::NothingPlain => {
+        InboundRequirement::NothingPlain => {
             let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so clients come \
                           without TLS and nobody is asked";
             (Effect::Allow, None, reason.to_owned())
         }
-        Asks::Permission { permissive, .. } if spiffe_id.is_empty() => {
+        InboundRequirement::Permission { permissive, .. } if spiffe_id.is_empty() => {
             (Effect::Deny, None, without_identity() + besides(*permissive))
         }
-        Asks::Permission { permissions, sni, permissive } => {
+        InboundRequirement::Permission { permissions, sni, permissive } => {
             certificate.sni.clone_from(sni);
             let decision = permissions.decide(&certificate);
             let besides = besides(*permissive && !decision.is_allowed());

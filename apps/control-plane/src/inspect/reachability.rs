@@ -101,8 +101,8 @@ impl<'a> Sight<'a> {
         }
         decided_by.sort();
         decided_by.dedup();
-        let open = verdict == Verdict::Reachable && row.is_none_or(|row| row.default);
-        Reached { destination: spelled(id), verdict, open, decided_by }
+        let callable_by_all = verdict == Verdict::Reachable && row.is_none_or(|row| row.default);
+        Reached { destination: spelled(id), verdict, callable_by_all, decided_by }
     }
 
     /// Whether no server that is known here decides about a destination that is called with a certificate.

@@ -51,7 +51,7 @@ pub struct Rules<'a> {
 pub fn services_by_tags(mesh: &MeshSnapshot, traits: &ProxyTraits) -> BTreeSet<String> {
     let mode = mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
     let plan = (mode != Some(MeshServicesMode::Exclusive)).then(|| plan::for_proxy(mesh, traits));
-    // A proxy that cannot be planned calls nobody.
+    // A proxy that cannot be planned calls nothing.
     let outbounds = plan.into_iter().flatten().flat_map(|plan| plan.outbounds);
     outbounds
         .filter_map(|outbound| match &outbound.destination {

@@ -41,7 +41,7 @@ pub struct Messages {
 
 enum Source {
     /// A call whose answer has not begun.
-    Called(Answer),
+    Call(Answer),
     Body(Body),
     Ended,
 }
@@ -53,7 +53,7 @@ impl Messages {
 
     /// The messages of an answer that may not begin before we have said something.
     pub fn of_answer(answer: Answer, limit: usize) -> Messages {
-        Messages { source: Source::Called(answer), pending: BytesMut::new(), head: None, limit }
+        Messages { source: Source::Call(answer), pending: BytesMut::new(), head: None, limit }
     }
 
     /// The next message; `None` when the peer has ended its side in order. Nothing is lost when the caller stops
@@ -66,7 +66,7 @@ impl Messages {
                     .map_err(|error| Status::invalid_argument(format!("a message cannot be read: {error}")));
             }
             let frame = match &mut self.source {
-                Source::Called(answer) => {
+                Source::Call(answer) => {
                     let answered = answer.await;
                     self.source = Source::Ended;
                     self.source = Source::Body(answered?);

@@ -21,12 +21,12 @@ pub struct Ledger {
     last_report: Option<Timestamp>,
     /// When it was last written.
     written: Option<Instant>,
-    waiting: Waiting,
+    waiting: Unwritten,
 }
 
 /// What waits to be written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Waiting {
+enum Unwritten {
     #[default]
     Nothing,
     Counts,
@@ -90,12 +90,12 @@ impl Shard {
         parts.into_iter().flatten().any(|part| part.truncated)
     }
 
-    fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> Unwritten {
         let news = self.fresh > 0 || self.pending.since.is_some() || self.pending.truncated;
         match self.pending.is_empty() {
-            true => Waiting::Nothing,
-            false if news => Waiting::News,
-            false => Waiting::Counts,
+            true => Unwritten::Nothing,
+            false if news => Unwritten::News,
+            false => Unwritten::Counts,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Ledger {
             shards,
             last_report: None,
             written: None,
-            waiting: Waiting::default(),
+            waiting: Unwritten::default(),
         };
         ledger.refresh(snapshot);
         ledger
@@ -134,7 +134,7 @@ impl Ledger {
             && let Some(first) = self.shards.first_mut()
         {
             first.pending.since = Some(now);
-            self.waiting = Waiting::News;
+            self.waiting = Unwritten::News;
         }
         let mut dropped = 0;
         for (edge, count) in edges {
@@ -143,13 +143,13 @@ impl Ledger {
             shard.refresh(&self.mesh, number, snapshot);
             if shard.knows(&edge) {
                 shard.add(edge, count, now);
-                self.waiting = self.waiting.max(Waiting::Counts);
+                self.waiting = self.waiting.max(Unwritten::Counts);
             } else if self.len() < max_edges
                 && let Some(shard) = self.shards.get_mut(usize::from(number))
             {
                 shard.add(edge, count, now);
                 shard.fresh += 1;
-                self.waiting = Waiting::News;
+                self.waiting = Unwritten::News;
             } else {
                 dropped += 1;
             }
@@ -158,7 +158,7 @@ impl Ledger {
             && let Some(first) = self.shards.first_mut().filter(|first| !first.truncated())
         {
             first.pending.truncated = true;
-            self.waiting = Waiting::News;
+            self.waiting = Unwritten::News;
         }
         dropped
     }
@@ -187,9 +187,9 @@ impl Ledger {
     /// When to write; `None` while there is nothing to write. What is new waits less than what is counted again.
     pub fn due(&self, pace: Pace) -> Option<Instant> {
         let pause = match self.waiting {
-            Waiting::Nothing => return None,
-            Waiting::Counts => pace.counts,
-            Waiting::News => pace.edges,
+            Unwritten::Nothing => return None,
+            Unwritten::Counts => pace.counts,
+            Unwritten::News => pace.edges,
         };
         Some(self.written.map_or_else(Instant::now, |written| written + pause))
     }
@@ -197,7 +197,7 @@ impl Ledger {
     /// What is to be written, by shard. Each is on its way until [`Ledger::settle`] is called for it.
     pub fn take(&mut self, snapshot: &Snapshot, now: Timestamp) -> Vec<(u8, Write)> {
         self.written = Some(Instant::now());
-        self.waiting = Waiting::Nothing;
+        self.waiting = Unwritten::Nothing;
         let mut writes = Vec::new();
         for (number, shard) in (0..SHARDS).zip(&mut self.shards) {
             if shard.pending.is_empty() || shard.writing.is_some() {

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use plan::{Concern, Dependency, ProxyKind, Reads, effective::KINDS, reads};
-use policy::{Policy, Selector};
+use plan::{Dependency, ProxyKind, Reads, ZoneImpact, effective::KINDS, reads};
+use policy::{Policy, PolicySelector};
 use resources::{Key, Kind, Labels, Resource, kinds::target_ref::TargetRefKind};
 use topology::{DestinationId, MeshSnapshot, MeshUpdate};
 
@@ -39,11 +39,11 @@ struct OfMesh {
 }
 
 /// A mesh, and how its change concerns a zone proxy.
-type MeshConcern = (Arc<str>, Concern);
+type MeshImpact = (Arc<str>, ZoneImpact);
 
 /// Whom changes concern, and in which way. Nothing is done to them until they are woken.
 #[derive(Debug, Default)]
-pub(super) struct Concerned {
+pub(super) struct AffectedReaders {
     /// They look at everything.
     watchers: HashMap<u64, Arc<Watcher>>,
     /// They are planned anew.
@@ -53,10 +53,10 @@ pub(super) struct Concerned {
     /// They call destinations of which only the endpoints are different.
     endpoints: Vec<(Arc<ClassCell>, DestinationId)>,
     /// Zone proxies with the mesh that concerns them, all meshes where there is none.
-    zones: Vec<(Arc<ZoneCell>, Option<MeshConcern>)>,
+    zones: Vec<(Arc<ZoneCell>, Option<MeshImpact>)>,
 }
 
-impl Concerned {
+impl AffectedReaders {
     fn add(&mut self, watcher: &Arc<Watcher>) {
         self.watchers.insert(watcher.id, watcher.clone());
     }
@@ -67,11 +67,11 @@ impl Concerned {
         cells: &[Arc<ZoneCell>],
         zone: &str,
         updates: &[MeshUpdate],
-    ) -> Concerned {
+    ) -> AffectedReaders {
         for (cell, update) in cells.iter().flat_map(|cell| updates.iter().map(move |update| (cell, update))) {
             let concern = match update.snapshot {
-                Some(_) => cell.class().concern(zone, &update.affected),
-                None => Concern::Everything,
+                Some(_) => cell.class().impact(zone, &update.affected),
+                None => ZoneImpact::Everything,
             };
             self.zones.push((cell.clone(), Some((update.mesh.clone(), concern))));
         }
@@ -206,34 +206,36 @@ impl Readers {
     }
 
     /// Everything: what changed is not known.
-    pub(super) fn everyone(&self, cells: &[Arc<ZoneCell>]) -> Concerned {
-        let mut concerned = Concerned::default();
+    pub(super) fn all(&self, cells: &[Arc<ZoneCell>]) -> AffectedReaders {
+        let mut concerned = AffectedReaders::default();
         concerned.zones.extend(cells.iter().map(|cell| (cell.clone(), None)));
         self.zone_proxies.values().flatten().for_each(|watcher| concerned.add(watcher));
-        self.meshes.values().for_each(|mesh| mesh.everyone(&mut concerned));
+        self.meshes.values().for_each(|mesh| mesh.all(&mut concerned));
         concerned
     }
 
     /// Whom changes of meshes concern.
-    pub(super) fn whom(&self, updates: &[MeshUpdate]) -> Concerned {
-        let mut concerned = Concerned::default();
+    pub(super) fn whom(&self, updates: &[MeshUpdate]) -> AffectedReaders {
+        let mut concerned = AffectedReaders::default();
         updates.iter().for_each(|update| self.concerned(update, &mut concerned));
         concerned
     }
 
     /// Whom a change of a mesh concerns.
-    fn concerned(&self, update: &MeshUpdate, concerned: &mut Concerned) {
+    fn concerned(&self, update: &MeshUpdate, concerned: &mut AffectedReaders) {
         let Some(mesh) = self.meshes.get(&update.mesh) else { return };
         let affected = &update.affected;
-        if affected.everyone {
-            return mesh.everyone(concerned);
+        if affected.whole_mesh {
+            return mesh.all(concerned);
         }
         for read in reads::touched(affected) {
             if let Dependency::Proxy(name) = &read {
                 mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| concerned.add(watcher));
             }
             let cells = match &read {
-                Dependency::Reach(_) | Dependency::Open | Dependency::Permissions => &mut concerned.reach,
+                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Permissions => {
+                    &mut concerned.reach
+                }
                 _ => &mut concerned.cells,
             };
             mesh.collect(&read, cells);
@@ -278,7 +280,7 @@ impl OfMesh {
         }
     }
 
-    fn everyone(&self, concerned: &mut Concerned) {
+    fn all(&self, concerned: &mut AffectedReaders) {
         let cells = self.classes.get(&Dependency::Mesh).into_iter().flatten();
         concerned.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
         self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
@@ -312,7 +314,7 @@ impl OfMesh {
         &self,
         snapshot: &MeshSnapshot,
         policies: impl Iterator<Item = &'p Arc<Policy>>,
-        concerned: &mut Concerned,
+        concerned: &mut AffectedReaders,
     ) {
         let has_effect = |policy: &&Arc<Policy>| KINDS.contains(&policy.resource.kind());
         for policy in policies.filter(has_effect) {
@@ -326,7 +328,7 @@ impl OfMesh {
             if by_route(policy) || moves_others {
                 return self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
             }
-            let selector = Selector::default();
+            let selector = PolicySelector::default();
             let selects = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
             let connected = |name: &Arc<str>| {
                 self.watchers.get(name).filter(|_| snapshot.dataplanes.get(name).is_some_and(selects))
@@ -419,7 +421,7 @@ mod tests {
         assert_eq!((woken("two", "a", &readers), woken("two", "b", &readers)), (1, 1));
         assert_eq!(woken("three", "a", &readers), 0);
         let everyone = |mesh: &str| {
-            let affected = Affected { everyone: true, ..Affected::default() };
+            let affected = Affected { whole_mesh: true, ..Affected::default() };
             readers.whom(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake(None)
         };
         assert_eq!((everyone("one"), everyone("two")), (0, 1), "it reads the mesh itself of one of them");

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use plan::{Concern, Lane, Locality, Passage, Problem, SecretNames, ZoneClass, ZoneServer};
+use plan::{Lane, Locality, Passage, Problem, SecretNames, ZoneClass, ZoneImpact, ZoneServer};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
@@ -97,7 +97,7 @@ impl ZoneCell {
     }
 
     /// Notes what changed in a mesh, or that anything may have, and wakes the members.
-    pub(super) fn touch(&self, changed: Option<(&Arc<str>, &Concern)>, woken: &mut HashSet<u64>) {
+    pub(super) fn touch(&self, changed: Option<(&Arc<str>, &ZoneImpact)>, woken: &mut HashSet<u64>) {
         let work = {
             let mut todo = lock(&self.todo);
             match changed {
@@ -105,12 +105,12 @@ impl ZoneCell {
                     *todo = Todo::Everything;
                     Work::Outbounds
                 }
-                Some((_, Concern::Nothing)) => return,
-                Some((mesh, Concern::Everything)) => {
+                Some((_, ZoneImpact::Nothing)) => return,
+                Some((mesh, ZoneImpact::Everything)) => {
                     todo.add(mesh, None);
                     Work::Outbounds
                 }
-                Some((mesh, Concern::Endpoints(ids))) => {
+                Some((mesh, ZoneImpact::Endpoints(ids))) => {
                     todo.add(mesh, Some(ids));
                     Work::Endpoints
                 }

@@ -13,7 +13,7 @@ use api::inspect::{
     reach::{Check, Verdict},
     what_if::{Edge, Edges},
 };
-use policy::Selector;
+use policy::PolicySelector;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -25,7 +25,9 @@ use resources::{
 use topology::{DestinationId, MeshSnapshot, MeshUpdate, matching};
 
 use crate::{
-    inspect::reach::{Asks, Called, Certificate, Group, Server, certificate, check, grouped},
+    inspect::reach::{
+        Certificate, ClientConnection, Group, InboundRequirement, Server, certificate, check, grouped,
+    },
     push::Hypothetical,
 };
 
@@ -55,7 +57,7 @@ pub fn between(would: &Hypothetical) -> Edges {
 /// Whose permissions, and whose certificates, may be others.
 #[derive(Default)]
 struct Touched {
-    everyone: bool,
+    whole_mesh: bool,
     servers: BTreeSet<Arc<str>>,
     clients: BTreeSet<Arc<str>>,
 }
@@ -63,7 +65,7 @@ struct Touched {
 impl Touched {
     fn by(update: &MeshUpdate, before: Option<&MeshSnapshot>, after: Option<&MeshSnapshot>) -> Touched {
         let affected = &update.affected;
-        let mut touched = Touched { everyone: affected.everyone, ..Touched::default() };
+        let mut touched = Touched { whole_mesh: affected.whole_mesh, ..Touched::default() };
         touched.servers.extend(affected.proxies.iter().cloned());
         touched.clients.extend(affected.proxies.iter().cloned());
         for change in &affected.policies {
@@ -75,7 +77,7 @@ impl Touched {
                         touched.servers.extend(selected.into_iter().map(|d| d.key.name.clone()));
                     }
                     // A permission may be for "whom this route selects", which is old and rare.
-                    Kind::MeshHTTPRoute => touched.everyone |= by_route(mesh),
+                    Kind::MeshHTTPRoute => touched.whole_mesh |= by_route(mesh),
                     _ => {}
                 }
             }
@@ -84,7 +86,7 @@ impl Touched {
     }
 
     fn is_empty(&self) -> bool {
-        !self.everyone && self.servers.is_empty() && self.clients.is_empty()
+        !self.whole_mesh && self.servers.is_empty() && self.clients.is_empty()
     }
 }
 
@@ -117,14 +119,14 @@ impl<'a> Side<'a> {
                     continue;
                 }
                 let service = (server_name(dataplane, inbound), inbound.section_name());
-                let called = match inbound.tags.get(labels::SERVICE) {
+                let connection = match inbound.tags.get(labels::SERVICE) {
                     Some(name) => {
                         let tags = Tags::from([(labels::SERVICE.to_owned(), name.clone())]);
-                        Called::at(mesh, &DestinationId::Tags(Arc::new(tags)))
+                        ClientConnection::to(mesh, &DestinationId::Tags(Arc::new(tags)))
                     }
-                    None => Called::default(),
+                    None => ClientConnection::default(),
                 };
-                side.servers.entry(service).or_default().push(Server { dataplane, inbound, called });
+                side.servers.entry(service).or_default().push(Server { dataplane, inbound, connection });
             }
         }
         side
@@ -155,7 +157,7 @@ fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
 
 /// What servers of a service ask of clients, each answer once.
 struct Asked<'a> {
-    groups: BTreeMap<Service, Vec<Group<Asks, Server<'a>>>>,
+    groups: BTreeMap<Service, Vec<Group<InboundRequirement, Server<'a>>>>,
 }
 
 impl<'a> Asked<'a> {
@@ -163,10 +165,11 @@ impl<'a> Asked<'a> {
         let mut groups = BTreeMap::new();
         let Some(mesh) = mesh else { return Asked { groups } };
         let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-        let selector = Selector { routes: &routes, ..Selector::default() };
+        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
         for service in services {
             let Some(servers) = side.servers.remove(service) else { continue };
-            let asked = servers.into_iter().map(|server| (Asks::of(mesh, &selector, &server), server));
+            let asked =
+                servers.into_iter().map(|server| (InboundRequirement::of(mesh, &selector, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
         Asked { groups }
@@ -211,7 +214,7 @@ fn in_mesh(
     let calling: BTreeSet<String> = names.iter().filter(others).map(|name| (*name).clone()).collect();
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
     let mut services = asking.clone();
-    if touched.everyone || !calling.is_empty() {
+    if touched.whole_mesh || !calling.is_empty() {
         services.extend(old.servers.keys().chain(new.servers.keys()).cloned());
     }
     // A service that is not looked at is left out on both sides.
@@ -229,7 +232,7 @@ fn in_mesh(
     let mut checks = 0;
     for service in &services {
         let wanted = |client: &&String| {
-            touched.everyone || asking.contains(service) || calling.contains(client.as_str())
+            touched.whole_mesh || asking.contains(service) || calling.contains(client.as_str())
         };
         for client in names.iter().filter(wanted) {
             if checks > MAX_CHECKS {

@@ -1,10 +1,11 @@
 use std::{fs, path::PathBuf};
 
 use control_plane::config::{
-    Config, known, print,
+    Config, print,
     section::{Entry, Section},
     setting::{Mode, StoreType},
     source::{Loaded, load, parse},
+    without_effect,
 };
 use serde_json::{Value, json};
 
@@ -92,8 +93,8 @@ fn every_setting_has_its_own_key_and_variable() {
         assert!(env.starts_with("KUMA_"), "{env}");
         // Of those that begin so, what is not supported has no row either: a newer Kuma may have more of them.
         let experimental =
-            env.starts_with("KUMA_EXPERIMENTAL_") && known::ROWS.iter().all(|row| row.1 != *env);
-        let said = known::is_key(path) || known::is_variable(env) && !experimental;
+            env.starts_with("KUMA_EXPERIMENTAL_") && without_effect::ROWS.iter().all(|row| row.1 != *env);
+        let said = without_effect::is_key(path) || without_effect::is_variable(env) && !experimental;
         assert!(!said, "{path} is supported and said not to be");
     }
 }
@@ -320,7 +321,7 @@ fn default_of(text: &str) -> Value {
 #[test]
 fn kumas_own_defaults_are_accepted_without_a_word() {
     let mut file = json!({});
-    for (path, _, default) in known::ROWS {
+    for (path, _, default) in without_effect::ROWS {
         merge(&mut file, document(path, default_of(default)));
     }
     for (path, value) in [
@@ -353,7 +354,7 @@ fn kumas_own_defaults_are_accepted_without_a_word() {
 fn what_has_no_effect_is_named_in_one_warning_by_key_and_by_variable() {
     let mut file = json!({});
     let mut environment = Vec::new();
-    for (path, variable, default) in known::ROWS {
+    for (path, variable, default) in without_effect::ROWS {
         merge(&mut file, document(path, json!("other")));
         environment.push(((*variable).to_owned(), "other".to_owned()));
         let defaults = default.trim_matches(['[', ']']).replace('"', "");
@@ -363,7 +364,7 @@ fn what_has_no_effect_is_named_in_one_warning_by_key_and_by_variable() {
         [("file", parse(&file.to_string(), []).unwrap()), ("environment", parse("", environment).unwrap())]
     {
         let [warning] = &loaded.warnings[..] else { panic!("{what}: {:?}", loaded.warnings) };
-        for (path, variable, default) in known::ROWS {
+        for (path, variable, default) in without_effect::ROWS {
             // A list cannot be a word.
             let name = if what == "file" { path } else { variable };
             let is_list = default.starts_with('[');

@@ -17,7 +17,8 @@ pub struct Graph {
     /// From a client to a service it may call; none to services that everyone may call.
     pub edges: Vec<Edge>,
     /// How many services everyone may call, whether they are among the nodes or not.
-    pub open: usize,
+    #[serde(rename = "open")]
+    pub callable_by_all: usize,
     /// Whether there are more nodes or edges than are listed.
     pub truncated: bool,
 }

@@ -69,7 +69,7 @@ pub struct ProxyResourceStats {
     pub cluster: String,
     /// The HTTP connection manager or TCP proxy.
     pub filter: String,
-    /// Access control; absent where nobody is asked.
+    /// Access control; absent where clients need no permission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
 }

@@ -63,8 +63,8 @@ fn metadata(resource: &Resource) -> Value {
     Value::Object(fields)
 }
 
-/// `GET /meshes/{mesh}/{policies}/{name}/dataplanes`: whom a policy selects. One that does not exist selects
-/// nobody.
+/// `GET /meshes/{mesh}/{policies}/{name}/dataplanes`: the Dataplanes a policy selects. One that does not exist
+/// selects none.
 pub async fn dataplanes(call: Call, kind: Kind) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     call.check_access(kind)?;

@@ -91,7 +91,8 @@ pub struct Reached {
     pub destination: String,
     pub verdict: Verdict,
     /// Whether everyone may call it.
-    pub open: bool,
+    #[serde(rename = "open")]
+    pub callable_by_all: bool,
     /// The rules that decide.
     pub decided_by: Vec<String>,
 }

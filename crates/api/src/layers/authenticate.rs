@@ -2,8 +2,8 @@
 //!
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
-//! caller is anonymous. A token that is no good is refused rather than ignored, so that nobody works with
-//! fewer rights without noticing.
+//! caller is anonymous. A token that is no good is refused rather than ignored, so that no caller works
+//! with fewer rights without noticing.
 
 use std::sync::Arc;
 

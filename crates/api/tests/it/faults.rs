@@ -1,4 +1,4 @@
-//! What goes wrong around a request: limits, stores in trouble, paths that do not exist.
+//! What goes wrong around a request: limits, stores with faults, paths that do not exist.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,9 +12,9 @@ use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 
 use crate::world::{World, remote, request, setup, zone};
 
-/// What a store that is in trouble does.
+/// What a store with this fault does.
 #[derive(Clone, Copy)]
-enum Trouble {
+enum Fault {
     WritesUnavailable,
     ReadsUnavailable,
     Conflicts,
@@ -22,23 +22,23 @@ enum Trouble {
     Hangs,
 }
 
-/// A store that works until the mesh is there, then has its trouble.
-struct Troubled {
+/// A store that works until the mesh is there, then has its fault.
+struct FaultyStore {
     inner: Memory,
-    trouble: Trouble,
+    fault: Fault,
 }
 
-impl Troubled {
+impl FaultyStore {
     fn begun(&self) -> bool {
         self.inner.snapshot().unwrap().count(Kind::Mesh, None) > 0
     }
 }
 
 #[async_trait]
-impl Store for Troubled {
+impl Store for FaultyStore {
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
-        match self.trouble {
-            Trouble::ReadsUnavailable => Err(Error::Unavailable("no connection".into())),
+        match self.fault {
+            Fault::ReadsUnavailable => Err(Error::Unavailable("no connection".into())),
             _ => self.inner.snapshot(),
         }
     }
@@ -48,12 +48,12 @@ impl Store for Troubled {
             return self.inner.write(batch).await;
         }
         let key = Key::global(Kind::Mesh, "one");
-        match self.trouble {
-            Trouble::WritesUnavailable => Err(Error::Unavailable("no space left on device".into())),
-            Trouble::Conflicts => Err(Error::Conflict { key, expected: 1, found: 2 }),
-            Trouble::Damaged => Err(Error::Damaged("secret details".into())),
-            Trouble::Hangs => std::future::pending().await,
-            Trouble::ReadsUnavailable => self.inner.write(batch).await,
+        match self.fault {
+            Fault::WritesUnavailable => Err(Error::Unavailable("no space left on device".into())),
+            Fault::Conflicts => Err(Error::Conflict { key, expected: 1, found: 2 }),
+            Fault::Damaged => Err(Error::Damaged("secret details".into())),
+            Fault::Hangs => std::future::pending().await,
+            Fault::ReadsUnavailable => self.inner.write(batch).await,
         }
     }
 
@@ -62,15 +62,15 @@ impl Store for Troubled {
     }
 }
 
-async fn troubled(trouble: Trouble) -> World {
-    let store = Troubled { inner: Memory::default(), trouble };
+async fn world_with(fault: Fault) -> World {
+    let store = FaultyStore { inner: Memory::default(), fault };
     let settings = Settings { timeout: Duration::from_millis(50), ..Settings::default() };
     World::on(Arc::new(store), setup(zone()), settings).await
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_write_is_a_503_that_may_be_retried_while_reads_go_on() {
-    let world = troubled(Trouble::WritesUnavailable).await;
+    let world = world_with(Fault::WritesUnavailable).await;
     let answer = world.put("/meshes/one", &json!({ "type": "Mesh", "name": "one" })).await;
     assert_eq!(answer.header("retry-after"), "1");
     let problem = answer.expect_problem_titled(503, "Service unavailable");
@@ -82,7 +82,7 @@ async fn a_store_that_cannot_write_is_a_503_that_may_be_retried_while_reads_go_o
 
 #[tokio::test]
 async fn a_store_that_cannot_be_read_is_a_503() {
-    let world = troubled(Trouble::ReadsUnavailable).await;
+    let world = world_with(Fault::ReadsUnavailable).await;
     for path in
         ["/meshes", "/meshes/default", "/meshes/default/meshtimeouts", "/global-insight", "/zones/_overview"]
     {
@@ -93,21 +93,21 @@ async fn a_store_that_cannot_be_read_is_a_503() {
 
 #[tokio::test]
 async fn a_concurrent_update_is_a_conflict() {
-    let world = troubled(Trouble::Conflicts).await;
+    let world = world_with(Fault::Conflicts).await;
     let answer = world.put("/meshes/one", &json!({ "type": "Mesh", "name": "one" })).await;
     answer.expect_problem_titled(409, "Conflict");
 }
 
 #[tokio::test]
 async fn an_internal_error_tells_the_client_nothing_about_its_cause() {
-    let world = troubled(Trouble::Damaged).await;
+    let world = world_with(Fault::Damaged).await;
     let answer = world.put("/meshes/one", &json!({ "type": "Mesh", "name": "one" })).await;
     answer.expect_problem(500, "Could not create a resource", "Internal Server Error");
 }
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_given_up() {
-    let world = troubled(Trouble::Hangs).await;
+    let world = world_with(Fault::Hangs).await;
     let answer = world.put("/meshes/one", &json!({ "type": "Mesh", "name": "one" })).await;
     answer.expect_problem_titled(504, "Gateway Timeout");
 }

@@ -233,7 +233,7 @@ fn every_expression_and_every_operator_that_is_accepted_is_read_by_envoy() {
         json!({"matches": [{"headers": [{"name": "x-id", "value": value}]}], "default": {"filters": [filter]}})
     };
     rules.extend((0..1000).map(|_| header(random.several(VALUE))));
-    let source = include_str!("../../../resources/src/kinds/header_value.rs");
+    let source = include_str!("../../../resources/src/kinds/parts/header_value.rs");
     let is_name = |word: &&str| {
         word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
     };

@@ -3,8 +3,8 @@
 //! The key of a signed certificate is derived from the authority's key and from what the certificate
 //! says, and RSA signatures of the kind used here have one value. So two control planes, or one
 //! before and after a restart, sign byte for byte the same certificate for the same proxy and time,
-//! and nothing has to be sent again to a proxy that reconnects. Whoever has the authority's key could
-//! sign for anybody anyway, and TLS session keys do not depend on these keys, so nothing is lost.
+//! and nothing has to be sent again to a proxy that reconnects. With the authority's key any
+//! certificate can be signed anyway, and TLS session keys do not depend on these keys, so nothing is lost.
 //! RSA keys, which some identities need, cannot be derived ([`leaf_key`](super::leaf_key)).
 
 use std::time::{Duration, SystemTime};
@@ -248,7 +248,7 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// What to trust: the end of a chain. It need not be self-signed; Envoy trusts what it is told to.
+/// What to trust: the end of a chain. It need not be self-signed; Envoy trusts any certificate it is given as an anchor.
 pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
     chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
 }

@@ -82,7 +82,7 @@ pub enum ZoneServer {
 
 /// What a change of a mesh means to zone proxies of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Concern {
+pub enum ZoneImpact {
     Nothing,
     /// Only who serves these destinations is different.
     Endpoints(BTreeSet<DestinationId>),
@@ -164,7 +164,7 @@ impl ZoneClass {
     }
 
     /// What a change means to proxies of the class that serve `zone`.
-    pub fn concern(&self, zone: &str, affected: &Affected) -> Concern {
+    pub fn impact(&self, zone: &str, affected: &Affected) -> ZoneImpact {
         let egress = self.kind == ProxyKind::Egress;
         let led_to = |id: &&DestinationId| match id {
             // What is known to be of another zone is not entered here.
@@ -175,12 +175,12 @@ impl ZoneClass {
         let obeyed =
             |policy: &Arc<Policy>| policy.view.traits.is_about(Side::Egress) && is_for_every_sidecar(policy);
         let ruled = egress && affected.policies.iter().flat_map(PolicyChange::versions).any(obeyed);
-        if affected.everyone || elsewhere || ruled || affected.destinations.iter().any(|id| led_to(&id)) {
-            return Concern::Everything;
+        if affected.whole_mesh || elsewhere || ruled || affected.destinations.iter().any(|id| led_to(&id)) {
+            return ZoneImpact::Everything;
         }
         match affected.endpoints.iter().filter(led_to).cloned().collect::<BTreeSet<_>>() {
-            none if none.is_empty() => Concern::Nothing,
-            some => Concern::Endpoints(some),
+            none if none.is_empty() => ZoneImpact::Nothing,
+            some => ZoneImpact::Endpoints(some),
         }
     }
 
@@ -214,6 +214,7 @@ impl ZoneClass {
         if system::is_trust_bundle(&security.secrets.authorities) {
             security.secrets.authorities = system::trust_bundle(&mesh.name);
         }
+        let (cluster, cluster_stats) = names.backend(destination);
         let served = match external::behind_egress(destination, &endpoints, self.system_ca_path.as_deref()) {
             Ok(served) => served,
             Err(reason) => {
@@ -221,12 +222,11 @@ impl ZoneClass {
                     DestinationId::Port(kri) => Some(kri.without_section()),
                     DestinationId::Tags(_) => None,
                 };
-                let text = format!("{}: {reason}", destination.legacy_name);
+                let text = format!("{cluster}: {reason}");
                 passage.problems.push(Problem::new(Code::UnusableDestination, text).or_about(service));
                 return;
             }
         };
-        let (cluster, cluster_stats) = names.backend(destination);
         passage.secrets = Some(security.secrets.clone());
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),

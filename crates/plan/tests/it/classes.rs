@@ -102,7 +102,7 @@ fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
             D::Resource(kri) => format!("any port of {kri}"),
             D::Labelled(kind, labels) => format!("{} {labels:?}", kind.name()),
             D::Reach(class) => format!("reach of {:?}", class.client().spiffe_ids),
-            D::Open => "open destinations".to_owned(),
+            D::ReachByDefault => "open destinations".to_owned(),
             D::Routes => "routes".to_owned(),
             D::Permissions => "permissions".to_owned(),
             D::AllVirtualHosts => "all virtual hosts".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{Concern, Lane, Passage, ProxyKind, ZoneBackend, ZoneClass};
+use plan::{Lane, Passage, ProxyKind, ZoneBackend, ZoneClass, ZoneImpact};
 use policy::{Client, Effect, Policy};
 use resources::{Kind, naming::SpiffeId};
 use topology::{Affected, Endpoint, PolicyChange};
@@ -186,15 +186,15 @@ fn a_policy_concerns_an_egress_where_its_kind_does_and_it_is_for_all_sidecars() 
         let mesh = mesh(&[SECURED, policy]);
         let new: Option<Arc<Policy>> = mesh.policies.values().next().cloned();
         let affected = Affected { policies: vec![PolicyChange { old: None, new }], ..Affected::default() };
-        ZoneClass { kind, ..class() }.concern("east", &affected)
+        ZoneClass { kind, ..class() }.impact("east", &affected)
     };
     let limits = "to: [{ targetRef: { kind: Mesh }, default: { connectionLimits: { maxRetries: 7 } } }]";
     let all = policy(Kind::MeshCircuitBreaker, &format!("{{ {limits} }}"));
     let some = policy(Kind::MeshCircuitBreaker, &format!("{{ targetRef: {{ kind: Dataplane }}, {limits} }}"));
     let other =
         policy(Kind::MeshTimeout, "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }] }");
-    assert_eq!(concern(ProxyKind::Egress, &all), Concern::Everything);
-    assert_eq!(concern(ProxyKind::Egress, &some), Concern::Nothing);
-    assert_eq!(concern(ProxyKind::Egress, &other), Concern::Nothing);
-    assert_eq!(concern(ProxyKind::Ingress, &all), Concern::Nothing);
+    assert_eq!(concern(ProxyKind::Egress, &all), ZoneImpact::Everything);
+    assert_eq!(concern(ProxyKind::Egress, &some), ZoneImpact::Nothing);
+    assert_eq!(concern(ProxyKind::Egress, &other), ZoneImpact::Nothing);
+    assert_eq!(concern(ProxyKind::Ingress, &all), ZoneImpact::Nothing);
 }

@@ -21,7 +21,7 @@ use resources::{
 };
 use topology::{
     ClientClass, DestinationId, MeshSnapshot, Mode, Row,
-    reachability::explain::{Asks, Call, Place, Server, Verdict, explain},
+    reachability::explain::{Call, Place, Requirement, Server, Verdict, explain},
 };
 
 use crate::support::traits;
@@ -212,7 +212,7 @@ fn explanation_agrees(
         let distinct: BTreeSet<usize> = permissions.iter().copied().collect();
         let server = |at: usize| Server {
             place: Place::Egress,
-            asks: Asks::Permission(servers.distinct[at].clone()),
+            requires: Requirement::Permission(servers.distinct[at].clone()),
             server_names: names.clone().into(),
         };
         let asking: Vec<Server<'_>> = distinct.into_iter().map(server).collect();

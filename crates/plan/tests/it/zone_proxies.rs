@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{Concern, Lane, Passage, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneServer};
+use plan::{Lane, Passage, ProxyKind, ProxyTraits, ZoneClass, ZoneImpact, ZoneProxy, ZoneServer};
 use resources::{Key, Kind};
 use topology::{Affected, DestinationId, MeshSnapshot};
 
@@ -229,12 +229,12 @@ fn a_change_concerns_those_zone_proxies_that_lead_to_what_changed() {
     let (own, other) = (id("kri_msvc_default_east__a_80"), id("kri_msvc_default_west__a_80"));
     let of = |id: &DestinationId| Affected { destinations: [id.clone()].into(), ..Affected::default() };
     let endpoints = |id: &DestinationId| Affected { endpoints: [id.clone()].into(), ..Affected::default() };
-    assert_eq!(ingress.concern("east", &of(&own)), Concern::Everything);
-    assert_eq!(ingress.concern("east", &of(&other)), Concern::Nothing);
-    assert_eq!(ingress.concern("east", &endpoints(&own)), Concern::Endpoints([own.clone()].into()));
-    assert_eq!(egress.concern("east", &of(&other)), Concern::Everything);
+    assert_eq!(ingress.impact("east", &of(&own)), ZoneImpact::Everything);
+    assert_eq!(ingress.impact("east", &of(&other)), ZoneImpact::Nothing);
+    assert_eq!(ingress.impact("east", &endpoints(&own)), ZoneImpact::Endpoints([own.clone()].into()));
+    assert_eq!(egress.impact("east", &of(&other)), ZoneImpact::Everything);
     let moved = Affected { zones: [Arc::from("west")].into(), ..Affected::default() };
-    assert_eq!(egress.concern("east", &moved), Concern::Everything);
-    assert_eq!(ingress.concern("east", &moved), Concern::Nothing);
+    assert_eq!(egress.impact("east", &moved), ZoneImpact::Everything);
+    assert_eq!(ingress.impact("east", &moved), ZoneImpact::Nothing);
     assert_eq!(ProxyKind::Sidecar.resource(), Kind::Dataplane);
 }

@@ -150,7 +150,7 @@ impl Permissions {
                 1 => "the only rule of this inbound is not about this client".to_owned(),
                 n => format!("none of the {n} rules of this inbound is about this client"),
             };
-            return format!("denied: {reason}, and whoever is not allowed is denied");
+            return format!("denied: {reason}, and clients that no rule allows are denied");
         };
         match effect {
             Effect::Allow => format!("allowed: {origin} allows {matched}"),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use policy::{Client, Effect, Permissions, Selector, permission};
+use policy::{Client, Effect, Permissions, PolicySelector, permission};
 use resources::{Resource, naming::SpiffeId};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn prefix(id: &str) -> Value {
 }
 
 fn resolve(policies: &[Arc<Resource>], server: &Resource, index: usize) -> Permissions {
-    permission::resolve(policies, server, inbound(server, index), &Selector::default())
+    permission::resolve(policies, server, inbound(server, index), &PolicySelector::default())
 }
 
 fn server() -> Arc<Resource> {
@@ -295,14 +295,14 @@ fn decisions_are_explained_with_the_rule_that_makes_them() {
         ),
         (
             named("c"),
-            "denied: none of the 3 rules of this inbound is about this client, and whoever is not allowed is denied",
+            "denied: none of the 3 rules of this inbound is about this client, and clients that no rule allows are denied",
         ),
     ] {
         assert_eq!(permissions.explain(&client), expect);
     }
     assert_eq!(
         of(&[]).explain(&named("a")),
-        "denied: no MeshTrafficPermission applies to this inbound, and whoever is not allowed is denied"
+        "denied: no MeshTrafficPermission applies to this inbound, and clients that no rule allows are denied"
     );
 }
 
@@ -393,7 +393,7 @@ fn two_thousand_entries_are_resolved_in_linear_work() {
             .collect();
         let server = server();
         let (permissions, work) =
-            permission::resolve_counting(&all, &server, inbound(&server, 0), &Selector::default());
+            permission::resolve_counting(&all, &server, inbound(&server, 0), &PolicySelector::default());
         assert_eq!(permissions.rules.len(), entries);
         work
     };

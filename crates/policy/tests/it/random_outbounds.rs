@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy::{Policy, Selector, outbound};
+use policy::{Policy, PolicySelector, outbound};
 use rand::{SeedableRng, rngs::StdRng};
 use resources::{Kind, Resource};
 use serde_json::json;
@@ -57,7 +57,7 @@ fn random_policies_about_calls_add_up_as_in_a_naive_reading() {
         &[("app", "x")],
         json!({"address": "127.0.0.1", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web", "version": "v1"}}]}),
     );
-    let selector = Selector { routes: &routes, ..Selector::default() };
+    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     let mut rng = StdRng::seed_from_u64(20_261_116);
     let (mut something, mut of_several, mut of_routes) = (0, 0, 0);
     for case in 0..1500 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy::{Selector, permission};
+use policy::{PolicySelector, permission};
 use rand::{SeedableRng, rngs::StdRng};
 use resources::{Kind, Resource};
 use serde_json::json;
@@ -39,7 +39,7 @@ fn random_permissions_decide_as_a_naive_reading_does() {
         );
         for (index, own, port) in [(0, name, "8080"), (1, "", "8081")] {
             let permissions =
-                permission::resolve(&policies, &proxy, inbound(&proxy, index), &Selector::default());
+                permission::resolve(&policies, &proxy, inbound(&proxy, index), &PolicySelector::default());
             let server = Server { name: own, port, names: &[name], tags: tags.clone() };
             for _ in 0..5 {
                 let client = random_client(&mut rng);
@@ -65,7 +65,7 @@ fn the_order_in_which_policies_arrive_does_not_matter() {
         json!({"address": "127.0.0.1", "inbound": [{"port": 8080, "name": "http", "tags": {"kuma.io/service": "web"}}]}),
     );
     let resolve = |policies: &[Arc<Resource>]| {
-        permission::resolve(policies, &proxy, inbound(&proxy, 0), &Selector::default())
+        permission::resolve(policies, &proxy, inbound(&proxy, 0), &PolicySelector::default())
     };
     for _ in 0..500 {
         let mut policies = stored(&random_policies(&mut rng));

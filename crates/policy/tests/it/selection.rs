@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use policy::{Policy, Selection, Selector};
+use policy::{Policy, PolicySelector, Selection};
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
 
@@ -38,8 +38,8 @@ const HERE: &[(&str, &str)] =
 /// Whoever asks only whether a policy applies gets the same answer.
 #[track_caller]
 fn selection(policy: &Resource, proxy: &Resource) -> Selection {
-    let found = Selector::default().select(policy, proxy);
-    assert_eq!(Selector::default().selects(policy, proxy), !found.is_empty(), "{policy:?}");
+    let found = PolicySelector::default().select(policy, proxy);
+    assert_eq!(PolicySelector::default().selects(policy, proxy), !found.is_empty(), "{policy:?}");
     found
 }
 
@@ -151,8 +151,12 @@ fn policies_of_other_zones_and_namespaces_do_not_apply() {
 #[test]
 fn shadow_policies_count_only_when_asked_for() {
     let shadow = policy(&[("kuma.io/effect", "shadow")], Value::Null);
-    assert!(Selector::default().select(&shadow, &sidecar()).is_empty());
-    assert!(!Selector { with_shadow: true, ..Selector::default() }.select(&shadow, &sidecar()).is_empty());
+    assert!(PolicySelector::default().select(&shadow, &sidecar()).is_empty());
+    assert!(
+        !PolicySelector { with_shadow: true, ..PolicySelector::default() }
+            .select(&shadow, &sidecar())
+            .is_empty()
+    );
 }
 
 #[test]
@@ -205,7 +209,7 @@ fn a_policy_on_a_route_selects_the_proxies_of_the_route() {
         resource(Kind::MeshTimeout, "t", &[], json!({"targetRef": {"kind": "MeshHTTPRoute", "name": route}}))
     };
     let (routes, api) = ([route], proxy("api-1", &[&[("kuma.io/service", "web-api")]]));
-    let selector = Selector { routes: &routes, ..Selector::default() };
+    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     assert_eq!(selector.select(&timeout("http-route-1"), &api).inbounds, [0]);
     assert!(selector.select(&timeout("unknown"), &api).is_empty());
     assert!(
@@ -238,7 +242,7 @@ fn policies_of_a_proxy_come_in_order_of_precedence() {
         "web-1",
         &[&[("kuma.io/service", "web"), ("version", "v1")], &[("kuma.io/service", "web"), ("version", "v3")]],
     );
-    let selector = Selector::default();
+    let selector = PolicySelector::default();
     assert_eq!(names(selector.for_proxy(&policies, &web)), ["mtp-2", "mtp-4", "mtp-3", "mtp-1"]);
     let second = crate::support::inbound(&web, 1);
     let of_second = policies.iter().filter(|policy| selector.selects_inbound(&policy.resource, &web, second));
@@ -249,7 +253,7 @@ fn policies_of_a_proxy_come_in_order_of_precedence() {
 fn tags_of_several_inbounds_do_not_add_up() {
     let subset = json!({"kind": "MeshSubset", "tags": {"version": "v1", "env": "dev", "team": "mesh"}});
     let apart = proxy("a", &[&[("version", "v1")], &[("env", "dev")], &[("team", "mesh")]]);
-    assert!(Selector::default().select(&named("p", &[], subset).resource, &apart).is_empty());
+    assert!(PolicySelector::default().select(&named("p", &[], subset).resource, &apart).is_empty());
 }
 
 #[test]
@@ -260,14 +264,14 @@ fn references_to_dataplanes_are_ordered_from_labels_to_name_with_section() {
         named("c", HERE, json!({"kind": "Dataplane", "labels": {"app": "web"}, "sectionName": "http"})),
         named("d", HERE, json!({"kind": "Dataplane", "labels": {"app": "web"}})),
     ];
-    assert_eq!(names(Selector::default().for_proxy(&policies, &sidecar())), ["d", "c", "b", "a"]);
+    assert_eq!(names(PolicySelector::default().for_proxy(&policies, &sidecar())), ["d", "c", "b", "a"]);
 }
 
 #[test]
 fn of_two_policies_for_the_mesh_the_alphabetically_first_comes_last() {
     let policies = ["default-demo-app", "default-demo-app-b"].map(|name| prepared(mtp(name, json!({}))));
     assert_eq!(
-        names(Selector::default().for_proxy(&policies, &sidecar())),
+        names(PolicySelector::default().for_proxy(&policies, &sidecar())),
         ["default-demo-app-b", "default-demo-app"]
     );
 }
@@ -276,14 +280,14 @@ fn of_two_policies_for_the_mesh_the_alphabetically_first_comes_last() {
 fn policies_of_another_mesh_do_not_apply() {
     let mut other = Resource::clone(&policy(&[], Value::Null));
     other.key.mesh = "other".into();
-    assert!(Selector::default().select(&other, &sidecar()).is_empty());
+    assert!(PolicySelector::default().select(&other, &sidecar()).is_empty());
 }
 
 #[test]
 fn whoever_stands_for_all_sidecars_of_a_zone_obeys_what_is_for_all_of_them() {
     let check = |with: &[(&str, &str)], top: Value, expect: bool| {
         let policy = Arc::new(Policy::of(policy(with, top.clone())).unwrap());
-        let found = Selector::default().for_every_sidecar([&policy], "east");
+        let found = PolicySelector::default().for_every_sidecar([&policy], "east");
         assert_eq!(!found.is_empty(), expect, "{with:?} {top}");
     };
     let of_zone = |zone| [("kuma.io/origin", "zone"), ("kuma.io/zone", zone)];

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// A place in the input that names a variable nobody gave.
+/// A place in the input that names a variable without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     pub name: String,

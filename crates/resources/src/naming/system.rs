@@ -18,7 +18,7 @@ pub const TRUST_BUNDLE: &str = "system_trust_bundle";
 pub const SNI: &str = "system_sni_";
 pub const CA_OF_ALL_MESHES: &str = "system_mtls_ca_all_meshes";
 
-/// What a page of metrics is called that nobody gave a name.
+/// The name of a page of metrics that was given none.
 pub const DEFAULT_BACKEND: &str = "default-backend";
 
 /// Which tracing system a MeshTrace sends to.

@@ -17,7 +17,7 @@ use rustls::{
 use super::Certificate;
 use crate::Error;
 
-/// Where distributions keep the certificates everybody trusts.
+/// Where distributions keep the certificates of public authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

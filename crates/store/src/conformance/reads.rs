@@ -84,7 +84,7 @@ pub async fn pages_are_stable_and_end(fixture: Fixture) {
     assert_eq!(snapshot.page(KIND, Some("absent"), 0, 10), Page { items: Vec::new(), total: 0 });
     assert_eq!(snapshot.page(Kind::Mesh, None, 0, 10), Page { items: Vec::new(), total: 0 });
 
-    // Whoever pages through a snapshot is not disturbed by writers.
+    // Writers do not disturb a reader that pages through a snapshot.
     let first = snapshot.page(KIND, None, 0, 450);
     delete(store, &first.items[0].key).await;
     let second = snapshot.page(KIND, None, 450, 450);

@@ -29,7 +29,7 @@ async fn collect(changes: &mut Changes, expected: &BTreeSet<Key>) {
         let dirty = next(changes).await;
         assert!(
             dirty.is_subset(expected),
-            "nobody wrote {:?}",
+            "{:?} was never written",
             dirty.difference(expected).collect::<Vec<_>>()
         );
         seen.extend(dirty);
@@ -150,7 +150,7 @@ pub async fn failed_writes_are_not_reported(fixture: Fixture) {
     assert_eq!(next(&mut changes).await, BTreeSet::from([secret("b").key]));
 }
 
-/// Whoever waits until a subscriber has seen everything up to now must not wait for what nobody is told.
+/// Waiting until a subscriber has seen everything up to now must not wait for writes that no subscriber sees.
 pub async fn empty_batches_move_no_cursor(fixture: Fixture) {
     let store = &*fixture.store;
     let mut changes = store.changes();
@@ -173,7 +173,7 @@ pub async fn subscriptions_resume_from_a_cursor(fixture: Fixture) {
     let mut resumed = store.changes().resume(cursor);
     assert_eq!(next(&mut resumed).await, BTreeSet::from([secret("a").key, secret("b").key]));
     assert_eq!(resumed.try_next(), None);
-    // Whoever knows nothing is told about everything, key by key or at once.
+    // A subscriber that knows nothing sees everything, key by key or at once.
     match store.changes().from_the_beginning().next().await {
         Some(Dirty::Keys(keys)) => assert!(keys.contains(&secret("b").key)),
         Some(Dirty::Everything) => {}
@@ -190,7 +190,7 @@ pub async fn slow_subscribers_hold_nobody_up(fixture: Fixture) {
         let creates = (batch * 10..(batch + 1) * 10).map(|n| Write::Create(name(n)));
         tokio::time::timeout(PATIENCE, write(store, creates.collect()))
             .await
-            .expect("nobody waits for readers");
+            .expect("no writer waits for readers");
     }
     let expected: BTreeSet<Key> = (0..COUNT).map(|n| name(n).key).collect();
     for changes in &mut slow {
@@ -201,7 +201,7 @@ pub async fn slow_subscribers_hold_nobody_up(fixture: Fixture) {
 pub async fn subscribers_learn_that_the_store_is_gone(fixture: Fixture) {
     let mut changes = fixture.store.changes();
     create(fixture.store.as_ref(), secret("last")).await;
-    assert_eq!(Arc::strong_count(&fixture.store), 1, "nobody else keeps the store");
+    assert_eq!(Arc::strong_count(&fixture.store), 1, "the store has no other owner");
     drop(fixture);
     assert_eq!(next(&mut changes).await, BTreeSet::from([secret("last").key]), "no change is lost");
     let end = tokio::time::timeout(PATIENCE, changes.next()).await.expect("the feed must end");

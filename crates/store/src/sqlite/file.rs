@@ -189,7 +189,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     open.open(path)
 }
 
-/// Takes an existing file from everybody but its user: it holds secrets.
+/// Makes an existing file readable by its owner only: it holds secrets.
 fn restrict(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -80,7 +80,7 @@ impl Writer {
         Writer { path, connection, owners, shared }
     }
 
-    /// Serves requests until nobody can send any more, then closes the file.
+    /// Serves requests until all senders are gone, then closes the file.
     pub(super) fn run(mut self, requests: &mpsc::Receiver<Request>) {
         while let Ok(first) = requests.recv() {
             let group = std::iter::once(first).chain(requests.try_iter().take(GROUP - 1)).collect();

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The servers answer by [`policy::permission`], as their proxies do. A deny is never loosened silently: where one
-//! decides, the explanation names it, and a permission is offered beside it only as an exception to "nobody by default".
+//! decides, the explanation names it, and a permission is offered beside it only as an exception to "deny by default".
 
 mod change;
 
@@ -47,7 +47,7 @@ impl Verdict {
 
 /// What an inbound asks of its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Asks {
+pub enum Requirement {
     /// Nothing: clients come without a certificate.
     Nothing,
     Permission(Permissions),
@@ -68,7 +68,7 @@ pub enum Place<'a> {
 #[derive(Debug, Clone)]
 pub struct Server<'a> {
     pub place: Place<'a>,
-    pub asks: Asks,
+    pub requires: Requirement,
     /// The server names that clients may ask for there.
     pub server_names: Arc<[String]>,
 }
@@ -181,11 +181,11 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
 
 /// The servers that ask the same together, by index, in the order in which they come.
 fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
-    let mut index: HashMap<(bool, &Asks, &[String]), usize> = HashMap::new();
+    let mut index: HashMap<(bool, &Requirement, &[String]), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let sort = matches!(server.place, Place::Inbound(..));
-        let group = *index.entry((sort, &server.asks, &server.server_names)).or_insert(groups.len());
+        let group = *index.entry((sort, &server.requires, &server.server_names)).or_insert(groups.len());
         match groups.get_mut(group) {
             Some(members) => members.push(at),
             None => groups.push(vec![at]),
@@ -205,14 +205,14 @@ fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer 
         Some(Place::Unseen) => ("not known here".to_owned(), false),
     };
     let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
-    match first.map(|first| (&first.asks, &first.server_names)) {
-        None | Some((Asks::Nothing, _)) => {
+    match first.map(|first| (&first.requires, &first.server_names)) {
+        None | Some((Requirement::Nothing, _)) => {
             said(true, None, "allowed: clients come without a certificate, so none is refused".to_owned())
         }
-        Some((Asks::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
+        Some((Requirement::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
             said(false, None, "denied: the client's certificate names no service".to_owned())
         }
-        Some((Asks::Permission(permissions), server_names)) => {
+        Some((Requirement::Permission(permissions), server_names)) => {
             let (client, decision) = named(permissions, call.client, server_names);
             said(decision.effect != Effect::Deny, decision.origin, permissions.explain(&client))
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use policy::{Permissions, Policy, Selector, permission};
+use policy::{Permissions, Policy, PolicySelector, permission};
 use resources::Resource;
 
 use crate::matching;
@@ -26,7 +26,7 @@ pub(crate) fn of_inbounds<'p>(
     candidates: impl Iterator<Item = &'p Arc<Policy>>,
     dataplane: &Resource,
 ) -> PolicyLists {
-    let selector = Selector::default();
+    let selector = PolicySelector::default();
     let applying = selector.for_proxy(candidates, dataplane);
     let lists = matching::inbounds(dataplane).iter().map(|inbound| {
         let selects = |policy: &&&Arc<Policy>| selector.selects_inbound(&policy.resource, dataplane, inbound);

@@ -153,14 +153,14 @@ pub fn suggest(question: &Question<'_>) -> Result<Suggestions, UnknownService> {
 }
 
 /// The observed edges by the group of inbounds that serves them.
-type Called<'a> = BTreeMap<usize, Vec<(&'a Edge, &'a Seen)>>;
+type EdgesByServer<'a> = BTreeMap<usize, Vec<(&'a Edge, &'a Seen)>>;
 
 fn called<'a>(
     question: &Question<'a>,
     servers: &mut Servers<'a>,
     warnings: &mut Warnings,
-) -> Result<Called<'a>, UnknownService> {
-    let mut called = Called::new();
+) -> Result<EdgesByServer<'a>, UnknownService> {
+    let mut called = EdgesByServer::new();
     for (edge, seen) in &question.observed.edges {
         if !servers.is_wanted(&edge.destination) {
             continue;
@@ -223,8 +223,8 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn selector(&self) -> policy::Selector<'_> {
-        policy::Selector { routes: &self.routes, ..policy::Selector::default() }
+    fn selector(&self) -> policy::PolicySelector<'_> {
+        policy::PolicySelector { routes: &self.routes, ..policy::PolicySelector::default() }
     }
 
     /// Judges the calls to one group of inbounds, and writes the permissions they need.

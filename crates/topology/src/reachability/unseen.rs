@@ -14,7 +14,7 @@ use resources::{
     labels,
 };
 
-use crate::{matching::Selector, selection::Selections, snapshot::is_shadow};
+use crate::{matching::MemberSelector, selection::Selections, snapshot::is_shadow};
 
 /// What is known of proxies that serve something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,11 +35,11 @@ pub(crate) struct Unseen {
 impl Unseen {
     /// Who serves a MeshService in a zone: proxies that its selector selects.
     pub(crate) fn of_service(service: &Resource, zone: &str) -> Unseen {
-        let selector = service.spec.get::<MeshService>().map(|spec| Selector::of(&spec.selector));
+        let selector = service.spec.get::<MeshService>().map(|spec| MemberSelector::of(&spec.selector));
         let (tags, mut labels) = match selector {
-            Some(Selector::Tags(tags)) => (with_values(&tags), Labels::new()),
-            Some(Selector::Labels(labels)) => (Tags::new(), labels),
-            Some(Selector::Name(_) | Selector::Nothing) | None => Default::default(),
+            Some(MemberSelector::Tags(tags)) => (with_values(&tags), Labels::new()),
+            Some(MemberSelector::Labels(labels)) => (Tags::new(), labels),
+            Some(MemberSelector::Name(_) | MemberSelector::Nothing) | None => Default::default(),
         };
         labels.extend(of_zone(zone));
         // A control plane makes services of inbounds with these tags. What users write may mean the tags of one inbound

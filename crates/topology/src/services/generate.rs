@@ -11,7 +11,7 @@ use resources::{
     kinds::{
         dataplane::{Dataplane, Inbound},
         int_or_string::IntOrString,
-        mesh_service::{MeshService, MeshServiceStatus, Port, Selector, State},
+        mesh_service::{MeshService, MeshServiceStatus, Port, ServiceSelector, State},
         protocol::Protocol,
     },
     labels,
@@ -175,7 +175,7 @@ fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
         labels: labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<Labels>(),
         spec: MeshService {
             state: State::Unavailable,
-            selector: Selector { dataplane_tags: Some(tags), ..Selector::default() },
+            selector: ServiceSelector { dataplane_tags: Some(tags), ..ServiceSelector::default() },
             ports,
             identities: Vec::new(),
         },

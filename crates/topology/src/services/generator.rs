@@ -29,7 +29,7 @@ use super::{
 use crate::{
     Identities,
     cidr::Ipv4Range,
-    matching::Selector,
+    matching::MemberSelector,
     state::index::{Index, Subject},
 };
 
@@ -296,7 +296,8 @@ impl Generator {
         match resource.as_ref().and_then(|resource| resource.spec.get::<MeshMultiZoneService>()) {
             Some(spec) => {
                 let planned = &self.planned;
-                self.services_of.select(&subject, Selector::of_multi_zone(spec), |name| planned.get(name));
+                self.services_of
+                    .select(&subject, MemberSelector::of_multi_zone(spec), |name| planned.get(name));
             }
             None => self.services_of.forget(&subject),
         }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use resources::{
     Key, Kind, Resource,
     kinds::{
-        hostname_generator::{HostnameData, HostnameGenerator, Selector},
+        hostname_generator::{HostnameData, HostnameGenerator, HostnameSelector},
         service_status::{Address, Condition, HostnameGeneratorRef, HostnameGeneratorStatus},
     },
     labels,
@@ -218,7 +218,7 @@ impl Hostnames {
     /// The services that a generator selects.
     fn wanted_by(&self, generator: &Resource) -> BTreeSet<Key> {
         let Some(HostnameGenerator { selector, .. }) = generator.spec.get() else { return BTreeSet::new() };
-        let Selector { mesh_service, mesh_external_service, mesh_multi_zone_service } = selector;
+        let HostnameSelector { mesh_service, mesh_external_service, mesh_multi_zone_service } = selector;
         let by_kind = [
             (Kind::MeshService, mesh_service),
             (Kind::MeshExternalService, mesh_external_service),

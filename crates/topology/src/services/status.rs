@@ -13,10 +13,10 @@ use resources::{
 use super::Work;
 use crate::{
     Identities,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
 };
 
-/// All that services take from a proxy's insight; whatever else it says concerns nobody here.
+/// All that services take from a proxy's insight; nothing else of it matters here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Observed {
     connected: bool,
@@ -33,14 +33,14 @@ impl Observed {
 }
 
 /// A Dataplane of the service, with what its proxy reported.
-pub struct Proxy<'a> {
+pub struct ServiceMember<'a> {
     pub dataplane: &'a Resource,
     pub observed: Observed,
 }
 
-impl Proxy<'_> {
+impl ServiceMember<'_> {
     /// Whether every port of the service is served.
-    fn is_healthy(&self, spec: &MeshService, selector: &Selector) -> bool {
+    fn is_healthy(&self, spec: &MeshService, selector: &MemberSelector) -> bool {
         spec.ports.iter().all(|port| {
             let target = port.target_port.as_ref();
             target.is_some_and(|target| !selector.serving(self.dataplane, target).is_empty())
@@ -49,8 +49,8 @@ impl Proxy<'_> {
 }
 
 /// Brings state, identities and status of a local service up to date.
-pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], secured: bool, known: (&Identities, &str)) {
-    let selector = &Selector::of(&work.spec.selector);
+pub fn observe(work: &mut Work, proxies: &[ServiceMember<'_>], secured: bool, known: (&Identities, &str)) {
+    let selector = &MemberSelector::of(&work.spec.selector);
     let healthy = proxies.iter().filter(|proxy| proxy.is_healthy(&work.spec, selector)).count();
     work.spec.state = if healthy > 0 { State::Available } else { State::Unavailable };
     work.spec.identities = identities(&work.spec, proxies, known);
@@ -68,7 +68,11 @@ pub fn observe(work: &mut Work, proxies: &[Proxy<'_>], secured: bool, known: (&I
 
 /// The services that the Dataplanes say they are, then their SPIFFE ids: by MeshIdentities, or where there are none
 /// those that somebody wrote down.
-fn identities(spec: &MeshService, proxies: &[Proxy<'_>], known: (&Identities, &str)) -> Vec<Identity> {
+fn identities(
+    spec: &MeshService,
+    proxies: &[ServiceMember<'_>],
+    known: (&Identities, &str),
+) -> Vec<Identity> {
     let (of_mesh, zone) = known;
     let services: BTreeSet<&str> =
         proxies.iter().flat_map(|proxy| matching::identities(proxy.dataplane)).collect();

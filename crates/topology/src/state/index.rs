@@ -17,7 +17,7 @@ use resources::{
 
 use crate::{
     lists::remove_from,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
 };
 
 /// What destinations are made of: a resource of the mesh, or the tags of an outbound.
@@ -41,7 +41,7 @@ pub enum Anchor {
 
 #[derive(Debug, Clone)]
 struct Selection {
-    selector: Selector,
+    selector: MemberSelector,
     anchor: Option<Anchor>,
     members: OrdSet<Arc<str>>,
 }
@@ -64,7 +64,7 @@ impl Index {
     pub fn select<'r>(
         &mut self,
         subject: &Subject,
-        selector: Selector,
+        selector: MemberSelector,
         candidate: impl Fn(&str) -> Option<&'r Arc<Resource>>,
     ) {
         if self.selections.get(subject).is_some_and(|selection| selection.selector == selector) {
@@ -129,16 +129,16 @@ impl Index {
     }
 }
 
-fn anchors_of_selector(selector: &Selector) -> Vec<Anchor> {
+fn anchors_of_selector(selector: &MemberSelector) -> Vec<Anchor> {
     let of_tag = |(name, value): (&String, &String)| match value.as_str() {
         ANY_VALUE => Anchor::AnyTag(name.clone()),
         _ => Anchor::Tag(name.clone(), value.clone()),
     };
     match selector {
-        Selector::Nothing => Vec::new(),
-        Selector::Name(name) => vec![Anchor::Name(name.clone())],
-        Selector::Tags(tags) => tags.iter().map(of_tag).collect(),
-        Selector::Labels(labels) => {
+        MemberSelector::Nothing => Vec::new(),
+        MemberSelector::Name(name) => vec![Anchor::Name(name.clone())],
+        MemberSelector::Tags(tags) => tags.iter().map(of_tag).collect(),
+        MemberSelector::Labels(labels) => {
             labels.iter().map(|(name, value)| Anchor::Label(name.clone(), value.clone())).collect()
         }
     }

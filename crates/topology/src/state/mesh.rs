@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mode, Mtls, Trusts, VirtualHosts, Zones,
-    build::{self, Built, Member, Offer, Surroundings},
+    build::{self, Built, Member, MeshFacts, Offer},
     labelled::Labelled,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
     reachability::RowChange,
     selection::Selections,
     snapshot::of_kind,
@@ -96,7 +96,7 @@ impl Round {
             self.affected.rows.insert(id.clone());
         }
         self.affected.reach.extend(change.classes);
-        self.affected.open |= change.default;
+        self.affected.reach_by_default |= change.default;
     }
 }
 
@@ -162,7 +162,7 @@ impl MeshState {
             Kind::Dataplane => self.take_dataplane(key, value, round),
             Kind::DataplaneInsight => self.take_insight(key, value, round),
             Kind::MeshIdentity => self.take_identity(key, value, round),
-            Kind::MeshTrust => round.affected.everyone |= self.trusts.replace(key, value),
+            Kind::MeshTrust => round.affected.whole_mesh |= self.trusts.replace(key, value),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
             Kind::Secret => round.dirty.extend(self.secrets.replace(key, value)),
@@ -178,7 +178,7 @@ impl MeshState {
         if seen_alike(self.mesh.as_ref(), value) {
             return;
         }
-        round.affected.everyone = true;
+        round.affected.whole_mesh = true;
         self.mesh = value.cloned();
         self.take_routing(value.map(|mesh| &**mesh), round);
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
@@ -190,7 +190,7 @@ impl MeshState {
 
     fn take_identity(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let before = self.identities.any_ready();
-        round.affected.everyone |= self.identities.replace(key, value);
+        round.affected.whole_mesh |= self.identities.replace(key, value);
         if before != self.identities.any_ready() {
             round.dirty.extend(self.built.keys().cloned());
         }
@@ -241,7 +241,7 @@ impl MeshState {
         }
         match value.and_then(|service| Some((service, service.spec.get::<MeshService>()?))) {
             Some((service, spec)) => {
-                let selector = Selector::of_service(service, spec);
+                let selector = MemberSelector::of_service(service, spec);
                 let dataplanes = &self.dataplanes;
                 self.index.select(&subject, selector, |name| dataplanes.get(name));
             }
@@ -262,7 +262,8 @@ impl MeshState {
             Some(spec) => {
                 let (services, mesh) = (&self.services, &self.name);
                 let key = |name: &str| Key { kind: Kind::MeshService, mesh: mesh.clone(), name: name.into() };
-                self.zones.select(&subject, Selector::of_multi_zone(spec), |name| services.get(&key(name)));
+                self.zones
+                    .select(&subject, MemberSelector::of_multi_zone(spec), |name| services.get(&key(name)));
             }
             None => self.zones.forget(&subject),
         }
@@ -300,7 +301,7 @@ impl MeshState {
         let first_or_last = key.kind == Kind::MeshTrafficPermission
             && old.is_some() != new.is_some()
             && of_kind(&self.policies, key.kind).all(|(other, _)| other == key);
-        round.affected.everyone |= first_or_last;
+        round.affected.whole_mesh |= first_or_last;
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
         }
@@ -343,7 +344,7 @@ impl MeshState {
 
     /// `None` when the subject is gone.
     fn build(&self, subject: &Subject) -> Option<Vec<Built>> {
-        let around = Surroundings {
+        let around = MeshFacts {
             mesh: &self.name,
             zone: &self.zone,
             mtls: self.mtls.as_ref(),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
     reachability::{AddedUp, PolicyLists, Unseen, distinct, of_inbounds},
 };
 
@@ -38,7 +38,7 @@ impl MeshState {
     pub(super) fn settle_reach(&mut self, round: &mut Round) {
         let mut subjects = std::mem::take(&mut round.rebuilt);
         let mut dataplanes = round.affected.proxies.clone();
-        if round.affected.everyone {
+        if round.affected.whole_mesh {
             dataplanes.extend(self.reach.classes.keys().chain(self.dataplanes.keys()).cloned());
             subjects.extend(self.built.keys().cloned());
         }
@@ -85,7 +85,9 @@ impl MeshState {
                 unseen.extend(absent);
                 let change = self.reach.graph.replace(&id, row);
                 if change.any {
-                    subjects.extend(self.made_of(&subject));
+                    // Another service of the same identifier may be the member.
+                    let claimants = self.claims.get(&id).into_iter().flatten();
+                    subjects.extend(claimants.flat_map(|claimant| self.made_of(claimant)));
                 }
                 round.note(&id, change);
             }
@@ -212,7 +214,7 @@ impl MeshState {
         let port = service.and_then(|service| {
             let spec = service.spec.get::<MeshService>()?;
             let port = spec.ports.iter().find(|port| port.port == destination.port)?;
-            Some((Selector::of_service(service, spec), port.target_port.as_ref()?))
+            Some((MemberSelector::of_service(service, spec), port.target_port.as_ref()?))
         });
         let mut lists = Vec::new();
         for dataplane in self.index.members(subject).filter_map(|name| self.dataplanes.get(name)) {
@@ -248,9 +250,9 @@ impl MeshState {
     /// Whom an egress lets out to a destination; `None` where it lets out every client, or none is called.
     fn at_egress(&self, destination: &Destination) -> Option<Permissions> {
         destination.external.as_ref()?.behind_egress.as_ref()?;
-        let everyone = self.selections.of_everyone(Kind::MeshTrafficPermission);
+        let everyone = self.selections.for_all_of_kind(Kind::MeshTrafficPermission);
         let policies = everyone.filter_map(|key| self.policies.get(key));
-        let policies = policy::Selector::default().for_every_sidecar(policies, &self.zone);
+        let policies = policy::PolicySelector::default().for_every_sidecar(policies, &self.zone);
         let mesh = self.mesh.as_ref()?;
         let forbidden = mesh.spec.get::<Mesh>().is_some_and(Mesh::forbids_external_services);
         let otherwise = mesh.kri("").filter(|_| !forbidden);

@@ -13,7 +13,7 @@ use resources::{
 };
 
 use super::{index::Subject, mesh::MeshState};
-use crate::{DestinationId, matching::Selector};
+use crate::{DestinationId, matching::MemberSelector};
 
 impl MeshState {
     /// The destinations that an inbound of a Dataplane serves; one that no destination selects is known by its
@@ -43,7 +43,7 @@ impl MeshState {
             return Vec::new();
         };
         let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
-        let selector = Selector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec);
         let leads_here = |port: u32| {
             let targets = spec.ports.iter().filter(|it| it.port == port);
             let mut targets = targets.filter_map(|it| it.target_port.as_ref());

@@ -20,7 +20,7 @@ use resources::{
     kinds::{
         dataplane::InboundState,
         tags::{ANY_VALUE, Tags},
-        virtual_outbound::{Rank, Rendering, Selector, VirtualOutbound},
+        virtual_outbound::{Rank, Rendering, VirtualOutbound, VirtualOutboundSelector},
     },
     labels,
 };
@@ -420,7 +420,7 @@ fn sources_of(dataplane: Option<&Resource>) -> BTreeSet<&Tags> {
 }
 
 /// One tag of a selector, as rare as can be said without looking: with a value, of a service before all.
-fn anchor_of(selector: &Selector) -> Option<Anchor> {
+fn anchor_of(selector: &VirtualOutboundSelector) -> Option<Anchor> {
     let order = |(name, value): &(&String, &String)| (*value == ANY_VALUE, *name != labels::SERVICE);
     selector.tags.iter().min_by_key(order).map(|(name, value)| (name.clone(), value.clone()))
 }

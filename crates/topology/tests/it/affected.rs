@@ -26,7 +26,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
     let mut words = Vec::new();
     for update in updates {
         let Affected {
-            everyone,
+            whole_mesh,
             policies,
             proxies,
             destinations,
@@ -39,7 +39,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
             reach,
             open,
         } = update.affected;
-        words.extend(everyone.then(|| "everyone".to_owned()));
+        words.extend(whole_mesh.then(|| "whole mesh".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
             let seen = |policy: &Option<Arc<Policy>>| policy.as_ref().map_or(0, |p| p.resource.version);
             let key = &old.as_ref().or(new.as_ref()).unwrap().resource.key;
@@ -165,7 +165,7 @@ fn the_mesh_concerns_everyone_but_only_mtls_changes_destinations() {
     let mut plain = large();
     effect(&mut plain, present(mesh("")));
     let (words, built) = effect(&mut plain, present(resource(Kind::Mesh, "default", &[], passthrough)));
-    assert_eq!((words, built), (vec!["everyone".to_owned()], 0));
+    assert_eq!((words, built), (vec!["whole mesh".to_owned()], 0));
     let (words, built) = effect(&mut large(), present(mesh("")));
     // Each of them has no rules any more, so that every client may call it.
     let expect = 1 + 201 + 201 + 1;
@@ -229,11 +229,11 @@ fn a_mesh_is_published_when_it_exists_and_withdrawn_when_it_is_gone() {
     assert!(state.apply(&[present(serving("dp", "10.0.0.1", "web")), present(other)]).is_empty());
     let updates = state.apply(&[present(mesh(""))]);
     assert_eq!(updates.len(), 1, "the other mesh does not exist");
-    assert!(updates[0].affected.everyone);
+    assert!(updates[0].affected.whole_mesh);
     assert_eq!(updates[0].snapshot.as_ref().unwrap().dataplanes.len(), 1);
 
     let updates = state.apply(&[gone(&mesh(""))]);
-    assert!(updates[0].affected.everyone && updates[0].snapshot.is_none());
+    assert!(updates[0].affected.whole_mesh && updates[0].snapshot.is_none());
     assert!(state.mesh("default").is_none());
 }
 

@@ -30,7 +30,6 @@ fn a_port_of_a_mesh_service_carries_names_addresses_and_protocol() {
 
     let http = destination(&snapshot, "kri_msvc_default_east_demo_backend_http");
     assert_eq!(http.service, Some(backend.key.clone()));
-    assert_eq!(http.legacy_name, "default_backend_demo_east_msvc_80");
     assert_eq!((http.port, http.protocol), (80, Protocol::Http));
     assert_eq!(http.vips, ["241.0.0.7".parse::<IpAddr>().unwrap()]);
     assert_eq!(http.hostnames, ["backend.mesh", "backend.svc"]);
@@ -127,7 +126,6 @@ fn an_external_service_has_the_endpoints_it_lists_and_no_tls_of_the_mesh() {
     let snapshot = snapshot([mesh("STRICT"), external]);
     let id = "kri_extsvc_default___example_443";
     let destination = destination(&snapshot, id);
-    assert_eq!(destination.legacy_name, "default_example___extsvc_443");
     assert_eq!((destination.port, destination.protocol), (443, Protocol::Http));
     assert_eq!(destination.tls, ClientTls::Off);
     assert!(destination.external.as_ref().unwrap().tls.as_ref().unwrap().enabled);
@@ -161,13 +159,11 @@ fn tags_that_an_outbound_calls_are_a_destination() {
         calling("web", &[json!({ "kuma.io/service": "backend" }), v1]),
     ]);
     let all = destination(&snapshot, "backend");
-    assert_eq!(all.legacy_name, "backend");
     assert_eq!(all.tls, backend_tls("backend{mesh=default}", &["spiffe://default/backend"]));
     assert_eq!(endpoints(&snapshot, "backend"), ["10.0.0.1:80", "10.0.0.2:80"]);
     assert_eq!(all.service, None);
 
     let one = destination(&snapshot, "backend{version=1}");
-    assert!(one.legacy_name.starts_with("backend-"), "{}", one.legacy_name);
     assert_eq!(one.tls, backend_tls("backend{mesh=default,version=1}", &["spiffe://default/backend"]));
     assert_eq!(endpoints(&snapshot, "backend{version=1}"), ["10.0.0.1:80"]);
     assert_eq!(snapshot.destinations.len(), 2, "nobody calls the service other");

@@ -7,7 +7,7 @@ use resources::{Kind, Resource, format};
 use serde_json::{Value, json};
 use topology::{
     MeshSnapshot, matching,
-    reachability::explain::{Asks, Call, Change, Explanation, Place, Server, Verdict, explain},
+    reachability::explain::{Call, Change, Explanation, Place, Requirement, Server, Verdict, explain},
 };
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
@@ -54,10 +54,10 @@ fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) 
         .flat_map(|dataplane| matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound)))
         .map(|(dataplane, inbound)| {
             let policies = mesh.policies_of(Kind::MeshTrafficPermission);
-            let selector = policy::Selector::default();
+            let selector = policy::PolicySelector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
-            let asks = if plain { Asks::Nothing } else { Asks::Permission(asked) };
-            Server { place: Place::Inbound(dataplane, inbound), asks, server_names: Arc::default() }
+            let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked) };
+            Server { place: Place::Inbound(dataplane, inbound), requires, server_names: Arc::default() }
         })
         .collect();
     let call = Call { mesh, client: &client, destination: "backend", trims };
@@ -191,7 +191,7 @@ fn the_server_name_that_is_let_in_counts() {
     let dataplane = &mesh.dataplanes["backend-1"];
     let inbound = &matching::inbounds(dataplane)[0];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
-    let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::Selector::default());
+    let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::PolicySelector::default());
     let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
     let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
         .into_iter()
@@ -199,8 +199,8 @@ fn the_server_name_that_is_let_in_counts() {
             let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
             let call = Call { mesh: &mesh, client: &client, destination: "b", trims: false };
             let place = Place::Inbound(dataplane, inbound);
-            let asks = Asks::Permission(asked.clone());
-            explain(&call, &[Server { place, asks, server_names }]).verdict
+            let requires = Requirement::Permission(asked.clone());
+            explain(&call, &[Server { place, requires, server_names }]).verdict
         })
         .collect();
     assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
@@ -212,12 +212,13 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
     let backend = &mesh.dataplanes["backend-1"];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
     let inbound = &matching::inbounds(backend)[0];
-    let asks = policy::permission::resolve(policies, backend, inbound, &policy::Selector::default());
+    let requires =
+        policy::permission::resolve(policies, backend, inbound, &policy::PolicySelector::default());
     for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
         let client = Client::of_dataplane(&mesh.dataplanes[client]);
         let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
-        let asks = Asks::Permission(asks.clone());
-        let server = Server { place: Place::Unseen, asks, server_names: Arc::default() };
+        let requires = Requirement::Permission(requires.clone());
+        let server = Server { place: Place::Unseen, requires, server_names: Arc::default() };
         let found = explain(&call, &[server]);
         assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }
@@ -229,8 +230,11 @@ fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
     let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
     let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
     let call = Call { mesh: &mesh, client: &client, destination: "outside", trims: false };
-    let server =
-        |asks| Server { place: Place::Egress, asks: Asks::Permission(asks), server_names: names.clone() };
+    let server = |requires| Server {
+        place: Place::Egress,
+        requires: Requirement::Permission(requires),
+        server_names: names.clone(),
+    };
     let found = explain(&call, &[server(policy::Permissions::default())]);
     assert_eq!((found.verdict, found.answers[0].server.as_str()), (Verdict::Denied, "egress"));
     let permission = Arc::new(offered(&found.change.unwrap()));

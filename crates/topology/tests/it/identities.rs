@@ -55,7 +55,7 @@ fn nobody_has_an_identity_that_nobody_would_believe() {
     state.apply(&[present(mesh("")), present(web()), present(identity("a", json!({}), true))]);
     assert_eq!(state.mesh("default").unwrap().spiffe_id_of(&web()), None);
     let updates = state.apply(&[present(trust("t", "td"))]);
-    assert!(updates[0].affected.everyone);
+    assert!(updates[0].affected.whole_mesh);
     assert!(state.mesh("default").unwrap().spiffe_id_of(&web()).is_some());
     let same = state.apply(&[present(trust("t", "td")), present(identity("a", json!({}), true))]);
     assert!(same.iter().all(|update| update.affected == Affected::default()), "{same:?}");

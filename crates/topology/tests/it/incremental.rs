@@ -24,7 +24,7 @@ use resources::{
 use serde_json::{Value, json};
 use topology::{
     Affected, Change, ClientTls, DestinationId, MeshSnapshot, PolicyChange, State,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
     virtual_hosts::vips,
 };
 
@@ -289,7 +289,7 @@ fn differing<K: Ord + Clone, V>(
 
 /// Outside `everyone` the answer is exact: whoever is named sees a difference, whoever does, is named.
 fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Affected) {
-    if affected.everyone {
+    if affected.whole_mesh {
         return;
     }
     assert_eq!(before.mesh.spec, after.mesh.spec);
@@ -315,7 +315,7 @@ fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Aff
 
 /// Indexes leave out nobody whom a look at everything finds.
 fn indexes_are_complete(snapshot: &MeshSnapshot) {
-    let selector = policy::Selector::default();
+    let selector = policy::PolicySelector::default();
     for dataplane in snapshot.dataplanes.values() {
         let candidates: Vec<_> = snapshot.candidates(dataplane).map(|policy| &policy.resource.key).collect();
         for (key, policy) in &snapshot.policies {
@@ -408,7 +408,7 @@ fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> Places {
     let ports = serving_port(service, number);
     let Some(port) = ports.first() else { return Places::new() };
     let target = port.target_port.as_ref().unwrap();
-    let selector = Selector::of_service(service, spec);
+    let selector = MemberSelector::of_service(service, spec);
     let of_dataplane = |d: &Arc<Resource>| {
         let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
         ports.map(|port| (address(d), port)).collect::<Vec<_>>()
@@ -462,6 +462,18 @@ proptest! {
     fn any_sequence_of_changes_ends_where_its_last_resources_do(batches in writes()) {
         follow(&batches);
     }
+}
+
+/// The service that has an identifier is another one than the member of the MeshMultiZoneService: who may call the
+/// former is who may call the latter.
+#[test]
+fn permissions_of_a_service_reach_what_consists_of_its_namesake() {
+    follow(&[
+        vec![(11, 1, Some([1, 1, 0, 0]))],
+        vec![(0, 0, Some([1, 0, 0, 0]))],
+        vec![(23, 0, Some([0; 4])), (7, 1, Some([0, 3, 1, 0]))],
+        vec![(23, 0, Some([0, 0, 0, 1])), (7, 0, Some([0, 3, 3, 0]))],
+    ]);
 }
 
 #[test]

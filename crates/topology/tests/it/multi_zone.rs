@@ -50,7 +50,6 @@ fn it_leads_to_the_endpoints_of_every_service_it_selects() {
     let snapshot = snapshot(zone("").into_iter().chain([at_80()]));
     assert_eq!(endpoints(&snapshot, ID), ["10.0.0.1:80", "10.0.0.2:80"]);
     let all = destination(&snapshot, ID);
-    assert_eq!(all.legacy_name, "default_all___mzsvc_80");
     assert_eq!((all.port, all.protocol, &all.tls), (80, Protocol::Http, &ClientTls::Off));
     assert_eq!(all.service, Some(Key::new(Kind::MeshMultiZoneService, "default", "all")));
 }
@@ -66,7 +65,6 @@ fn its_ports_lead_to_ports_of_the_same_number_whatever_they_are_called() {
     let snapshot = snapshot(zone("").into_iter().chain([all(ports), two]));
     assert_eq!(endpoints(&snapshot, "kri_mzsvc_default___all_main"), ["10.0.0.1:80", "10.0.0.2:80"]);
     assert_eq!(endpoints(&snapshot, "kri_mzsvc_default___all_81"), ["10.0.0.1:80"]);
-    assert_eq!(destination(&snapshot, "kri_mzsvc_default___all_main").legacy_name, "default_all___mzsvc_80");
 }
 
 #[test]
@@ -100,7 +98,6 @@ fn its_kri_says_where_it_comes_from_and_its_status_how_it_is_reached() {
     let placed = with_status(labelled(at_80(), &labels), status);
     let snapshot = snapshot(zone("").into_iter().chain([placed]));
     let all = destination(&snapshot, "kri_mzsvc_default_east_shop_all_80");
-    assert_eq!(all.legacy_name, "default_all_shop_east_mzsvc_80");
     assert_eq!(all.vips, ["243.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
     assert_eq!(all.hostnames, ["all.mzsvc.mesh.local"]);
 }

@@ -87,7 +87,7 @@ pub(super) struct Channel {
     uncertain: HashMap<Name, Option<u128>>,
     /// What the proxy did not have when it refused a response with it, and has not taken since.
     lacking: HashSet<Name>,
-    /// With what is to be sent, which is what the target has: whoever changes the target reviews the name.
+    /// With what is to be sent, which is what the target has: a change of the target reviews the name.
     to_send: BTreeMap<Name, Arc<Encoded>>,
     to_remove: BTreeSet<Name>,
     /// Everything after this name is to be sent.
@@ -134,7 +134,7 @@ impl Channel {
     }
 
     /// A proxy that reconnects tells type by type what it has, and answers the first response after
-    /// that; before its answer nobody knows what it uses.
+    /// that; before its answer it is not known what it uses.
     pub(super) fn introduced(&self) -> bool {
         !self.resumed || !self.wildcard || self.counters.acked + self.counters.rejected > 0
     }

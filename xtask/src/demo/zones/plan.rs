@@ -122,7 +122,7 @@ pub struct Calls {
 }
 
 /// What an agent is started for.
-pub struct Proxy<'a> {
+pub struct ZoneDemoProxy<'a> {
     pub zone: &'static str,
     pub name: &'a str,
     pub readiness: SocketAddr,
@@ -131,7 +131,7 @@ pub struct Proxy<'a> {
     calls: Option<&'a Calls>,
 }
 
-impl Proxy<'_> {
+impl ZoneDemoProxy<'_> {
     /// Flags of the agent that others do not have.
     pub fn arguments(&self) -> Vec<String> {
         let kind = self.zone_proxy.map(|kind| format!("--proxy-type={kind}"));
@@ -170,9 +170,9 @@ impl Plan {
     }
 
     /// All agents: of zone proxies first, so that the stores of all zones can be called when the page comes.
-    pub fn proxies(&self) -> impl Iterator<Item = Proxy<'_>> {
+    pub fn proxies(&self) -> impl Iterator<Item = ZoneDemoProxy<'_>> {
         let zone_proxies = self.zones.iter().flat_map(|zone| {
-            [("ingress", &zone.ingress), ("egress", &zone.egress)].map(|(kind, proxy)| Proxy {
+            [("ingress", &zone.ingress), ("egress", &zone.egress)].map(|(kind, proxy)| ZoneDemoProxy {
                 zone: zone.name,
                 name: &proxy.name,
                 readiness: proxy.readiness,
@@ -180,7 +180,7 @@ impl Plan {
                 calls: None,
             })
         });
-        zone_proxies.chain(self.services.iter().rev().map(|service| Proxy {
+        zone_proxies.chain(self.services.iter().rev().map(|service| ZoneDemoProxy {
             zone: service.zone,
             name: &service.name,
             readiness: service.readiness,

@@ -21,20 +21,20 @@ pub fn show(client: &Client, mesh: &str, name: &str, format: TableFormat) -> Res
     if whole.status == 400 {
         return rules::show(client, mesh, name, format);
     }
-    let proxy = Proxy { client, mesh, name };
+    let proxy = InspectedProxy { client, mesh, name };
     let policies = whole.json(&attempted(mesh, name))?["policies"].take();
     let document = proxy.document(policies)?;
     Ok(format.render(&document, || table(&document)))
 }
 
 /// Where the answers about one proxy come from.
-struct Proxy<'a> {
+struct InspectedProxy<'a> {
     client: &'a Client,
     mesh: &'a str,
     name: &'a str,
 }
 
-impl Proxy<'_> {
+impl InspectedProxy<'_> {
     /// The layout of the proxy with what applies to each of its parts.
     fn document(&self, policies: Value) -> Result<Value> {
         let mut document = json!({ "mesh": self.mesh, "name": self.name, "policies": policies });

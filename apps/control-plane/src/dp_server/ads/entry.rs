@@ -15,7 +15,7 @@ use crate::{
         credentials::Credentials,
         grpc,
         introduction::{self, undecodable},
-        proxy::{Proxy, key_of},
+        proxy::{IdentifiedProxy, key_of},
         registration::Registration,
     },
     push::SecretChanges,
@@ -60,14 +60,14 @@ pub(super) async fn enter<P: Protocol>(
     let kafka_filter = introduction::has_kafka_filter(&first);
     let first = P::Request::decode(first).map_err(|error| undecodable(&error))?;
     let proxy = {
-        let nobody = Node::default();
-        let node = P::node(&first).unwrap_or(&nobody);
+        let unnamed = Node::default();
+        let node = P::node(&first).unwrap_or(&unnamed);
         introduction::check_read(node)?;
-        let mut proxy = Proxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
+        let mut proxy = IdentifiedProxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
         proxy.traits.kafka_filter = kafka_filter;
         // The message was read twice, and the token was verified for what it said first.
         let (mesh, name) = (&key.mesh, &key.name);
-        let same = |proxy: &Proxy| proxy.traits.mesh == *mesh && proxy.traits.name == *name;
+        let same = |proxy: &IdentifiedProxy| proxy.traits.mesh == *mesh && proxy.traits.name == *name;
         Some(proxy).filter(same).ok_or_else(|| {
             Status::invalid_argument(format!("the node is both {key} and another one; send one node"))
         })?

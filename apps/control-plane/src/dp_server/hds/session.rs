@@ -17,7 +17,7 @@ use crate::dp_server::{
     admission::Messages,
     credentials::Credentials,
     grpc::{self, Opened, Outgoing},
-    proxy::{self, Proxy},
+    proxy::{self, IdentifiedProxy},
     renewal,
 };
 
@@ -76,7 +76,7 @@ struct Session {
     context: Arc<Context>,
     subscription: Subscription,
     /// Known by its name alone, so that its token is compared with the stored Dataplane.
-    proxy: Proxy,
+    proxy: IdentifiedProxy,
     token: Option<String>,
     admin: Option<AdminTarget>,
     admin_cluster: String,
@@ -94,7 +94,7 @@ impl Session {
     ) -> Result<Session, Status> {
         let node = first.introduction.and_then(|introduction| introduction.node);
         let node = node.ok_or_else(|| Status::invalid_argument("the first message does not say who asks"))?;
-        let proxy = Proxy::identify(&node.id, json!({}))?;
+        let proxy = IdentifiedProxy::identify(&node.id, json!({}))?;
         let told = xds::identify::metadata(&node).to_json();
         let traits = proxy::traits(&proxy.traits.mesh, &proxy.traits.name, &told);
         let names = if traits.unified_naming { Names::Unified } else { Names::Legacy };

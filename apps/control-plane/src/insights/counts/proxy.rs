@@ -23,18 +23,18 @@ pub enum Health {
 
 /// A Dataplane with what is reported about its proxy.
 #[derive(Debug, Clone, Copy)]
-pub struct Proxy<'a> {
+pub struct CountedProxy<'a> {
     resource: &'a Resource,
     dataplane: &'a Dataplane,
     insight: Option<&'a DataplaneInsight>,
 }
 
-impl<'a> Proxy<'a> {
+impl<'a> CountedProxy<'a> {
     /// `None` without a Dataplane: what is reported about others is not counted.
-    pub fn of(dataplane: Option<&'a Resource>, insight: Option<&'a Resource>) -> Option<Proxy<'a>> {
+    pub fn of(dataplane: Option<&'a Resource>, insight: Option<&'a Resource>) -> Option<CountedProxy<'a>> {
         let resource = dataplane?;
         let insight = insight.and_then(|insight| insight.spec.get::<DataplaneInsight>());
-        Some(Proxy { resource, dataplane: resource.spec.get::<Dataplane>()?, insight })
+        Some(CountedProxy { resource, dataplane: resource.spec.get::<Dataplane>()?, insight })
     }
 
     /// What kind of gateway it is, if it is one.
@@ -47,8 +47,8 @@ impl<'a> Proxy<'a> {
     }
 
     /// Whether it counts as the other one does.
-    pub fn counts_as(&self, other: &Proxy<'_>) -> bool {
-        let own_words = |proxy: &Proxy<'_>| (proxy.health(), proxy.is_online(), proxy.gateway());
+    pub fn counts_as(&self, other: &CountedProxy<'_>) -> bool {
+        let own_words = |proxy: &CountedProxy<'_>| (proxy.health(), proxy.is_online(), proxy.gateway());
         own_words(self) == own_words(other)
             && self.version() == other.version()
             && self.mtls() == other.mtls()

@@ -17,8 +17,8 @@ use resources::{
 use store::Snapshot;
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
-    matching::{self, Selector},
-    reachability::explain::{Asks, Place, Server},
+    matching::{self, MemberSelector},
+    reachability::explain::{Place, Requirement, Server},
 };
 
 use crate::inspect::reach;
@@ -72,7 +72,7 @@ pub fn of<'a>(
     destinations: &[&'a Arc<Destination>],
 ) -> (Vec<Server<'a>>, bool) {
     let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-    let selector = policy::Selector { routes: &routes, ..policy::Selector::default() };
+    let selector = policy::PolicySelector { routes: &routes, ..policy::PolicySelector::default() };
     let (mut servers, mut truncated) = (Vec::new(), false);
     for destination in destinations {
         let server_names = server_names(mesh, destination);
@@ -81,14 +81,18 @@ pub fn of<'a>(
         inbounds.truncate(MAX_SERVERS.saturating_sub(servers.len()));
         let mut known: BTreeSet<Permissions> = BTreeSet::new();
         for (dataplane, inbound) in inbounds {
-            let called = reach::Called::at(mesh, &destination.id);
-            let asked = reach::Asks::of(mesh, &selector, &reach::Server { dataplane, inbound, called });
-            let asks = Asks::from(&asked);
-            if let Asks::Permission(permissions) = &asks {
+            let connection = reach::ClientConnection::to(mesh, &destination.id);
+            let asked = reach::InboundRequirement::of(
+                mesh,
+                &selector,
+                &reach::Server { dataplane, inbound, connection },
+            );
+            let requires = Requirement::from(&asked);
+            if let Requirement::Permission(permissions) = &requires {
                 known.insert(permissions.clone());
             }
             let server_names = server_names.clone();
-            servers.push(Server { place: Place::Inbound(dataplane, inbound), asks, server_names });
+            servers.push(Server { place: Place::Inbound(dataplane, inbound), requires, server_names });
         }
         // What the mesh knows of other servers than those.
         let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
@@ -97,12 +101,12 @@ pub fn of<'a>(
             row.into_iter().flat_map(|row| &row.rulesets).filter(|rules| !known.contains(&***rules));
         servers.extend(rulesets.map(|rules| Server {
             place,
-            asks: Asks::Permission(Permissions::clone(rules)),
+            requires: Requirement::Permission(Permissions::clone(rules)),
             server_names: server_names.clone(),
         }));
         // Nothing stands between a client and what is outside of the mesh.
         if destination.external.is_some() && mesh.reachability.row(&destination.id).is_none() {
-            servers.push(Server { place: Place::Egress, asks: Asks::Nothing, server_names });
+            servers.push(Server { place: Place::Egress, requires: Requirement::Nothing, server_names });
         }
     }
     (servers, truncated)
@@ -137,14 +141,14 @@ pub fn inbounds<'a>(
         return Vec::new();
     };
     if let Some(spec) = service.spec.get::<MeshMultiZoneService>() {
-        let Selector::Labels(labels) = Selector::of_multi_zone(spec) else { return Vec::new() };
+        let MemberSelector::Labels(labels) = MemberSelector::of_multi_zone(spec) else { return Vec::new() };
         let members = mesh.labelled(Kind::MeshService, &labels).flatten();
         let members = members.filter_map(|id| mesh.destinations.get(id));
         let ports = members.filter(|member| member.port == destination.port);
         return ports.flat_map(|member| inbounds(snapshot, mesh, member)).collect();
     }
     let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
-    let selector = Selector::of_service(service, spec);
+    let selector = MemberSelector::of_service(service, spec);
     let port = spec.ports.iter().find(|port| port.port == destination.port);
     let Some(target) = port.and_then(|port| port.target_port.as_ref()) else { return Vec::new() };
     let behind = mesh.dataplanes.values().flat_map(|dataplane| {

@@ -130,9 +130,9 @@ async fn every_mode_tells_what_goes_and_only_enforcing_trims() {
             "{mode}"
         );
         assert_eq!(all.destinations[0].decided_by, ["kri_mtp_default___db_rule_1"]);
-        assert!(all.destinations[2].open);
+        assert!(all.destinations[2].callable_by_all);
         assert_eq!(
-            (all.destinations[3].open, all.destinations[3].decided_by.as_slice()),
+            (all.destinations[3].callable_by_all, all.destinations[3].decided_by.as_slice()),
             (false, &["kri_mtp_default___kv_rule_0".to_owned()][..])
         );
         assert_eq!((all.mode.asked, all.mode.active, all.mode.said_by), (mode, mode, "Mesh"));
@@ -285,13 +285,13 @@ async fn the_graph_joins_clients_with_services_and_draws_no_edge_to_what_is_open
         (of("spiffe://default/web").kind, of("spiffe://default/web").access),
         ("client", NodeAccess::None)
     );
-    assert_eq!((graph.open, graph.truncated), (3, false));
+    assert_eq!((graph.callable_by_all, graph.truncated), (3, false));
 
     let around = inspected.proxies.graph("default", Some("kv")).await.unwrap();
     let ids: Vec<&str> = around.nodes.iter().map(|node| node.id.as_str()).collect();
     assert_eq!((ids, around.edges.len()), (vec![id("kv").as_str(), "spiffe://default/web"], 1));
     let around = inspected.proxies.graph("default", Some("docs")).await.unwrap();
-    assert_eq!((around.nodes.len(), around.edges.len(), around.open), (1, 0, 3));
+    assert_eq!((around.nodes.len(), around.edges.len(), around.callable_by_all), (1, 0, 3));
     let error = inspected.proxies.graph("default", Some("none")).await.unwrap_err();
     assert!(error.to_string().contains("no service and no client of the name \"none\""), "{error}");
 }

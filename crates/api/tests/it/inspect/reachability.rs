@@ -41,7 +41,7 @@ pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
     let destinations = vec![Reached {
         destination: "a".to_owned(),
         verdict: Verdict::Reachable,
-        open: true,
+        callable_by_all: true,
         decided_by: Vec::new(),
     }];
     let counts = Counts { reachable: 1, trimmed: 1, ..Counts::default() };
@@ -63,7 +63,12 @@ pub fn graph(service: Option<&str>) -> Graph {
         access: NodeAccess::AnyoneExcept,
         except: vec!["x".to_owned()],
     };
-    Graph { nodes: vec![node], edges: vec![Edge { from: id.clone(), to: id }], open: 1, truncated: false }
+    Graph {
+        nodes: vec![node],
+        edges: vec![Edge { from: id.clone(), to: id }],
+        callable_by_all: 1,
+        truncated: false,
+    }
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use resources::{
 use serde_json::{Value, json};
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
 };
 
 use super::meshes::{World, ZONE, made};
@@ -163,15 +163,15 @@ impl<'w> Servers<'w> {
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
         let target = port.target_port.as_ref().unwrap();
-        let selector = Selector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec);
         let of_proxy = |proxy: &Proxy<'_>| {
             let now = at(proxy.dataplane, &selector.serving(proxy.dataplane, target));
             let then = at(&proxy.ready, &selector.serving(&proxy.ready, target));
             now.into_iter().chain(then).map(|at| proxy.permissions[at]).collect::<Vec<_>>()
         };
         let may_serve = |proxy: &&Proxy<'_>| match &selector {
-            Selector::Tags(tags) => proxy.may_have(tags),
-            Selector::Nothing | Selector::Name(_) | Selector::Labels(_) => true,
+            MemberSelector::Tags(tags) => proxy.may_have(tags),
+            MemberSelector::Nothing | MemberSelector::Name(_) | MemberSelector::Labels(_) => true,
         };
         self.proxies.iter().filter(may_serve).flat_map(of_proxy).collect()
     }
@@ -194,14 +194,14 @@ impl<'w> Servers<'w> {
         }
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
-        let (target, chosen) = (port.target_port.as_ref().unwrap(), Selector::of(&spec.selector));
+        let (target, chosen) = (port.target_port.as_ref().unwrap(), MemberSelector::of(&spec.selector));
         let mut found = Vec::new();
         let zone = if matching::is_local(service) { ZONE } else { "west" };
         for number in 0..24 {
             let dataplane = imagined(spec, zone, service.label("kuma.io/managed-by").is_some(), number);
             let policies = self.world.snapshot.policies_of(Kind::MeshTrafficPermission);
             for inbound in chosen.serving(&dataplane, target) {
-                let selector = policy::Selector::default();
+                let selector = policy::PolicySelector::default();
                 let resolved = policy::permission::resolve(policies.clone(), &dataplane, inbound, &selector);
                 found.push(resolved);
             }

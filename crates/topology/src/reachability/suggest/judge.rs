@@ -52,7 +52,7 @@ pub(super) struct Judge<'a> {
 impl<'a> Judge<'a> {
     pub fn new(
         mesh: &'a MeshSnapshot,
-        selector: &policy::Selector<'_>,
+        selector: &policy::PolicySelector<'_>,
         defaults: &Defaults,
         closing: Option<&Arc<Resource>>,
         choice: &Choice,
@@ -139,7 +139,7 @@ impl<'a> Judge<'a> {
 /// Whether a rule lets anyone in at one of the inbounds.
 pub(super) fn allows_someone(
     mesh: &MeshSnapshot,
-    selector: &policy::Selector<'_>,
+    selector: &policy::PolicySelector<'_>,
     defaults: &Defaults,
     places: &BTreeSet<Place>,
 ) -> bool {
@@ -160,7 +160,7 @@ fn refusal(client: &Client, of: &[Permissions]) -> Option<Kri> {
 /// The distinct permissions of the inbounds, from the policies that count for their Dataplanes.
 fn permissions<'p>(
     mesh: &MeshSnapshot,
-    selector: &policy::Selector<'_>,
+    selector: &policy::PolicySelector<'_>,
     places: &BTreeSet<Place>,
     policies: impl Fn(&Resource) -> Vec<&'p Arc<Resource>>,
 ) -> Vec<Permissions> {

@@ -21,7 +21,7 @@ use resources::{
 use super::Question;
 use crate::{
     DestinationId, MeshSnapshot,
-    matching::{self, Selector},
+    matching::{self, MemberSelector},
 };
 
 /// An inbound: the name of its Dataplane, and which of its inbounds it is.
@@ -33,7 +33,7 @@ pub(super) struct Group {
     pub destinations: Vec<DestinationId>,
     pub places: BTreeSet<Place>,
     /// How MeshServices choose these inbounds.
-    pub selectors: Vec<Selector>,
+    pub selectors: Vec<MemberSelector>,
 }
 
 impl Group {
@@ -130,7 +130,7 @@ impl<'a> Servers<'a> {
         &self,
         question: &Question<'_>,
         id: &DestinationId,
-    ) -> Vec<(BTreeSet<Place>, Option<Selector>)> {
+    ) -> Vec<(BTreeSet<Place>, Option<MemberSelector>)> {
         let found = match id {
             DestinationId::Tags(tags) => vec![(self.tagged(tags), None)],
             DestinationId::Port(_) => {
@@ -153,21 +153,25 @@ impl<'a> Servers<'a> {
         self.places(&reference, |_, inbound| tags::matches(wanted, &inbound.tags))
     }
 
-    fn behind_port(&self, service: &Resource, port: u32) -> Option<(BTreeSet<Place>, Option<Selector>)> {
+    fn behind_port(
+        &self,
+        service: &Resource,
+        port: u32,
+    ) -> Option<(BTreeSet<Place>, Option<MemberSelector>)> {
         let spec = service.spec.get::<MeshService>()?;
         let target = spec.ports.iter().find(|it| it.port == port)?.target_port.as_ref()?;
-        let selector = Selector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec);
         let reference = match &selector {
-            Selector::Nothing => return None,
-            Selector::Name(name) => {
+            MemberSelector::Nothing => return None,
+            MemberSelector::Name(name) => {
                 TargetRef { kind: TargetRefKind::Dataplane, name: Some(name.clone()), ..TargetRef::default() }
             }
-            Selector::Tags(tags) => TargetRef {
+            MemberSelector::Tags(tags) => TargetRef {
                 kind: TargetRefKind::MeshSubset,
                 tags: Some(Tags::clone(tags)),
                 ..TargetRef::default()
             },
-            Selector::Labels(labels) => TargetRef {
+            MemberSelector::Labels(labels) => TargetRef {
                 kind: TargetRefKind::Dataplane,
                 labels: Some(labels.clone()),
                 ..TargetRef::default()
@@ -178,7 +182,7 @@ impl<'a> Servers<'a> {
         });
         // Two services behind one proxy may share a port on different addresses: then tags tell them apart.
         let places = match &selector {
-            Selector::Tags(wanted) => {
+            MemberSelector::Tags(wanted) => {
                 let tagged = self.places(&reference, |_, inbound| tags::matches(wanted, &inbound.tags));
                 let proxies: BTreeSet<&Arc<str>> =
                     at_port.intersection(&tagged).map(|(proxy, _)| proxy).collect();
@@ -195,9 +199,9 @@ impl<'a> Servers<'a> {
         question: &Question<'_>,
         service: &Resource,
         port: u32,
-    ) -> Vec<(BTreeSet<Place>, Option<Selector>)> {
+    ) -> Vec<(BTreeSet<Place>, Option<MemberSelector>)> {
         let Some(spec) = service.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
-        let Selector::Labels(labels) = Selector::of_multi_zone(spec) else { return Vec::new() };
+        let MemberSelector::Labels(labels) = MemberSelector::of_multi_zone(spec) else { return Vec::new() };
         let members: Vec<_> = self.mesh.labelled.find(Kind::MeshService, &labels).collect();
         let stored = members.into_iter().filter_map(|member| (question.stored)(member));
         stored.filter_map(|member| self.behind_port(&member, port)).collect()

@@ -21,7 +21,7 @@ use super::{
     Question, defaults,
     servers::{Group, Place},
 };
-use crate::matching::{self, Selector};
+use crate::matching::{self, MemberSelector};
 
 /// Labels that say which workload a Dataplane is of. Others may be shared by several.
 const NAMING: [&str; 3] = [labels::WORKLOAD, "app.kubernetes.io/name", "app"];
@@ -41,7 +41,7 @@ pub(super) struct Choice {
 impl Choice {
     /// References that together select all inbounds of the group: one that selects nothing else if there is one, else
     /// the one that selects the least besides, else one for each Dataplane.
-    pub fn of(question: &Question<'_>, selector: &policy::Selector<'_>, group: &Group) -> Vec<Choice> {
+    pub fn of(question: &Question<'_>, selector: &policy::PolicySelector<'_>, group: &Group) -> Vec<Choice> {
         let members: Vec<(&Arc<Resource>, &Inbound)> =
             group.places.iter().filter_map(|place| member(question, place)).collect();
         let selected = |target| Choice::selecting(question, selector, group, target);
@@ -66,7 +66,7 @@ impl Choice {
 
     fn selecting(
         question: &Question<'_>,
-        selector: &policy::Selector<'_>,
+        selector: &policy::PolicySelector<'_>,
         group: &Group,
         target: TargetRef,
     ) -> Choice {
@@ -142,7 +142,7 @@ fn candidates(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Targ
 /// Labels that all Dataplanes have, and that say what they are.
 fn labels_of(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Labels> {
     let of_services = group.selectors.iter().filter_map(|selector| match selector {
-        Selector::Labels(labels) => Some(labels.clone()),
+        MemberSelector::Labels(labels) => Some(labels.clone()),
         _ => None,
     });
     let mut found: Vec<Labels> = of_services.collect();
@@ -165,7 +165,7 @@ fn tags_of(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Tags> {
     let service = common.get_key_value(labels::SERVICE);
     let service = service.map(|(name, value)| Tags::from([(name.clone(), value.clone())]));
     let of_services = group.selectors.iter().filter_map(|selector| match selector {
-        Selector::Tags(tags) => Some(Tags::clone(tags)),
+        MemberSelector::Tags(tags) => Some(Tags::clone(tags)),
         _ => None,
     });
     let of_tags = group.destinations.iter().filter_map(|id| match id {

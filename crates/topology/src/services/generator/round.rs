@@ -17,13 +17,13 @@ use resources::{
 
 use super::{ByName, Generator, Pool, has_mtls, mode};
 use crate::{
-    matching::Selector,
+    matching::MemberSelector,
     services::{
         Around, Desired, ServiceChange, Work,
         generate::Plan,
         hostnames::{Hostnames, Named},
         multi_zone,
-        status::{self, Proxy},
+        status::{self, ServiceMember},
         update_status,
     },
     state::index::Subject,
@@ -107,7 +107,7 @@ impl Generator {
         match work.filter(|work| work.is_local()) {
             Some(work) => {
                 let dataplanes = &self.dataplanes;
-                let selector = Selector::of(&work.spec.selector);
+                let selector = MemberSelector::of(&work.spec.selector);
                 self.dataplanes_of.select(&subject, selector, |name| dataplanes.get(name));
             }
             None => self.dataplanes_of.forget(&subject),
@@ -149,9 +149,10 @@ impl Generator {
             let subject = Subject::Service(name.clone());
             let proxy = |name: &Arc<str>| {
                 let observed = self.observed.get(name).copied().unwrap_or_default();
-                Some(Proxy { dataplane: self.dataplanes.get(name)?, observed })
+                Some(ServiceMember { dataplane: self.dataplanes.get(name)?, observed })
             };
-            let proxies: Vec<Proxy<'_>> = self.dataplanes_of.members(&subject).filter_map(proxy).collect();
+            let proxies: Vec<ServiceMember<'_>> =
+                self.dataplanes_of.members(&subject).filter_map(proxy).collect();
             status::observe(work, &proxies, secured, (&self.identities, &self.zone));
         }
     }

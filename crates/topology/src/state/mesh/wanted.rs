@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use resources::{kinds::tags::Tags, labels};
 
 use super::{super::index::Subject, MeshState, Round};
-use crate::{lists::remove_from, matching::Selector};
+use crate::{lists::remove_from, matching::MemberSelector};
 
 impl MeshState {
     /// A subscriber that wanted these sets of tags wants those now.
@@ -32,7 +32,7 @@ impl MeshState {
             }
             let subject = Subject::Tags(tags.clone());
             let dataplanes = &self.dataplanes;
-            self.index.select(&subject, Selector::Tags(tags.clone()), |name| dataplanes.get(name));
+            self.index.select(&subject, MemberSelector::Tags(tags.clone()), |name| dataplanes.get(name));
             round.dirty.insert(subject);
         }
     }

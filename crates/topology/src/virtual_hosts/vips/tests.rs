@@ -96,7 +96,7 @@ fn a_range_that_is_too_small_or_belongs_to_services_is_refused() {
     }
 }
 
-/// Addresses are stored: another hash would move those of everybody who upgrades.
+/// Addresses are stored: another hash would move those of every mesh that is upgraded.
 #[test]
 fn an_address_follows_from_the_hostname_alone() {
     let pool = pool("240.0.0.0/8");

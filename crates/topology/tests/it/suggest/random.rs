@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::{Client, Decision, Selector, permission::resolve};
+use policy::{Client, Decision, PolicySelector, permission::resolve};
 use proptest::prelude::*;
 use resources::{
     Kind, Resource,
@@ -17,7 +17,7 @@ use resources::{
 use serde_json::{Value, json};
 use topology::{
     DestinationId, MeshSnapshot,
-    matching::{self, Selector as Members},
+    matching::{self, MemberSelector as Members},
     observed::{Caller, Edge},
 };
 
@@ -120,7 +120,7 @@ fn permissions(world: &World) -> Vec<Arc<Resource>> {
 }
 
 fn decided(policies: &[Arc<Resource>], dataplane: &Resource, inbound: &Inbound, client: &Client) -> Decision {
-    resolve(policies, dataplane, inbound, &Selector::default()).decide(client)
+    resolve(policies, dataplane, inbound, &PolicySelector::default()).decide(client)
 }
 
 /// The inbounds of a destination, asked in another way than suggestions do.

@@ -1,0 +1,135 @@
+//! Which metrics a proxy offers, of whom, and to whom.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+
+use crate::kinds::{
+    checks,
+    mesh_open_telemetry_backend::Conditions,
+    open_enum::open_enum,
+    target_ref::{self, Allowed, TargetRef},
+};
+use crate::{
+    Path, Schema, Subject, Violations,
+    policy::{MESH_METRIC, Policy},
+};
+
+mod backend;
+pub mod profile;
+
+pub use backend::{Backend, BackendType, OpenTelemetry, Prometheus, Tls, TlsMode};
+pub use profile::{ProfileName, ProfileSelector, Profiles, SelectorType};
+
+/// The path of an application's metrics, and of a proxy's.
+const PATH: &str = "/metrics";
+
+/// Metrics of the selected proxies and of the applications beside them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MeshMetric {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    pub default: Conf,
+}
+
+/// What is measured and where it goes; without a backend nothing happens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<Sidecar>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applications: Option<Vec<Application>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backends: Option<Vec<Backend>>,
+}
+
+/// Which of Envoy's own metrics are offered.
+// The agent is sent this very object: the order of its fields is part of a checksum.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sidecar {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiles: Option<Profiles>,
+    /// Whether metrics are offered that Envoy has not touched yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_unused: Option<bool>,
+}
+
+/// An application whose metrics are read together with Envoy's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["port"]))]
+pub struct Application {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// That of the proxy when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    pub port: u32,
+}
+
+impl Conf {
+    pub fn backends(&self) -> &[Backend] {
+        self.backends.as_deref().unwrap_or_default()
+    }
+
+    pub fn applications(&self) -> &[Application] {
+        self.applications.as_deref().unwrap_or_default()
+    }
+
+    pub fn profiles(&self) -> Option<&Profiles> {
+        self.sidecar.as_ref()?.profiles.as_ref()
+    }
+}
+
+impl Policy for MeshMetric {
+    type To = IgnoredAny;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
+impl Schema for MeshMetric {
+    type Status = Conditions;
+
+    fn apply_defaults(&mut self) {
+        if let Some(sidecar) = &mut self.default.sidecar {
+            sidecar.include_unused.get_or_insert(false);
+        }
+        for application in self.default.applications.iter_mut().flatten() {
+            application.path.get_or_insert_with(|| PATH.to_owned());
+        }
+        self.default.backends.iter_mut().flatten().for_each(Backend::apply_defaults);
+    }
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        target_ref::validate_top(self.target_ref.as_ref(), Allowed::by_role(subject, MESH_METRIC), found);
+        let path = Path::new("spec").field("default");
+        if let Some(profiles) = self.default.profiles() {
+            profiles.validate(&path.field("sidecar").field("profiles"), found);
+        }
+        // The paths of Kuma's messages name the entries of both lists once more.
+        let applications = path.field("applications").field("application");
+        for (i, application) in self.default.applications().iter().enumerate() {
+            checks::port(application.port, &applications.index(i), found);
+        }
+        let backends = path.field("backends").field("backend");
+        for (i, backend) in self.default.backends().iter().enumerate() {
+            backend.validate(&backends.index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let inline = self.default.backends().iter().any(Backend::has_endpoint);
+        let deprecated = inline.then(|| backend::ENDPOINT_DEPRECATED.to_owned());
+        let of_target = target_ref::top_level_warnings(self.target_ref.as_ref());
+        deprecated.into_iter().chain(of_target).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Who gets the metrics: a scraper of the proxy, or a collector that they are sent to.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{PATH, checks, open_enum};
+use crate::{
+    Path, Violations,
+    duration::GoDuration,
+    kinds::{host_port::HostPort, mesh_open_telemetry_backend::BackendRef},
+};
+
+const PORT: u32 = 5670;
+
+pub(super) const ENDPOINT_DEPRECATED: &str = "openTelemetry.endpoint is deprecated, use openTelemetry.backendRef \
+     with a MeshOpenTelemetryBackend resource instead";
+
+/// One way out of the proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
+pub struct Backend {
+    #[serde(rename = "type")]
+    pub kind: BackendType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<Prometheus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_telemetry: Option<OpenTelemetry>,
+}
+
+open_enum! {
+    /// Whether metrics are fetched or sent.
+    BackendType { Prometheus = "Prometheus", OpenTelemetry = "OpenTelemetry" }
+}
+
+/// A page of metrics at the proxy's address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Prometheus {
+    /// Tells several pages apart, and who scrapes which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+/// Whether the page is read over TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tls {
+    #[serde(skip_serializing_if = "TlsMode::is_absent")]
+    pub mode: TlsMode,
+}
+
+open_enum! {
+    /// Whose certificate the page has.
+    TlsMode {
+        Disabled = "Disabled",
+        /// That of the files which the agent was started with.
+        ProvidedTls = "ProvidedTLS",
+        /// That of the mesh.
+        ActiveMtlsBackend = "ActiveMTLSBackend",
+    }
+}
+
+/// A collector that metrics are sent to; exactly one of `endpoint` and `backendRef` says which.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpenTelemetry {
+    /// `host:port`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_ref: Option<BackendRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refresh_interval: Option<GoDuration>,
+}
+
+impl Backend {
+    pub(super) fn apply_defaults(&mut self) {
+        let Some(prometheus) = &mut self.prometheus else { return };
+        prometheus.port.get_or_insert(PORT);
+        prometheus.path.get_or_insert_with(|| PATH.to_owned());
+        if let Some(tls) = &mut prometheus.tls
+            && tls.mode.is_absent()
+        {
+            tls.mode = TlsMode::Disabled;
+        }
+    }
+
+    pub(super) fn has_endpoint(&self) -> bool {
+        self.open_telemetry.as_ref().is_some_and(|collector| collector.endpoint.is_some())
+    }
+
+    pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
+        match &self.kind {
+            BackendType::Prometheus => match &self.prometheus {
+                Some(prometheus) => checks::port(prometheus.port(), &path.field("port"), found),
+                None => found.add(path.field("prometheus"), checks::MUST_BE_DEFINED),
+            },
+            BackendType::OpenTelemetry => match &self.open_telemetry {
+                Some(collector) => collector.validate(&path.field("openTelemetry"), found),
+                None => found.add(path.field("openTelemetry"), checks::MUST_BE_DEFINED),
+            },
+            BackendType::Other(_) => found.add(path, "unrecognized type"),
+        }
+    }
+}
+
+impl Prometheus {
+    pub fn port(&self) -> u32 {
+        self.port.unwrap_or(PORT)
+    }
+
+    pub fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(PATH)
+    }
+}
+
+impl OpenTelemetry {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        match (&self.endpoint, &self.backend_ref) {
+            (Some(endpoint), None) => {
+                if let Some(message) = complaint_about_endpoint(endpoint) {
+                    found.add(path.field("endpoint"), message);
+                }
+            }
+            (None, Some(reference)) => {
+                let path = path.field("backendRef");
+                checks::known(&reference.kind, &path, "kind", found);
+                let named = !reference.labels.is_empty();
+                found.require(named, path, "backendRef must have exactly one defined: labels");
+            }
+            (Some(_), Some(_)) => {
+                found.add(path, "openTelemetry must have only one type defined: endpoint, backendRef");
+            }
+            (None, None) => {
+                found.add(path, "openTelemetry must have exactly one defined: endpoint, backendRef");
+            }
+        }
+        checks::positive_duration(self.refresh_interval, &path.field("refreshInterval"), found);
+    }
+}
+
+fn complaint_about_endpoint(endpoint: &str) -> Option<&'static str> {
+    if endpoint.contains("://") {
+        return Some("must be in host:port format, not a URL");
+    }
+    HostPort::with_port(endpoint).is_none().then_some("must be in host:port format")
+}

@@ -1,0 +1,244 @@
+//! Changes to the Envoy configuration that no policy offers.
+//!
+//! Values are Envoy resources in YAML. Here their syntax is checked, and that what is added has a name;
+//! whether Envoy knows the fields shows when the patch is applied to a proxy.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
+use serde_json::Value;
+
+use crate::kinds::{
+    checks,
+    open_enum::open_enum,
+    target_ref::{self, Allowed, TargetRef},
+};
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    policy::{MESH_PROXY_PATCH, Policy},
+};
+
+mod operation;
+
+/// Modifications of the configuration of the selected proxies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["default"]))]
+pub struct MeshProxyPatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    pub default: Conf,
+}
+
+/// The modifications, made in order after those of less specific policies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_modifications: Option<Vec<Modification>>,
+}
+
+/// One modification; exactly one of the fields is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Modification {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Change<ClusterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<Change<ListenerMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_filter: Option<Change<FilterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_filter: Option<Change<FilterMatch>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_host: Option<Change<VirtualHostMatch>>,
+}
+
+/// What is done to which Envoy resources.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(bound = "M: JsonSchema + Matched", extend("required" = M::REQUIRED))]
+pub struct Change<M> {
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub match_: Option<M>,
+    #[serde(default)]
+    #[schemars(extend("enum" = M::OPERATIONS))]
+    pub operation: Operation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json_patches: Option<Vec<JsonPatch>>,
+}
+
+open_enum! {
+    /// What is done; filters stand in an order, so there is more than one way to add them.
+    Operation {
+        Add = "Add",
+        Remove = "Remove",
+        Patch = "Patch",
+        AddFirst = "AddFirst",
+        AddBefore = "AddBefore",
+        AddAfter = "AddAfter",
+        AddLast = "AddLast",
+    }
+}
+
+/// What a change of one sort of Envoy resources is like.
+pub trait Matched {
+    /// The operations it may be.
+    const OPERATIONS: &'static [&'static str] = &["Add", "Remove", "Patch"];
+    const REQUIRED: &'static [&'static str] = &["operation"];
+}
+
+impl Matched for ClusterMatch {}
+
+impl Matched for ListenerMatch {}
+
+impl Matched for FilterMatch {
+    const OPERATIONS: &'static [&'static str] =
+        &["Remove", "Patch", "AddFirst", "AddBefore", "AddAfter", "AddLast"];
+}
+
+impl Matched for VirtualHostMatch {
+    const REQUIRED: &'static [&'static str] = &["match", "operation"];
+}
+
+/// Which clusters; `origin` is the component that made the resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Which listeners; `tags` are those in the listener's `io.kuma.tags` metadata.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<BTreeMap<String, String>>,
+}
+
+/// Which network or HTTP filters, in which listeners.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FilterMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener_tags: Option<BTreeMap<String, String>>,
+}
+
+/// Which virtual hosts, in which route configurations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualHostMatch {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route_configuration_name: Option<String>,
+}
+
+/// One step of a JSON patch (RFC 6902).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["op", "path"]))]
+pub struct JsonPatch {
+    pub op: JsonPatchOp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// A `null` is a value too.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub value: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+/// Any value that is there, `null` included.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+open_enum! {
+    /// What a step does.
+    JsonPatchOp { Add = "add", Remove = "remove", Replace = "replace", Move = "move", Copy = "copy" }
+}
+
+impl Modification {
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        let given = [
+            self.cluster.is_some(),
+            self.listener.is_some(),
+            self.network_filter.is_some(),
+            self.http_filter.is_some(),
+            self.virtual_host.is_some(),
+        ];
+        let given = given.iter().filter(|given| **given).count();
+        if given != 1 {
+            let message = "exactly one modification can be defined at a time.";
+            found.add(path, format!("{message} Currently, {given} modifications are defined"));
+            return;
+        }
+        if let Some(change) = &self.cluster {
+            change.validate_resource("cluster", change.match_.as_ref().map(|_| "match"), path, found);
+        }
+        if let Some(change) = &self.listener {
+            change.validate_resource("listener", change.match_.as_ref().map(|_| "match"), path, found);
+        }
+        if let Some(change) = &self.network_filter {
+            change.validate_filter("networkFilter", path, found);
+        }
+        if let Some(change) = &self.http_filter {
+            change.validate_filter("httpFilter", path, found);
+        }
+        if let Some(change) = &self.virtual_host {
+            // A virtual host is added to route configurations, so those may be chosen.
+            let name = change.match_.as_ref().and_then(|matched| matched.name.as_ref());
+            change.validate_resource("virtualHost", name.map(|_| "match.name"), path, found);
+        }
+    }
+}
+
+impl Policy for MeshProxyPatch {
+    type To = IgnoredAny;
+
+    fn target_ref(&self) -> Option<&TargetRef> {
+        self.target_ref.as_ref()
+    }
+}
+
+impl Schema for MeshProxyPatch {
+    type Status = NoStatus;
+
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
+        let spec = Path::new("spec");
+        let allowed = Allowed { gateway_listener_tags: false, ..Allowed::by_role(subject, MESH_PROXY_PATCH) };
+        target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
+        let path = spec.field("default").field("appendModifications");
+        let modifications = self.default.append_modifications.as_deref().unwrap_or_default();
+        found.require(!modifications.is_empty(), &path, checks::MUST_NOT_BE_EMPTY);
+        for (i, modification) in modifications.iter().enumerate() {
+            modification.validate(&path.index(i), found);
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        target_ref::top_level_warnings(self.target_ref.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests;

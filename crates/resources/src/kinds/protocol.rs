@@ -1,8 +1,0 @@
-//! What a port speaks.
-
-use super::open_enum::open_enum;
-
-open_enum! {
-    /// The protocol of a port; anything unknown is proxied as TCP.
-    Protocol { Grpc = "grpc", Http = "http", Http2 = "http2", Kafka = "kafka", Tcp = "tcp" }
-}

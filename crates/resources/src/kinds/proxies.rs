@@ -1,0 +1,6 @@
+//! Proxies, and the workloads they stand beside.
+
+pub mod dataplane;
+pub mod workload;
+pub mod zone_egress;
+pub mod zone_ingress;

@@ -1,0 +1,8 @@
+//! What proxies call, and the names it is called by.
+
+pub mod hostname_generator;
+pub mod mesh_external_service;
+pub mod mesh_multi_zone_service;
+pub mod mesh_service;
+pub mod service_status;
+pub mod virtual_outbound;

@@ -1,0 +1,190 @@
+//! Host names and ports for services by their tags.
+//!
+//! A policy selects tags (of inbounds, mostly) and builds a host and a port from them with Go
+//! templates. The form it was first proposed in (`conf.tags`, a number for a port, `{{service}}`
+//! without a dot) is read too and turned into the form that is stored; see [`Conf::normalise`] and [`proposal`].
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::{
+    NoStatus, Path, Schema, Subject, Violations,
+    kinds::tags::{self, ANY_VALUE, Need, Tags},
+    labels,
+};
+
+mod evaluation;
+pub(crate) mod proposal;
+mod ranking;
+
+pub use crate::kinds::go_template::Position;
+pub use evaluation::{EvaluationError, Rendering};
+pub use ranking::{Rank, matching};
+
+const DEFINED: &str = "has to be defined";
+
+/// A policy that gives services host names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualOutbound {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<VirtualOutboundSelector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<Conf>,
+}
+
+/// Tags that are matched; `*` stands for any value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualOutboundSelector {
+    #[serde(rename = "match", skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+}
+
+/// What to build from the tags that were matched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Conf {
+    /// A Go template for the host name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// A Go template for the port.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "text_or_number")]
+    pub port: String,
+    /// The variables of the templates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
+    /// Another way to write `parameters`: from tag to variable. Never stored.
+    #[serde(skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+}
+
+/// A variable of the templates, and the tag its value comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Parameter {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The tag; one called like the variable when absent.
+    #[serde(skip_serializing_if = "String::is_empty", alias = "tag_key")]
+    pub tag_key: String,
+}
+
+impl Parameter {
+    pub fn tag(&self) -> &str {
+        if self.tag_key.is_empty() { &self.name } else { &self.tag_key }
+    }
+}
+
+impl Conf {
+    /// Turns the form of the proposal into the one that is stored: `tags` into `parameters`, and
+    /// `{{service}}` into `{{.service}}` where `service` is a parameter. Without any parameters the
+    /// service alone is one where it is known which (`one_service`), because an outbound has to lead to
+    /// some service.
+    fn normalise(&mut self, one_service: bool) {
+        for (tag_key, name) in std::mem::take(&mut self.tags) {
+            self.parameters.push(Parameter { name, tag_key });
+        }
+        if self.parameters.is_empty() && one_service {
+            self.parameters.push(Parameter { name: "service".into(), tag_key: labels::SERVICE.into() });
+        }
+        let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        self.host = evaluation::with_dots(&self.host, &names);
+        self.port = evaluation::with_dots(&self.port, &names);
+    }
+
+    fn validate(&self, path: &Path, found: &mut Violations) {
+        self.validate_parameters(&path.field("parameters"), found);
+        check_template(&self.host, self.try_host(), &path.field("host"), found);
+        check_template(&self.port, self.try_port(), &path.field("port"), found);
+    }
+
+    fn validate_parameters(&self, path: &Path, found: &mut Violations) {
+        let mut names = std::collections::BTreeSet::new();
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            let path = path.index(i);
+            let name = path.field("name");
+            found.require(names.insert(&parameter.name), &name, "name is already used");
+            if parameter.tag_key.is_empty() {
+                let message = "must be a valid tag name if you are not setting tagKey";
+                found.require(tags::is_tag_name(&parameter.name), &name, message);
+            } else {
+                let message = "must be a valid tag name";
+                found.require(tags::is_tag_name(&parameter.tag_key), path.field("tagKey"), message);
+            }
+            let is_key =
+                !parameter.name.is_empty() && parameter.name.chars().all(|c| c.is_ascii_alphanumeric());
+            let message = "must consist of alphanumeric characters to be used as a gotemplate key";
+            found.require(is_key, &name, message);
+        }
+        found.require(
+            self.parameters.iter().any(|parameter| parameter.tag_key == labels::SERVICE),
+            path,
+            format!("must contain a parameter with {} as a tagKey", labels::SERVICE),
+        );
+    }
+}
+
+fn check_template<T>(template: &str, trial: Result<T, EvaluationError>, path: &Path, found: &mut Violations) {
+    if template.is_empty() {
+        found.add(path, DEFINED);
+    } else if let Err(error) = trial {
+        let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        found.add(path, format!("template pre evaluation failed with error={:?}{hint}", error.to_string()));
+    }
+}
+
+impl Schema for VirtualOutbound {
+    type Status = NoStatus;
+
+    fn apply_defaults(&mut self) {
+        let names_service = |selector: &VirtualOutboundSelector| {
+            selector.tags.get(labels::SERVICE).is_some_and(|service| service != ANY_VALUE)
+        };
+        let one_service = !self.selectors.is_empty() && self.selectors.iter().all(names_service);
+        if let Some(conf) = &mut self.conf {
+            conf.normalise(one_service);
+        }
+    }
+
+    fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
+        let path = Path::new("selectors");
+        found.require(!self.selectors.is_empty(), &path, "must have at least one element");
+        for (i, selector) in self.selectors.iter().enumerate() {
+            tags::check_selector(&selector.tags, Need::AnyTag, &path.index(i).field("match"), found);
+        }
+        match &self.conf {
+            Some(conf) => conf.validate(&Path::new("conf"), found),
+            None => found.add("conf", DEFINED),
+        }
+    }
+}
+
+/// `port: 80` means the same as `port: "80"`.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct TextOrNumber;
+
+    impl de::Visitor<'_> for TextOrNumber {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a template or a port number")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+        fn visit_u64<E: de::Error>(self, port: u64) -> Result<String, E> {
+            Ok(port.to_string())
+        }
+        fn visit_i64<E: de::Error>(self, port: i64) -> Result<String, E> {
+            Ok(port.to_string())
+        }
+    }
+
+    deserializer.deserialize_any(TextOrNumber)
+}
+
+#[cfg(test)]
+mod tests;
