@@ -3,9 +3,13 @@
 use axum::response::Response;
 use bytes::Bytes;
 use resources::{
-    Key, Kind, Resource,
+    Key, Kind, Resource, Status,
     format::universal,
-    kinds::service_insight::{self, Service, ServiceInsight, ServiceType},
+    kinds::{
+        mesh::{Mesh, MeshServicesMode},
+        mesh_service::MeshService,
+        service_insight::{self, Service, ServiceInsight, ServiceType},
+    },
     labels,
 };
 use serde_json::{Map, Value};
@@ -53,7 +57,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let found = services.filter(|one| {
         one.name.contains(part) && (wanted.is_empty() || wanted.contains(&one.service.service_type))
     });
-    let listing = paging.cut(call, found, |one| render(one.stored, one.name, one.service));
+    let listing = paging.cut(call, found, |one| render(one, &snapshot));
     let failed = |error: serde_json::Error| Error::Internal { title: RETRIEVE, cause: error.to_string() };
     let answer = Bytes::from(json::pretty(&listing).map_err(failed)?);
     answers.keep(question, answer.clone());
@@ -66,6 +70,10 @@ fn question(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> String {
     for stored in in_scope(snapshot, Kind::ServiceInsight, mesh) {
         // The version of one that was deleted and made again starts anew; the times do not.
         question += &format!(" {}@{} {} {}", stored.mesh(), stored.version, stored.created, stored.modified);
+        if is_exclusive(snapshot, stored.mesh()) {
+            // Hostnames are in the MeshServices.
+            question += &format!(" {}", snapshot.revision());
+        }
     }
     question
 }
@@ -79,7 +87,8 @@ pub fn get(call: &Call) -> Result<Response, Error> {
     let service = call.param("name");
     let known = stored.spec.get::<ServiceInsight>().and_then(|insight| insight.services.get(service));
     let known = known.ok_or_else(|| Error::not_found(RETRIEVE))?;
-    Ok(with_revision(json::ok(&render(stored, service, known)), &snapshot))
+    let one = OfService { stored, name: service, service: known };
+    Ok(with_revision(json::ok(&render(&one, &snapshot)), &snapshot))
 }
 
 fn wanted_types(call: &Call) -> Result<Vec<ServiceType>, Error> {
@@ -89,7 +98,8 @@ fn wanted_types(call: &Call) -> Result<Vec<ServiceType>, Error> {
 }
 
 /// The metadata of the stored resource, the service's name and its numbers.
-fn render(stored: &Resource, service: &str, stat: &Service) -> Value {
+fn render(one: &OfService<'_>, snapshot: &Snapshot) -> Value {
+    let OfService { stored, name: service, service: stat } = *one;
     // Without the services, of which there may be many; copying the rest shares the spec.
     let only_metadata = Resource { spec: ServiceInsight::default().into(), ..stored.clone() };
     let Value::Object(metadata) = universal::render(&only_metadata) else { return Value::Null };
@@ -106,7 +116,7 @@ fn render(stored: &Resource, service: &str, stat: &Service) -> Value {
         }
     }
     let mut shown = serde_json::to_value(stat).unwrap_or_default();
-    complete(service, stat, &mut shown);
+    complete(one, snapshot, &mut shown);
     if let Value::Object(fields) = shown {
         out.extend(fields);
     }
@@ -119,14 +129,38 @@ fn without_display_name(labels: Value) -> Option<Value> {
     (!labels.is_empty()).then_some(Value::Object(labels))
 }
 
-/// What need not be stored: the total, and the address every internal service has.
-fn complete(service: &str, stat: &Service, shown: &mut Value) {
-    let counted = stat.dataplanes.unwrap_or_default();
+/// What need not be stored: the total, and the address of an internal service.
+fn complete(one: &OfService<'_>, snapshot: &Snapshot, shown: &mut Value) {
+    let counted = one.service.dataplanes.unwrap_or_default();
     let total = counted.online + counted.offline;
     if total > 0 {
         shown["dataplanes"]["total"] = total.into();
     }
-    if stat.service_type == ServiceType::Internal {
-        shown["addressPort"] = format!("{service}.mesh:80").into();
+    if one.service.service_type == ServiceType::Internal
+        && let Some(address) = address_of(snapshot, one.stored.mesh(), one.name)
+    {
+        shown["addressPort"] = address.into();
     }
+}
+
+/// Where applications reach a service. In a mesh that has MeshServices only, no service has Kuma's `<service>.mesh:80`:
+/// it has the hostnames of its MeshService, or none.
+fn address_of(snapshot: &Snapshot, mesh: &str, service: &str) -> Option<String> {
+    if !is_exclusive(snapshot, mesh) {
+        return Some(format!("{service}.mesh:80"));
+    }
+    let found = snapshot.get(&Key::new(Kind::MeshService, mesh, service))?;
+    let port = found.spec.get::<MeshService>()?.ports.first()?.port;
+    match &found.status {
+        Some(Status::MeshService(status)) => {
+            status.addresses.first().map(|address| format!("{}:{port}", address.hostname))
+        }
+        _ => None,
+    }
+}
+
+fn is_exclusive(snapshot: &Snapshot, mesh: &str) -> bool {
+    let stored = snapshot.get(&Key::global(Kind::Mesh, mesh));
+    let mode = stored.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
+    mode == Some(MeshServicesMode::Exclusive)
 }

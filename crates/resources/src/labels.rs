@@ -11,6 +11,8 @@ pub const ENV_KUBERNETES: &str = "kubernetes";
 pub const MESH: &str = "kuma.io/mesh";
 pub const POLICY_ROLE: &str = "kuma.io/policy-role";
 pub const MANAGED_BY: &str = "kuma.io/managed-by";
+/// The value of the label above on MeshServices that come from Dataplanes.
+pub const MESH_SERVICE_GENERATOR: &str = "meshservice-generator";
 pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
 pub const EFFECT: &str = "kuma.io/effect";
 pub const KDS_SYNC: &str = "kuma.io/kds-sync";

@@ -17,6 +17,7 @@ mod labels;
 mod names;
 mod reachability;
 mod secrets;
+mod services;
 mod snis;
 #[cfg(test)]
 mod tests;

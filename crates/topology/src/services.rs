@@ -42,9 +42,6 @@ pub use hostnames::HostnameConflict;
 pub use record::{mesh_of_record, record_of};
 pub use vips::Addresses;
 
-/// How `kuma.io/managed-by` tells generated services from those of users.
-pub const GENERATOR: &str = "meshservice-generator";
-
 /// What to write, and when to ask again though nothing changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Desired {
@@ -125,7 +122,8 @@ impl Work {
     /// Only these may be changed and deleted by the generator. A service that was synchronised from
     /// another zone carries the same label, but is not ours.
     fn is_generated(&self) -> bool {
-        self.labels.get(labels::MANAGED_BY).is_some_and(|by| by == GENERATOR) && self.is_local()
+        let managed_by = self.labels.get(labels::MANAGED_BY);
+        managed_by.is_some_and(|by| by == labels::MESH_SERVICE_GENERATOR) && self.is_local()
     }
 
     fn is_local(&self) -> bool {

@@ -140,8 +140,8 @@ impl Stream {
         let ended = || Status::aborted("the control plane has ended the stream");
         let late = |_| Status::deadline_exceeded("the control plane says nothing");
         let response = timeout(DEADLINE, self.responses.message()).await.map_err(late)??.ok_or_else(ended)?;
-        let kind =
-            Type::by_url(&response.type_url).ok_or_else(|| Status::internal("a type nobody asked for"))?;
+        let kind = Type::by_url(&response.type_url)
+            .ok_or_else(|| Status::internal("a type that was not asked for"))?;
         let known = self.known.entry(kind).or_default();
         let resources = response.decoded().map_err(|error| Status::internal(error.to_string()))?;
         for resource in resources {

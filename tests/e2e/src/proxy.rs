@@ -1,4 +1,4 @@
-//! A proxy of its own for a test: a `kuma-dp` with a real Envoy, on a loopback address nobody else has.
+//! A proxy of its own for a test: a `kuma-dp` with a real Envoy, on a loopback address of its own.
 
 use std::{
     fs,

@@ -118,7 +118,7 @@ impl Bench {
         let started = Instant::now();
         let written = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
             rest.put(&topology::mesh())?;
-            rest.put(&topology::permission("everybody", &json!({"kind": "Mesh"}), true))?;
+            rest.put(&topology::permission("every-client", &json!({"kind": "Mesh"}), true))?;
             rest.put_all(topology.dataplanes() - stored, |index| topology.dataplane(stored + index))
         });
         written.await??;
@@ -165,7 +165,7 @@ impl Bench {
         self.generation
     }
 
-    fn everybody(&self) -> Vec<bool> {
+    fn all_proxies(&self) -> Vec<bool> {
         vec![true; self.fleet.len()]
     }
 

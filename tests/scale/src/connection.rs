@@ -88,7 +88,7 @@ pub async fn open(
 ) -> Result<(Requests, Streaming<Bytes>), End> {
     let unreachable = |error: anyhow::Error| End::Unreachable(format!("{error:#}"));
     let connecting = timeout(CONNECT, connect(server));
-    let sender = connecting.await.map_err(|_| End::Unreachable("nobody answered".to_owned()))?;
+    let sender = connecting.await.map_err(|_| End::Unreachable("no answer".to_owned()))?;
     let sender = sender.map_err(unreachable)?;
     let (requests, outgoing) = mpsc::unbounded_channel();
     for request in opening {

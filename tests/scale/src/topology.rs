@@ -191,7 +191,7 @@ pub fn mesh() -> Value {
         "mtls": {"enabledBackend": "ca-1", "backends": [backend]}})
 }
 
-/// Who may call: everybody, or nobody.
+/// Who may call: all clients, or none.
 pub fn permission(name: &str, target: &Value, allowed: bool) -> Value {
     let action = if allowed { "Allow" } else { "Deny" };
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);

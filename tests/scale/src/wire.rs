@@ -137,7 +137,7 @@ pub struct WorldResponse {
     pub nonce: Bytes,
 }
 
-/// Messages that pass through gRPC as they are: what is sent is encoded by whoever sends it.
+/// Messages that pass through gRPC as they are: the sender encodes what it sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Raw;
 

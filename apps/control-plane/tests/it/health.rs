@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use control_plane::dp_server::{
-    proxy::Proxy,
+    proxy::IdentifiedProxy,
     registration::{Listening, Registration},
 };
 use envoy::health::{
@@ -126,7 +126,7 @@ fn web(ports: &[u16]) -> Draft {
 
 async fn register(server: &Server) -> Registration {
     let metadata = json!({ "dataplane.resource": universal::render_draft(&web(&[80])).to_string() });
-    let proxy = Proxy::identify("default.web", metadata).unwrap();
+    let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
     let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration

@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use control_plane::dp_server::proxy::Proxy;
+use control_plane::dp_server::proxy::IdentifiedProxy;
 use http::StatusCode;
 use identity::DataplaneToken;
 use plan::SecretNames;
@@ -243,7 +243,7 @@ async fn a_dataplane_that_appears_between_the_check_and_the_write_is_checked_too
 async fn a_certificate_is_not_made_for_a_dataplane_that_was_replaced_since_the_last_check() {
     let server = server(LONG).await;
     server.world.put([payments_1("a")]).await;
-    let proxy = Proxy::identify("default.payments-1", json!({})).unwrap();
+    let proxy = IdentifiedProxy::identify("default.payments-1", json!({})).unwrap();
     let token = server.token_for("default", &for_service("a"), Duration::from_secs(60)).await;
     let snapshot = server.world.store.snapshot().unwrap();
     let credentials = proxy.authenticate(&server.context, &snapshot, Some(&token)).unwrap();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use control_plane::{
     config::Config,
-    dp_server::{proxy::Proxy, secrets::Issued},
+    dp_server::{proxy::IdentifiedProxy, secrets::Issued},
     mesh_identities,
 };
 use identity::{DataplaneToken, ca::Files};
@@ -106,7 +106,7 @@ async fn issue(server: &Server, identity: &str) -> anyhow::Result<Issued> {
 }
 
 async fn issue_for(server: &Server, proxy: &str, identity: &str) -> anyhow::Result<Issued> {
-    let proxy = Proxy::identify(&format!("default.{proxy}"), json!({})).unwrap();
+    let proxy = IdentifiedProxy::identify(&format!("default.{proxy}"), json!({})).unwrap();
     let credentials = server.believed();
     let names =
         SecretNames { identity: kri(server, identity), authorities: "system_trust_bundle".to_owned() };

@@ -23,7 +23,7 @@ use control_plane::{
         credentials::Credentials,
         departures::Departures,
         hds::Hds,
-        proxy::Proxy,
+        proxy::IdentifiedProxy,
         registration::{Listening, Registration},
     },
     insights,
@@ -212,9 +212,9 @@ fn web() -> Draft {
     Draft::new(web.key, web.spec)
 }
 
-fn bringing_its_dataplane() -> Proxy {
+fn bringing_its_dataplane() -> IdentifiedProxy {
     let metadata = json!({ "dataplane.resource": universal::render_draft(&web()).to_string() });
-    Proxy::identify("default.web", metadata).unwrap()
+    IdentifiedProxy::identify("default.web", metadata).unwrap()
 }
 
 /// What an agent asks that brings its Dataplane along.
@@ -285,7 +285,7 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
         assert_eq!(metadata[key], json!(expect), "{key}");
     }
     // What the proxy sends back when it connects says who it is.
-    let proxy = Proxy::identify("default.web", metadata.clone()).unwrap();
+    let proxy = IdentifiedProxy::identify("default.web", metadata.clone()).unwrap();
     assert_eq!(proxy.own_dataplane, Some(web()));
     assert_eq!(proxy.traits.readiness_port, 9999);
     assert!(!metadata.to_string().contains("a-token"), "{metadata}");
@@ -415,7 +415,7 @@ async fn a_dataplane_goes_also_when_the_store_fails_half_way() {
 async fn a_stored_dataplane_outlives_its_proxy() {
     let server = Server::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
-    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    let proxy = IdentifiedProxy::identify("default.web", json!({})).unwrap();
     let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration.end();
@@ -459,7 +459,7 @@ async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
     let server = Server::new(true, Duration::from_secs(60)).await;
     server.context.registrar.put(web()).await.unwrap();
     let good = server.token("default").await;
-    let proxy = Proxy::identify("default.web", json!({})).unwrap();
+    let proxy = IdentifiedProxy::identify("default.web", json!({})).unwrap();
     let check = |token: Option<&str>| {
         let snapshot = server.world.store.snapshot().unwrap();
         proxy.authenticate(&server.context, &snapshot, token).map(drop).map_err(|status| status.code())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control_plane::dp_server::{proxy::Proxy, secrets::Issued};
+use control_plane::dp_server::{proxy::IdentifiedProxy, secrets::Issued};
 use plan::SecretNames;
 use resources::{Key, Kind};
 use serde_json::json;
@@ -24,7 +24,7 @@ fn key(i: u64) -> Key {
 }
 
 async fn issue(server: &Server, i: u64, scheme: &str) -> Issued {
-    let proxy = Proxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
+    let proxy = IdentifiedProxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
     let credentials = server.believed();
     server.context.issuer.issue(&server.context, &proxy, &credentials, &names(scheme)).await.unwrap()
 }

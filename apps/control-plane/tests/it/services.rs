@@ -141,6 +141,36 @@ async fn a_service_without_dataplanes_goes_after_the_grace_period_whatever_happe
 }
 
 #[tokio::test]
+async fn a_service_that_a_user_takes_over_keeps_its_address_and_is_left_alone() {
+    let world = World::new();
+    world.put([mesh("default", "STRICT")]).await;
+    let _generator = generate(&world.store, "1ms");
+    register(&world.store, "default", "backend-1", "127.0.1.1", "backend").await;
+    let vips = || stored(&world.store, "default", "backend").map(|service| status(&service).vips);
+    eventually("the service has an address", || vips().is_some_and(|vips| !vips.is_empty())).await;
+    let before = (stored(&world.store, "default", "backend").unwrap(), vips());
+
+    let key = before.0.key.clone();
+    let ports = serde_json::json!([{"port": 80, "targetPort": 80}, {"port": 81, "targetPort": 80}]);
+    let selector = serde_json::json!({"dataplaneTags": {"kuma.io/service": "backend"}});
+    let own = resource(key.clone(), &[], serde_json::json!({"selector": selector, "ports": ports}));
+    registrar(world.store.clone()).put(Draft::new(key, own.spec)).await.unwrap();
+    // What comes after shows that the generator has seen the take-over.
+    world.delete(Kind::Dataplane, "default", "backend-1").await;
+    register(&world.store, "default", "web-1", "127.0.1.2", "web").await;
+    let proxies = || stored(&world.store, "default", "backend").map(|it| status(&it).dataplane_proxies.total);
+    eventually("the service has no proxies", || proxies() == Some(0)).await;
+    eventually("another one is generated", || stored(&world.store, "default", "web").is_some()).await;
+
+    let service = stored(&world.store, "default", "backend").unwrap();
+    let ports = |service: &Resource| service.spec.get::<MeshService>().unwrap().ports.clone();
+    assert_eq!(ports(&service).iter().map(|port| port.port).collect::<Vec<_>>(), [80, 81]);
+    assert_eq!(ports(&service)[0].snis, ports(&before.0)[0].snis);
+    assert_eq!(vips(), before.1);
+    assert_eq!(service.kri("80"), before.0.kri("80"));
+}
+
+#[tokio::test]
 async fn a_burst_of_dataplanes_is_a_few_batches() {
     let world = World::new();
     world.put([mesh("default", "")]).await;

@@ -256,6 +256,41 @@ async fn service_insights_are_shown_one_by_one() {
 }
 
 #[tokio::test]
+async fn the_address_of_a_service_is_one_that_resolves() {
+    let world = World::new().await;
+    world.store(Kind::Mesh, "", "exclusive", json!({ "meshServices": { "mode": "Exclusive" } })).await;
+    for mesh in ["default", "exclusive"] {
+        let spec = json!({ "services": { "named": {}, "unnamed": {} } });
+        let spec = Spec::from_json(Kind::ServiceInsight, spec, &mut Vec::new()).unwrap();
+        let name = format!("all-services-{mesh}");
+        world.store_resource(Kind::ServiceInsight, mesh, &name, Labels::new(), spec).await;
+    }
+    let addresses = async |mesh: &str| {
+        let list = world.get(&format!("/meshes/{mesh}/service-insights")).await.expect(200).json();
+        list["items"].as_array().unwrap().iter().map(|item| item["addressPort"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(addresses("default").await, [json!("named.mesh:80"), json!("unnamed.mesh:80")]);
+    assert_eq!(addresses("exclusive").await, [json!(null), json!(null)]);
+
+    let status = json!({ "addresses": [{ "hostname": "named.svc.mesh.local" }] });
+    let resource = Resource {
+        key: Key::new(Kind::MeshService, "exclusive", "named"),
+        labels: Labels::new(),
+        created: jiff::Timestamp::UNIX_EPOCH,
+        modified: jiff::Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        spec: Spec::from_json(Kind::MeshService, json!({ "ports": [{ "port": 5050 }] }), &mut Vec::new())
+            .unwrap(),
+        status: Some(Status::from_json(Kind::MeshService, status).unwrap()),
+    };
+    world.registrar.store().write(vec![Write::Create(resource)]).await.unwrap();
+    assert_eq!(addresses("exclusive").await, [json!("named.svc.mesh.local:5050"), json!(null)]);
+    let one = world.get("/meshes/exclusive/service-insights/named").await.expect(200).json();
+    assert_eq!(one["addressPort"], "named.svc.mesh.local:5050");
+}
+
+#[tokio::test]
 async fn a_services_hostnames_come_from_its_status() {
     let world = World::new().await;
     let status = json!({ "addresses": [{ "hostname": "web.svc.mesh.local" }, { "hostname": "a.mesh" }] });

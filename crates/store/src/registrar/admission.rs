@@ -11,7 +11,9 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Scope, Spec, Violations, kinds::mesh::Mesh};
 
-use super::{Companion, Outcome, Refusal, Registrar, dataplane, deletion, labels, names, reachability, snis};
+use super::{
+    Companion, Outcome, Refusal, Registrar, dataplane, deletion, labels, names, reachability, services, snis,
+};
 use crate::{Committed, Error, Snapshot, Write, staging};
 
 /// A draft that may be stored, and what storing it comes to.
@@ -83,7 +85,7 @@ impl Registrar {
         reachability::validate(&draft, existing.map(Arc::as_ref), snapshot, &mut found);
         let mut warnings = draft.spec.warnings();
         (self.setup.check)(&draft, &mut found, &mut warnings);
-        let given = draft.spec.clone();
+        let (given, of_owner) = (draft.spec.clone(), services::warning(&draft, existing.map(Arc::as_ref)));
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
         warnings.extend(snis::warnings(&given, &resource));
         snis::check(&resource, existing.map(Arc::as_ref), (snapshot, &self.snis), &mut found);
@@ -108,6 +110,7 @@ impl Registrar {
                 (Outcome::Created, Arc::new(resource))
             }
         };
+        warnings.extend(of_owner.filter(|_| outcome != Outcome::Unchanged));
         self.add_companions(&resource, snapshot, now, &mut pending);
         // A mesh that was left without its companions gets them.
         let outcome = match outcome {
@@ -164,13 +167,15 @@ impl Registrar {
 
     /// The draft as it will be stored: with everything the control plane adds.
     pub(super) fn complete(&self, draft: Draft, existing: Option<&Resource>, now: Timestamp) -> Resource {
-        let labels = labels::compute(&draft, &self.setup.mode);
-        let spec = match draft.spec {
+        let mut labels = labels::compute(&draft, &self.setup.mode);
+        labels::keep_display_name(&draft.key, existing, &mut labels);
+        let mut spec = match draft.spec {
             Spec::Dataplane(given) => {
                 Spec::from(dataplane::complete(&given, &self.setup, existing.is_none()))
             }
             spec => spec,
         };
+        services::keep_observed(&mut spec, existing);
         let mut resource = Resource {
             owner: owner_of(&draft.key),
             key: draft.key,

@@ -1,7 +1,7 @@
 //! Labels: which ones the control plane computes, which ones a user may give.
 
 use resources::{
-    Draft, Form, Kind, Labels, Path, Scope, Violations,
+    Draft, Form, Key, Kind, Labels, Path, Resource, Scope, Violations,
     kinds::dataplane::{Dataplane, GatewayType, ListenerType},
     labels,
     naming::dns,
@@ -31,6 +31,15 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
         label_listeners(dataplane, &mut out);
     }
     out
+}
+
+/// A stored label that says of a resource what its name says, as the control plane writes it on what it generates, is
+/// no reason to refuse a put that leaves it out.
+pub fn keep_display_name(key: &Key, existing: Option<&Resource>, out: &mut Labels) {
+    let stored = existing.and_then(|existing| existing.label(labels::DISPLAY_NAME));
+    if let Some(name) = stored.filter(|name| **name == *key.name) {
+        out.entry(labels::DISPLAY_NAME.to_owned()).or_insert_with(|| name.to_owned());
+    }
 }
 
 fn proxy_type(draft: &Draft) -> Option<&'static str> {

@@ -3,6 +3,7 @@
 mod admission;
 mod dataplanes;
 mod reachability;
+mod services;
 mod snis;
 
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use resources::{
     naming::dns,
 };
 
-use super::{Around, GENERATOR, Work};
+use super::{Around, Work};
 
 /// Dataplanes with other ports than the service they belong to: those ports cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
         (labels::DISPLAY_NAME, name),
-        (labels::MANAGED_BY, GENERATOR),
+        (labels::MANAGED_BY, labels::MESH_SERVICE_GENERATOR),
         (labels::ENV, labels::ENV_UNIVERSAL),
         (labels::ZONE, around.zone),
         (labels::ORIGIN, labels::ORIGIN_ZONE),

@@ -1,4 +1,4 @@
-//! Whose certificates are believed, and how they are replaced while everybody talks.
+//! Which authorities are trusted, and how they are replaced while all services call each other.
 
 use std::{
     io::{Read, Write},

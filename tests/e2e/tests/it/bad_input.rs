@@ -1,4 +1,4 @@
-//! What proxies get wrong: each is told what it is, and nobody else notices.
+//! What proxies get wrong: each gets an error that says what, and no other proxy notices.
 
 use std::net::Ipv4Addr;
 
@@ -150,8 +150,8 @@ fn a_dataplane_that_cannot_be_is_refused_with_the_reason() {
     let token = here.token(&json!({"mesh": "default", "name": "renamed", "validFor": "1h"}));
     let renamed = Identity { name: "renamed".to_owned(), token, ..here.identity(own("bad")) };
     here.check_refused(&renamed, Code::InvalidArgument, "default.renamed");
-    let nobody = Identity { dataplane: None, ..here.identity(own("nobody")) };
-    here.check_refused(&nobody, Code::NotFound, "nobody");
+    let missing = Identity { dataplane: None, ..here.identity(own("missing")) };
+    here.check_refused(&missing, Code::NotFound, "missing");
     here.are_served();
 }
 

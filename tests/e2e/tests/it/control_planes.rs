@@ -12,7 +12,7 @@ use e2e::{
 use tokio::runtime::Runtime;
 use xds::Type;
 
-use crate::world::{World, answered_by, by_reference, client, everybody, load};
+use crate::world::{World, answered_by, by_reference, client, every_client, load};
 
 /// A handshake of HTTP/2, answers that say "nothing new", what is to be checked and the endpoints of one service fit;
 /// configuration does not.
@@ -60,14 +60,14 @@ fn a_change_through_one_control_plane_reaches_the_proxies_of_another() {
     let _replica = first.service("web-2", "web", "http");
     eventually("the replica of the other control plane", || answered_by(address, 10001) == "web-2").unwrap();
 
-    second.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Deny"));
+    second.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Deny"));
     eventually("the servers of the other control plane to refuse", || {
         call(address, 10001).is_ok_and(|answer| answer.status == 403)
     })
     .unwrap();
 }
 
-/// Opens a stream for everybody at once; whoever is refused asks again without much of a pause.
+/// Opens a stream for every proxy at once; those that are refused try again after a short pause.
 async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream> {
     let open = |(identity, known): (Identity, Known)| {
         let address = address.clone();
@@ -131,7 +131,7 @@ fn fifty_proxies_that_come_back_at_once_are_served_without_being_told_what_they_
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
 
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Deny"));
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Deny"));
     eventually("the real proxy to follow", || call(address, 10001).is_ok_and(|answer| answer.status == 403))
         .unwrap();
     for (stream, known) in streams.iter_mut().zip(&known) {

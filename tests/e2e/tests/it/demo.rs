@@ -22,7 +22,7 @@ use tempfile::tempdir;
 /// What web calls.
 const KV: &str = "kv.svc.mesh.local";
 
-/// `cargo xtask demo` with files of its own, so that it does not meet the demo of whoever runs the test.
+/// `cargo xtask demo` with files of its own, so that it does not meet the demo of the user who runs the test.
 fn demo(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program("xtask", Profile::Same).unwrap());
     command.arg("demo").args(arguments).arg("--home").arg(home).env("ENVOY_BIN", envoy().unwrap());

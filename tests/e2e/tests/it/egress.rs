@@ -70,7 +70,7 @@ fn tells(world: &World, kind: &str, name: &str, cluster: &str) {
         let shown = client.ok(&["inspect", kind, name, &format!("--type={view}")]).unwrap();
         assert!(shown.contains(&expected), "{kind} {name} {view}: {shown}");
     }
-    let missing = world.control_plane.client().get(&format!("/{kind}es/nobody/xds")).unwrap();
+    let missing = world.control_plane.client().get(&format!("/{kind}es/missing/xds")).unwrap();
     assert_eq!(missing.status, 404, "{}", missing.body);
 }
 

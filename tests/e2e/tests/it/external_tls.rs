@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     federated::{EGRESS, by_name, zone_proxy},
     tls_server::{Authority, Demands, Pair, serve},
-    world::{UNIFIED, World, client_with, everybody, mesh},
+    world::{UNIFIED, World, client_with, every_client, mesh},
 };
 
 const SYSTEM_CA: &str = "KUMA_DATAPLANE_RUNTIME_DYNAMIC_SYSTEM_CA_PATH";
@@ -155,7 +155,7 @@ fn tls_to_services_outside_is_originated_as_they_say_by_sidecars_and_by_the_egre
     let variables = [UNIFIED, (SYSTEM_CA, bundle.to_str().unwrap())];
     let world = World::join(Setup::default().with("KUMA_MULTIZONE_ZONE_NAME", "east"));
     world.put("/meshes/default", &mesh("STRICT"));
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Allow"));
     let cases = cases(&authority, &stranger);
     for Case { name, spec, .. } in &cases {
         let body = json!({"type": "MeshExternalService", "mesh": "default", "name": name, "spec": spec});

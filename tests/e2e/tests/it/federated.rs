@@ -10,13 +10,13 @@ use e2e::{
 use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
 
-use crate::world::{UNIFIED, World, client_with, everybody, mesh};
+use crate::world::{UNIFIED, World, client_with, every_client, mesh};
 
 /// The ports of zone proxies, each at an address of its own.
 pub const INGRESS: u16 = 10001;
 pub const EGRESS: u16 = 10002;
 
-/// A global control plane and its zones. Their mesh `default` has mutual TLS, and everybody may call everybody.
+/// A global control plane and its zones. Their mesh `default` has mutual TLS, and every service may call every other.
 pub struct Federation {
     pub global: World,
     zones: BTreeMap<&'static str, World>,
@@ -42,7 +42,7 @@ impl Federation {
             .with("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", port.to_string());
         let global = World::join(setup("global", of_global));
         global.put("/meshes/default", &mesh("STRICT"));
-        global.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+        global.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Allow"));
         let zone = |&name: &&'static str| {
             let joining = setup(name, joining(name, &global.control_plane, port));
             (name, World::join(joining))
@@ -52,7 +52,7 @@ impl Federation {
         for zone in federation.zones.keys() {
             federation.arrives(zone, "/meshes/default/secrets/default.ca-builtin-cert-ca-1");
             federation.arrives(zone, "/meshes/default/secrets/default.ca-builtin-key-ca-1");
-            let permission = hashed_name("default", "everybody", None, None);
+            let permission = hashed_name("default", "every-client", None, None);
             federation.arrives(zone, &format!("/meshes/default/meshtrafficpermissions/{permission}"));
         }
         federation

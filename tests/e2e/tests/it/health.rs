@@ -39,7 +39,7 @@ fn an_application_is_called_while_it_listens_and_not_before_or_after() {
         // The default is not written.
         assert_eq!(state(&world, "backend"), Value::Null);
         drop(app);
-        eventually("nobody to be called", || !is_called()).unwrap();
+        eventually("no endpoint to be called", || !is_called()).unwrap();
         assert_eq!(call(own, 10001).unwrap().status, 503);
         assert_eq!(state(&world, "backend"), "NotReady");
     }

@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use xds::Type;
 
-use crate::world::{World, everybody};
+use crate::world::{World, every_client};
 
 const PROXIES: usize = 50;
 /// As many connections of each kind of attack; ten kinds make five hundred.
@@ -144,7 +144,7 @@ async fn connected(address: &Address, identities: &[Identity]) -> Vec<Stream> {
 
 /// Changes what every proxy enforces, and waits until each has it on the stream it has had all along.
 async fn all_hear_of(world: &World, streams: &mut [Stream], action: &str) {
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody(action));
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client(action));
     for stream in streams {
         stream.until(Type::Listener).await.unwrap();
     }

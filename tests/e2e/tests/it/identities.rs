@@ -1,4 +1,4 @@
-//! Identities by MeshIdentity: a mesh moves to them, and their authority is replaced, while everybody talks.
+//! Identities by MeshIdentity: a mesh moves to them, and their authority is replaced, while all services call each other.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
@@ -73,14 +73,14 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
     };
     eventually("the newest version of TLS", newest).unwrap();
     let (calls, failures) = load(address, 10001, || {
-        // The one that is called gets an identity first, then everybody.
+        // The one that is called gets an identity first, then all others.
         put(&identity("first", json!({"kuma.io/workload": "web"})));
         ready("first");
         show(&server, "spiffe://shop.example/workload/web");
         put(&identity("first", json!({})));
         show(&client, "spiffe://shop.example/workload/client");
         // Another authority of the same trust domain: it is believed before it signs.
-        put(&identity("second", json!({"nobody": "yet"})));
+        put(&identity("second", json!({"selects": "nothing"})));
         ready("second");
         eventually("both authorities to be believed", || {
             [&server, &client].iter().all(|proxy| believed(proxy) == 2)
@@ -112,9 +112,9 @@ fn permissions_by_spiffe_id_let_in_the_workloads_they_name_and_no_others() {
     }
     let allow = |matches: Value| {
         let rules = json!([{"default": {"allow": [{"spiffeID": matches}]}}]);
-        let permission = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody",
+        let permission = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client",
             "spec": {"targetRef": {"kind": "Mesh"}, "rules": rules}});
-        world.put("/meshes/default/meshtrafficpermissions/everybody", &permission);
+        world.put("/meshes/default/meshtrafficpermissions/every-client", &permission);
     };
     let answered = |expected: [u16; 2]| {
         let mut last = Vec::new();

@@ -198,7 +198,7 @@ fn every_view_has_every_form_of_output() {
         "inspect meshes",
         "inspect services",
         "proxy status",
-        "inspect policy mtp everybody",
+        "inspect policy mtp every-client",
     ];
     let parts = ["listeners", "routes", "clusters", "endpoints", "secrets"];
     let parts =
@@ -276,8 +276,8 @@ fn access_says_what_envoy_does_and_which_rule_says_so() {
         {"targetRef": {"kind": "Mesh"}, "default": {"action": "Allow"}},
         {"targetRef": {"kind": "MeshSubset", "tags": {"kuma.io/service": "older"}}, "default": {"action": "Deny"}},
     ]);
-    let permission = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}});
-    scene.world.put("/meshes/default/meshtrafficpermissions/everybody", &permission);
+    let permission = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}});
+    scene.world.put("/meshes/default/meshtrafficpermissions/every-client", &permission);
     for ((name, _, address), (status, code, verdict, rule)) in
         scene.callers.iter().zip([(403, 3, "Denied", "rule_1"), (200, 0, "Allowed", "rule_0")])
     {
@@ -296,7 +296,7 @@ fn access_says_what_envoy_does_and_which_rule_says_so() {
         );
         let resolved =
             scene.world.control_plane.client().get("/_kri/kri_mtp_default_default__everybody_").unwrap();
-        assert_eq!((resolved.status, resolved.json()["name"].as_str()), (200, Some("everybody")));
+        assert_eq!((resolved.status, resolved.json()["name"].as_str()), (200, Some("every-client")));
     }
-    assert_eq!(scene.run("access nobody web").0, Some(1));
+    assert_eq!(scene.run("access missing web").0, Some(1));
 }

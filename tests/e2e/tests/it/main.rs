@@ -13,6 +13,7 @@ mod external_tls;
 mod faults_of_zones;
 mod federated;
 mod federation;
+mod guides;
 mod health;
 mod hogs;
 mod hostile;

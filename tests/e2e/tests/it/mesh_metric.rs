@@ -29,7 +29,7 @@ fn orders() -> SocketAddr {
         for mut stream in listener.incoming().flatten() {
             let page = "# TYPE orders counter\norders{kind=\"book\"} 3\n";
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}", page.len());
-            // Whoever hangs up early asks again.
+            // A client that hangs up early asks again.
             let _ = stream.read(&mut [0; 4096]);
             let _ = write!(stream, "{head}\r\nconnection: close\r\n\r\n{page}");
         }
@@ -86,7 +86,7 @@ fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
     let (orders, collector) = (orders(), Collector::start().unwrap());
     let applications = json!([
         {"name": "shop", "address": orders.ip().to_string(), "port": orders.port()},
-        // Nobody listens there.
+        // Nothing listens there.
         {"name": "gone", "address": orders.ip().to_string(), "port": 1},
     ]);
     world.put(PATH, &policy("Basic", &applications, collector.address));

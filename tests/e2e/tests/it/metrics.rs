@@ -27,7 +27,7 @@ fn application() -> SocketAddr {
             let page = "# TYPE orders counter\norders{kind=\"book\"} 3\n";
             let head =
                 format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}", page.len());
-            // Whoever hangs up early asks again.
+            // A client that hangs up early asks again.
             let _ = stream.read(&mut [0; 4096]);
             let _ = write!(stream, "{head}\r\nconnection: close\r\n\r\n{page}");
         }

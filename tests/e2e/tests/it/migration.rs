@@ -16,13 +16,13 @@ fn permissions() -> serde_json::Value {
             "default": {"action": action}})
     };
     let from = [entry("friend", "Allow"), entry("foe", "Deny")];
-    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}})
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}})
 }
 
 #[test]
 fn names_are_flipped_under_load_without_a_failed_request_and_permissions_stay() {
     let world = World::start(Setup::default());
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &permissions());
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &permissions());
     let (address, app) =
         (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
     let flipped = dataplane("web-1", "web", address, "http", app.address);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     documents::{Shell, root},
-    world::{World, answered_by, by_reference, client, everybody, load},
+    world::{World, answered_by, by_reference, client, every_client, load},
 };
 
 /// Runs the commands below one heading of the guide.
@@ -51,7 +51,7 @@ fn the_control_plane_of_a_mesh_is_replaced_under_load_without_a_failed_call() {
         ]);
         step(&shell, &guide, "## 1. Start the new control plane beside the old one");
         step(&shell, &guide, "## 2. Export");
-        step(&shell, &guide, "## 3. Look what will be left out");
+        step(&shell, &guide, "## 3. Check what will be left out");
         step(&shell, &guide, "## 4. Import");
         assert!(new.stop().unwrap().success());
         assert!(world.control_plane.stop().unwrap().success());
@@ -69,7 +69,7 @@ fn the_control_plane_of_a_mesh_is_replaced_under_load_without_a_failed_call() {
             shell.succeeds("kumactl --context old proxy status -A")
         })
         .unwrap();
-        step(&shell, &guide, "## 6. See that everybody is back");
+        step(&shell, &guide, "## 6. Check that all proxies are back");
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
 
@@ -80,7 +80,7 @@ fn the_control_plane_of_a_mesh_is_replaced_under_load_without_a_failed_call() {
     let options = Options { authority, ..Options::default() };
     let _three = Proxy::start(&world.control_plane, &third, &options).unwrap();
     eventually("the new proxy to be called", || answered_by(address, 10001) == "web-3").unwrap();
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Deny"));
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Deny"));
     eventually("the change to be in effect", || {
         call(address, 10001).is_ok_and(|answer| answer.status == 403)
     })

@@ -355,7 +355,7 @@ fn features(world: &World, proxy: &str, wanted: Option<&str>) {
 #[test]
 fn every_name_of_a_proxy_is_the_one_of_its_naming_mode() {
     let scene = Scene::set();
-    // Names do not depend on how Envoy is told about changes.
+    // Names do not depend on how changes are sent to Envoy.
     let everything = ("KUMA_DATAPLANE_RUNTIME_ENVOY_XDS_TRANSPORT_PROTOCOL_VARIANT", "GRPC");
     let modes = [
         (Mode::Legacy, &[][..], None),

@@ -89,7 +89,7 @@ fn answer(stream: TcpStream, heard: &AtomicUsize) {
     let (mut stream, mut line) = (BufReader::new(stream), String::new());
     while stream.read_line(&mut line).is_ok_and(|length| length > 0) {
         heard.fetch_add(1, Ordering::SeqCst);
-        // Whoever hangs up early asks again.
+        // A client that hangs up early asks again.
         let _ = stream.get_mut().write_all(line.as_bytes());
         line.clear();
     }
@@ -132,7 +132,7 @@ impl Scene {
         };
         let clients = ["friend", "foe", "shady"].map(start).into();
         let scene = Scene { world, servers, clients, line, _web: web };
-        // Everybody may call everybody, so that what is refused afterwards is refused by permissions.
+        // Every service may call every other, so that what is refused afterwards is refused by permissions.
         scene.become_as(&[
             ("friend", Verdict::Allowed),
             ("foe", Verdict::Allowed),
@@ -155,7 +155,7 @@ impl Scene {
     /// The server's Envoy cuts the connection between the proxies. As Envoy has read everything by then, it
     /// closes with FIN, and so does the client's proxy towards its application: that sees the end of the
     /// stream instead of an answer. A reset in the strict sense is the same refusal. That nothing was passed
-    /// on is told by the server's application, see [`Scene::counted`].
+    /// on, the server's application says, see [`Scene::counted`].
     fn line_passes(address: Ipv4Addr, server: usize) -> Option<bool> {
         let mut stream = TcpStream::connect((address, if server == 0 { 10002 } else { 10004 })).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -228,11 +228,11 @@ fn service(name: &str) -> Value {
 fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_name() {
     use Verdict::{Allowed, AllowedWithShadowDeny, Denied};
     let scene = Scene::set();
-    let everybody = json!({"kind": "Mesh"});
+    let any_client = json!({"kind": "Mesh"});
     scene.permit(
-        "everybody",
+        "every-client",
         from(&[
-            (everybody.clone(), "Deny"),
+            (any_client.clone(), "Deny"),
             (service("friend"), "Allow"),
             (service("shady"), "AllowWithShadowDeny"),
         ]),
@@ -240,7 +240,7 @@ fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_
     scene.become_as(&[("foe", Denied), ("friend", Allowed), ("shady", AllowedWithShadowDeny)]);
 
     // The last entry that matches decides.
-    scene.permit("everybody", from(&[(service("friend"), "Deny"), (everybody, "Allow")]));
+    scene.permit("every-client", from(&[(service("friend"), "Deny"), (any_client, "Allow")]));
     scene.become_as(&[("friend", Allowed), ("foe", Allowed), ("shady", Allowed)]);
 
     // By identity: deny wins over shadow deny, which wins over allow, in whichever order they come.
@@ -248,7 +248,7 @@ fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_
         |name: &str| json!([{"spiffeID": {"type": "Exact", "value": format!("spiffe://default/{name}")}}]);
     let all = json!([{"spiffeID": {"type": "Prefix", "value": "spiffe://default/"}}]);
     scene.permit(
-        "everybody",
+        "every-client",
         json!({"targetRef": {"kind": "Mesh"}, "rules": [{"default": {
             "allow": all, "allowWithShadowDeny": id("shady"), "deny": id("foe")
         }}]}),
@@ -257,13 +257,14 @@ fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_
 
     // By zone, which none of the Dataplanes says: the control plane puts it on their inbounds, so certificates have it.
     let zone = |name: &str| json!({"kind": "MeshSubset", "tags": {"kuma.io/zone": name}});
-    scene.permit("everybody", from(&[(zone("default"), "Allow")]));
+    scene.permit("every-client", from(&[(zone("default"), "Allow")]));
     scene.become_as(&[("friend", Allowed), ("foe", Allowed), ("shady", Allowed)]);
-    scene.permit("everybody", from(&[(zone("another"), "Allow")]));
+    scene.permit("every-client", from(&[(zone("another"), "Allow")]));
     scene.become_as(&[("friend", Denied), ("foe", Denied), ("shady", Denied)]);
 
     // Nothing is allowed by default.
-    let gone = scene.world.control_plane.client().delete("/meshes/default/meshtrafficpermissions/everybody");
+    let gone =
+        scene.world.control_plane.client().delete("/meshes/default/meshtrafficpermissions/every-client");
     assert_eq!(gone.unwrap().status, 200);
     scene.become_as(&[("friend", Denied), ("foe", Denied), ("shady", Denied)]);
 }

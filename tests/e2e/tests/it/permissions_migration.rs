@@ -120,7 +120,7 @@ fn a_mesh_moves_to_permissions_and_a_job_that_was_not_seen_stops_the_walk() {
         let forced = [&arguments[..], &["--force"]].concat();
         let (text, code) = said(&kumactl.run(&forced).unwrap());
         assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("deny: MeshTrafficPermission everybody deleted"), "{text}");
+        assert!(text.contains("deny: MeshTrafficPermission every-client deleted"), "{text}");
         assert!(text.contains("deny: MeshTrafficPermission zz-deny-all created"), "{text}");
         let (text, code) = said(&kumactl.run(&forced).unwrap());
         assert_eq!(code, Some(0), "{text}");

@@ -10,7 +10,7 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{UNIFIED, World, answered_by, by_reference, client_with, everybody};
+use crate::world::{UNIFIED, World, answered_by, by_reference, client_with, every_client};
 
 /// A service outside the mesh whose certificate is verified with this authority.
 fn outside(address: Ipv4Addr, authority: Option<&str>) -> Value {
@@ -143,7 +143,7 @@ fn an_inbound_whose_port_is_taken_is_not_ready_and_not_called() {
 
     drop(somebody);
     // A listener that changes is sent at once, one that was refused only after a pause.
-    world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("AllowWithShadowDeny"));
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("AllowWithShadowDeny"));
     eventually("the second one to answer", || answered_by(calls, 10001) == "web-2").unwrap();
     eventually("both to be healthy", || healthy() == Some(2) && ready().status == 200).unwrap();
 }
@@ -153,7 +153,7 @@ fn of_what_envoy_quotes_nothing_is_told_and_the_policy_is_blamed() {
     let world = World::start(Setup::default());
     let kumactl = Kumactl::of(&world.control_plane).unwrap();
     let _servers = [world.service("web-1", "web", "http"), world.service("other-1", "other", "http")];
-    // A listener that Envoy refuses, with something in it that is not for everybody's eyes.
+    // A listener that Envoy refuses, with something in it that is secret.
     let value = "maxConnectionsToAcceptPerSocketEvent: 0\nstatPrefix: hidden";
     let listener = json!({"operation": "Patch", "value": value,
         "match": {"tags": {"kuma.io/unified-name": "kri_msvc_default_default__web_main"}}});

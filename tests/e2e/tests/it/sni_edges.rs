@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     federated::{Federation, INGRESS, of_zone},
     hostnames::redirected,
-    world::{UNIFIED, answered_by, everybody, mesh},
+    world::{UNIFIED, answered_by, every_client, mesh},
 };
 
 /// Starts a proxy of a mesh in a zone, with an inbound at an address of its own for each application and its tags.
@@ -64,9 +64,9 @@ fn add_mesh(federation: &Federation, name: &str, mode: &str, zones: &[&str]) {
     let mut made = mesh("STRICT");
     (made["name"], made["meshServices"]["mode"]) = (json!(name), json!(mode));
     federation.global.put(&format!("/meshes/{name}"), &made);
-    let mut permission = everybody("Allow");
+    let mut permission = every_client("Allow");
     permission["mesh"] = json!(name);
-    federation.global.put(&format!("/meshes/{name}/meshtrafficpermissions/everybody"), &permission);
+    federation.global.put(&format!("/meshes/{name}/meshtrafficpermissions/every-client"), &permission);
     for zone in zones {
         for secret in [
             format!("{name}.ca-builtin-cert-ca-1"),
@@ -75,7 +75,7 @@ fn add_mesh(federation: &Federation, name: &str, mode: &str, zones: &[&str]) {
         ] {
             federation.arrives(zone, &format!("/meshes/{name}/secrets/{secret}"));
         }
-        let permission = hashed_name(name, "everybody", None, None);
+        let permission = hashed_name(name, "every-client", None, None);
         federation.arrives(zone, &format!("/meshes/{name}/meshtrafficpermissions/{permission}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Logs and spans through everything: a policy, a control plane, agents and their Envoys, and whoever collects.
+//! Logs and spans through everything: a policy, a control plane, agents and their Envoys, and collectors.
 
 use e2e::{Setup, service::call};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn lines_reach_a_log_server_through_the_agent_and_spans_a_collector_once_it_is_k
         };
         lines.wait(line, found).unwrap();
     }
-    assert_eq!(spans.spans(), [], "nobody knows of the collector");
+    assert_eq!(spans.spans(), [], "the collector is not configured");
     world.put(
         "/meshes/default/meshopentelemetrybackends/otel",
         &json!({"type": "MeshOpenTelemetryBackend", "mesh": "default", "name": "otel", "labels": {"team": "obs"},

@@ -150,8 +150,8 @@ fn a_name_that_permissions_trim_resolves_and_is_answered_by_the_stub() {
     let name = "http://backend.svc.mesh.local/";
     client.reaches("-4", name, "backend-1");
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": "Deny"}}]);
-    let deny = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}});
-    mesh.put("/meshes/default/meshtrafficpermissions/everybody", &deny);
+    let deny = json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}});
+    mesh.put("/meshes/default/meshtrafficpermissions/every-client", &deny);
     for version in ["-4", "-6"] {
         let mut last = String::new();
         eventually("the stub to answer", || {

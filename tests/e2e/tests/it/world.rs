@@ -20,7 +20,7 @@ pub const UNIFIED: (&str, &str) =
     ("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
 pub const UNIFIED_ALIAS: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED", "true");
 
-/// A control plane whose mesh has mutual TLS, and everybody may call everybody.
+/// A control plane whose mesh has mutual TLS, and every service may call every other.
 pub struct World {
     pub control_plane: ControlPlane,
     _work_dir: TempDir,
@@ -32,17 +32,17 @@ pub fn mesh(mode: &str) -> Value {
         "mtls": {"enabledBackend": "ca-1", "backends": [backend]}})
 }
 
-/// What everybody may do.
-pub fn everybody(action: &str) -> Value {
+/// What all clients may do.
+pub fn every_client(action: &str) -> Value {
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);
-    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {"from": from}})
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}})
 }
 
 impl World {
     pub fn start(setup: Setup) -> World {
         let world = World::join(setup);
         world.put("/meshes/default", &mesh("STRICT"));
-        world.put("/meshes/default/meshtrafficpermissions/everybody", &everybody("Allow"));
+        world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Allow"));
         world
     }
 

@@ -11,14 +11,14 @@ fn spec(kind: &str, spec: Value) -> Value {
 
 /// Where each is written, and what.
 fn samples() -> Vec<(&'static str, Value)> {
-    let everybody = json!({ "kind": "Mesh" });
+    let any_client = json!({ "kind": "Mesh" });
     vec![
         ("dataplanes/web", web()),
         (
             "meshtrafficpermissions/a",
             spec(
                 "MeshTrafficPermission",
-                json!({ "targetRef": everybody,
+                json!({ "targetRef": any_client,
                 "from": [{ "targetRef": { "kind": "MeshSubset", "tags": { "team": "a" } }, "default": { "action": "Allow" } }] }),
             ),
         ),
@@ -26,7 +26,7 @@ fn samples() -> Vec<(&'static str, Value)> {
             "meshtimeouts/a",
             spec(
                 "MeshTimeout",
-                json!({ "targetRef": everybody, "to": [{ "targetRef": everybody,
+                json!({ "targetRef": any_client, "to": [{ "targetRef": any_client,
                 "default": { "connectionTimeout": "2s", "http": { "requestTimeout": "5s" } } }] }),
             ),
         ),
@@ -34,7 +34,7 @@ fn samples() -> Vec<(&'static str, Value)> {
             "meshhttproutes/a",
             spec(
                 "MeshHTTPRoute",
-                json!({ "targetRef": everybody, "to": [{
+                json!({ "targetRef": any_client, "to": [{
                 "targetRef": { "kind": "MeshService", "name": "backend" },
                 "rules": [{ "matches": [{ "path": { "type": "PathPrefix", "value": "/v1" } }],
                     "default": { "backendRefs": [{ "kind": "MeshService", "name": "backend", "port": 80, "weight": 9 }] } }] }] }),
@@ -60,14 +60,14 @@ fn samples() -> Vec<(&'static str, Value)> {
 
 /// The same of policies that act on what comes in, leave proxies, or change them as a whole.
 fn more_samples() -> Vec<(&'static str, Value)> {
-    let everybody = json!({ "kind": "Mesh" });
-    let to = |conf: Value| json!({ "to": [{ "targetRef": everybody, "default": conf }] });
+    let any_client = json!({ "kind": "Mesh" });
+    let to = |conf: Value| json!({ "to": [{ "targetRef": any_client, "default": conf }] });
     vec![
         (
             "meshfaultinjections/a",
             spec(
                 "MeshFaultInjection",
-                json!({ "targetRef": everybody, "rules": [{ "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "2.5" } }] } }] }),
+                json!({ "targetRef": any_client, "rules": [{ "default": { "http": [{ "abort": { "httpStatus": 500, "percentage": "2.5" } }] } }] }),
             ),
         ),
         (

@@ -78,7 +78,7 @@ impl Bench {
         tokio::time::sleep(self.options.lasting).await;
         let mut sums = Sums::default();
         sums.add(&self.fleet, &self.only(&[]), start, |_| None);
-        // Processor time is told per second.
+        // Processor time is measured per second.
         let mut row = sums.row(usize::try_from(self.options.lasting.as_secs())?);
         self.finish(("W0", "nothing happens"), &mut row, before, Script::Push(0, Vec::new()))?;
         Ok(())
@@ -92,7 +92,7 @@ impl Bench {
         self.fleet.start(0..count, true);
         self.in_sync(start, "in sync").await;
         let mut sums = Sums::default();
-        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.synced);
+        sums.add(&self.fleet, &self.all_proxies(), start, |tally| tally.synced);
         let mut row = sums.row(1);
         row.affected = count;
         let resources = self.fleet.resources();
@@ -276,7 +276,7 @@ impl Bench {
             count += 1;
         }
         let mut sums = Sums::default();
-        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.last);
+        sums.add(&self.fleet, &self.all_proxies(), start, |tally| tally.last);
         let mut row = sums.row(count);
         (row.affected, row.p50_ms, row.p99_ms, row.max_ms) = (self.fleet.len(), 0.0, 0.0, 0.0);
         row.memory_before = Some(before.memory);
@@ -348,7 +348,7 @@ impl Bench {
         let changes = flips("bench-service", &one, REPEATS);
         self.changes(("W5", "one service denies, allows"), &servers, SMALL, changes).await?;
         let everyone: Vec<usize> = (0..self.fleet.len()).collect();
-        let changes = flips("everybody", &json!({"kind": "Mesh"}), 4);
+        let changes = flips("every-client", &json!({"kind": "Mesh"}), 4);
         let mut unaffected = everyone;
         // The policy of the one service stays in force there, and says what it said.
         unaffected.retain(|proxy| !servers.contains(proxy));
@@ -392,7 +392,7 @@ impl Bench {
         let start = self.restarted(|fleet| fleet.start(0..count, true)).await?;
         self.in_sync(start, "in sync").await;
         let mut sums = Sums::default();
-        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.synced);
+        sums.add(&self.fleet, &self.all_proxies(), start, |tally| tally.synced);
         let mut row = sums.row(1);
         row.affected = count;
         let script = Script::Cold(self.fleet.take_recording());
@@ -422,7 +422,7 @@ impl Bench {
         // Nothing tells a proxy that nothing has changed, so the server is left alone until it rests.
         self.rest_within(Duration::from_secs(60)).await?;
         let mut sums = Sums::default();
-        sums.add(&self.fleet, &self.everybody(), start, |tally| tally.connected);
+        sums.add(&self.fleet, &self.all_proxies(), start, |tally| tally.connected);
         let mut row: Row = sums.row(1);
         row.affected = self.fleet.len();
         let per_proxy = row.bytes / self.fleet.len() as f64;

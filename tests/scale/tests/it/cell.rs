@@ -52,7 +52,7 @@ impl Cell {
         let (rest, diagnostics) = (url(running.http), url(running.diagnostics));
         let topology = Topology::new(size.parse().unwrap(), Calls::default(), SEED);
         rest.put(&topology::mesh()).unwrap();
-        rest.put(&topology::permission("everybody", &json!({"kind": "Mesh"}), true)).unwrap();
+        rest.put(&topology::permission("every-client", &json!({"kind": "Mesh"}), true)).unwrap();
         rest.put_all(topology.dataplanes(), |index| topology.dataplane(index)).unwrap();
         let services = format!("/meshes/{MESH}/meshservices");
         eventually("every service to be there", || rest.total(&services).unwrap() == topology.size.services);

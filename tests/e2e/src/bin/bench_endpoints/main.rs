@@ -73,7 +73,7 @@ fn ip(address: std::net::SocketAddr) -> anyhow::Result<Ipv4Addr> {
 
 /// Stores the Dataplane of a service that is served at this address.
 fn register(client: &Client, service: &str, address: Ipv4Addr) -> anyhow::Result<()> {
-    // Where its application would be: nobody asks, as it has no proxy.
+    // Where its application would be: it gets no requests, as it has no proxy.
     let elsewhere = (Ipv4Addr::LOCALHOST, 9000).into();
     let dataplane: Value = dataplane(service, service, address, "http", elsewhere);
     let answer = client.put(&format!("/meshes/default/dataplanes/{service}"), &dataplane)?;

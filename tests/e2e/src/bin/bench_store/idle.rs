@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::{Filled, WINDOW};
 
-/// How long nobody may have used any CPU to be at rest.
+/// How long no process may have used any CPU to be at rest.
 const REST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -36,10 +36,11 @@ fn main() -> anyhow::Result<()> {
     let mut filled =
         SIZES.map(|size| Filled::start(dir.path(), size)).into_iter().collect::<Result<Vec<_>, _>>()?;
     idle::wait_for_rest(&filled)?;
-    let resting = filled.iter().find(|filled| filled.size == IDLE_AT).context("nobody to rest")?;
+    let resting =
+        filled.iter().find(|filled| filled.size == IDLE_AT).context("no control plane of that size")?;
     let idle = idle::cost(resting.control_plane.pid())?;
     let reads = reads::measure(&filled)?;
-    let largest = filled.pop().context("nobody to write to")?;
+    let largest = filled.pop().context("no control plane to write to")?;
     // The others would only be in the way of the disk.
     drop(filled);
     let puts = writes::measure(dir.path(), &largest.control_plane.client())?;

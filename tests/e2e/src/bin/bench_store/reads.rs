@@ -37,7 +37,7 @@ fn row(
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); all.len()];
     for round in 0..ROUNDS {
         for turn in 0..all.len() {
-            // Whoever comes first in one round comes later in the next.
+            // The store that comes first in one round comes later in the next.
             let at = (round + turn) % all.len();
             let (size, client) = (all[at].size, &clients[at]);
             timed(client, &path(size, 0))?;

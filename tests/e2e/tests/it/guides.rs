@@ -1,0 +1,60 @@
+//! The guides in their order, on one control plane, as a new user follows them.
+
+use std::fs;
+
+use e2e::{envoy, own_port, proxy::own_address};
+
+use crate::documents::{Shell, root, start_control_plane};
+
+/// Where agents say that they are ready, unless another port is chosen.
+const READINESS_PORT: &str = "9902";
+
+/// The documents of the project, with addresses and ports that are free on this machine.
+struct Guides {
+    replaced: Vec<(&'static str, String)>,
+}
+
+impl Guides {
+    fn new() -> Guides {
+        let [first, second, ..] = own_address().octets();
+        // Tests take addresses of this block from its beginning.
+        let network = format!("{first}.{second}.250.");
+        let [one, two] = [(), ()].map(|()| own_port().unwrap().to_string());
+        Guides { replaced: vec![("127.0.0.", network), (READINESS_PORT, one), ("9903", two)] }
+    }
+
+    /// What stands for the default of agents.
+    fn readiness_port(&self) -> &str {
+        self.replaced
+            .iter()
+            .find(|(shown, _)| *shown == READINESS_PORT)
+            .map_or(READINESS_PORT, |(_, own)| own)
+    }
+
+    fn text(&self, path: &str) -> String {
+        let mut text = fs::read_to_string(root().join(path)).unwrap();
+        for (shown, own) in &self.replaced {
+            text = text.replace(shown, own);
+        }
+        text
+    }
+}
+
+#[test]
+fn a_new_user_follows_the_guides_in_their_order() {
+    let guides = Guides::new();
+    let mut shell = Shell::new(&[("KUMA_DATAPLANE_RUNTIME_CONCURRENCY", "1")]);
+    shell.set("ENVOY_BIN", envoy().unwrap().display().to_string());
+    let control_plane = start_control_plane(&shell);
+    shell.set("KUMA_CONTROL_PLANE_URL", control_plane.dp_server());
+    shell.set("KUMA_READINESS_PORT", guides.readiness_port());
+
+    for guide in ["first-steps.md", "proxies.md", "before-you-apply.md"] {
+        shell.run_examples(guide, &guides.text(&format!("docs/guide/{guide}")));
+    }
+    // The services of the README are there already, and have proxies.
+    let readme = guides.text("README.md");
+    let readme = readme.replace(" created\n", " …\n").replace("STATE         HOSTNAMES…", "STATE…");
+    let readme = readme.replace("Unavailable   …", "Available   …\n…");
+    shell.run_examples("README.md", &readme);
+}
