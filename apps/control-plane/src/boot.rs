@@ -66,6 +66,7 @@ pub struct Running {
     pub dp_server: Option<SocketAddr>,
     /// Where zones connect.
     pub kds: Option<SocketAddr>,
+    pub metrics: Metrics,
     pub shutdown: Shutdown,
     /// Why the control plane had to end by itself.
     pub failure: Arc<OnceLock<store::Error>>,
@@ -93,17 +94,16 @@ pub async fn run(loaded: Loaded) -> Result<()> {
 pub async fn start(config: Config) -> Result<Running> {
     tls::install_provider();
     let now = Timestamp::now();
-    let store = storage::open(&config).await?;
+    let (metrics, shutdown) = (metrics_of(&config), Shutdown::default());
+    let store = diagnostics::metered(storage::open(&config).await?, &metrics);
     let registrar = Arc::new(registrar(&config, store.clone())?);
-    let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
-    logs::register(&metrics, "log_lines_lost");
     let failure = end_with(store.clone(), &shutdown);
     let settings = api_settings(&config, store.clone());
     let instance_id = settings.instance_id.clone();
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
     let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
         Ports::bind(&config, &metrics).await?;
-    let certificate = https.as_ref().map(|_| api_certificate(&config, now)).transpose()?;
+    let certificate = https.as_ref().map(|_| api_certificate(&config, &metrics, now)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);
@@ -129,7 +129,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
-            let tls = certificates::dp_server(&config, now)?;
+            let tls = dp_certificate(&config, &metrics, now)?;
             let shown = certificates::shown(&tls, now)?;
             certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
             let parts = (registrar, push, observations);
@@ -142,6 +142,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let running = Running {
         dp_server,
         kds,
+        metrics: metrics.clone(),
         http: serve(http, api.clone(), None, shares.api),
         https: serve(https, api, certificate, shares.api),
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
@@ -170,8 +171,24 @@ fn api_router(
     })
 }
 
-fn api_certificate(config: &Config, now: Timestamp) -> Result<Arc<ServerConfig>> {
-    Ok(certificates::api_server(config, now)?.to_config()?)
+/// The registry of metrics, with what is true of the whole process.
+fn metrics_of(config: &Config) -> Metrics {
+    let metrics = Metrics::default();
+    logs::register(&metrics, "log_lines_lost");
+    diagnostics::register(&metrics, config);
+    metrics
+}
+
+fn dp_certificate(config: &Config, metrics: &Metrics, now: Timestamp) -> Result<tls::ServerTls> {
+    let tls = certificates::dp_server(config, now)?;
+    diagnostics::certificate_shown(metrics, "dp_server", &tls, now);
+    Ok(tls)
+}
+
+fn api_certificate(config: &Config, metrics: &Metrics, now: Timestamp) -> Result<Arc<ServerConfig>> {
+    let tls = certificates::api_server(config, now)?;
+    diagnostics::certificate_shown(metrics, "api_server", &tls, now);
+    Ok(tls.to_config()?)
 }
 
 impl Running {

@@ -59,6 +59,7 @@ pub fn authenticate(context: &Context, token: &str) -> Result<User, Error> {
         Ok(user) => Ok(User::authenticated(user.name, user.groups)),
         Err(reason) => {
             // The caller learns no more than that it was refused; the operator may see why.
+            context.metrics.auth_failed(reason.reason());
             tracing::info!(%reason, "a user token was refused");
             Err(Error::Unauthenticated)
         }

@@ -68,3 +68,31 @@ pub enum Error {
     #[error("no certificate after {attempts} attempt(s), the next one is at {retry_at}: {cause}")]
     Issuance { attempts: u32, retry_at: Timestamp, cause: Box<Error> },
 }
+
+impl Error {
+    /// Why a token was refused, in one word for logs.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Error::Missing => "missing",
+            Error::Malformed(_) => "malformed",
+            Error::Algorithm(_) => "algorithm",
+            Error::UnknownKey { .. } => "unknown_key",
+            Error::Expired(_) => "expired",
+            Error::NotYetValid(_) => "not_yet_valid",
+            Error::Revoked(_) => "revoked",
+            Error::Signature => "signature",
+            _ => "internal",
+        }
+    }
+
+    /// What the caller whose token was refused may know. Times and revocation are looked at after the signature, so
+    /// only the owner of a token learns them.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self.reason() {
+            "internal" => "the control plane cannot verify tokens; its log says why".to_owned(),
+            _ => self.to_string(),
+        }
+    }
+}

@@ -6,8 +6,8 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text},
-    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
+    encoding::{EncodeLabelSet, EncodeMetric, text},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge, info::Info},
     registry::{Metric, Registry},
 };
 
@@ -45,6 +45,14 @@ impl Metrics {
         let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(name, help, metric.clone());
         metric
+    }
+
+    /// Registers facts that stay the same, as the labels of a metric whose value is 1. Its name gets `_info`.
+    pub fn register_info(&self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
+        let info = Info::new(labels);
+        let described = Described::of(name, help, info.metric_type());
+        self.0.described.lock().unwrap_or_else(PoisonError::into_inner).push(described);
+        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner).register(name, help, info);
     }
 
     /// Every metric's current value as text.
@@ -115,7 +123,7 @@ struct FailureLabels {
 pub struct AuthFailures(Family<FailureLabels, Counter>);
 
 impl AuthFailures {
-    /// Counts one. `door` is the server (`api`, `proxies`, `zones`, …); `reason` is a short word such as `expired`.
+    /// Counts one. `door` is the server (`api_server`, `dp_server`, `kds_server`); `reason` is a short word such as `expired`.
     pub fn with(&self, door: &'static str, reason: &'static str) {
         self.0.get_or_create(&FailureLabels { door, reason }).inc();
     }
@@ -154,15 +162,15 @@ mod tests {
     #[test]
     fn servers_share_the_metrics_of_failed_authentications_and_of_certificates() {
         let metrics = Metrics::default();
-        metrics.auth_failures().with("api", "expired");
-        metrics.clone().auth_failures().with("api", "expired");
-        metrics.auth_failures().with("zones", "revoked");
+        metrics.auth_failures().with("api_server", "expired");
+        metrics.clone().auth_failures().with("api_server", "expired");
+        metrics.auth_failures().with("kds_server", "revoked");
         metrics.certificate_expiries().set("dp_server", 1_800_000_000);
         metrics.certificate_expiries().set("dp_server", 1_900_000_000);
         let text = metrics.encode();
         assert_eq!(text.matches("# TYPE auth_failures counter").count(), 1, "{text}");
-        assert!(text.contains("auth_failures_total{door=\"api\",reason=\"expired\"} 2"), "{text}");
-        assert!(text.contains("auth_failures_total{door=\"zones\",reason=\"revoked\"} 1"), "{text}");
+        assert!(text.contains("auth_failures_total{door=\"api_server\",reason=\"expired\"} 2"), "{text}");
+        assert!(text.contains("auth_failures_total{door=\"kds_server\",reason=\"revoked\"} 1"), "{text}");
         let expiry = "tls_certificate_expiry_timestamp_seconds{server=\"dp_server\"} 1900000000";
         assert!(text.contains(expiry), "{text}");
         let names: Vec<String> = metrics.described().into_iter().map(|metric| metric.name).collect();

@@ -1,6 +1,6 @@
 //! The tables and how they came to be.
 //!
-//! They live in a schema of their own, so that they can stand next to the tables of somebody else.
+//! They live in a schema of their own, so that they can stand next to the tables of other programs.
 //! Every change of the layout is one more entry in [`MIGRATIONS`]; entries are never edited.
 
 use store::Error;

@@ -36,7 +36,7 @@ pub enum Dirty {
 #[derive(Debug)]
 pub struct Feed {
     log: Arc<Mutex<Log>>,
-    /// The revision of the last change that subscribers are told of.
+    /// The revision of the last change that subscribers get.
     latest: watch::Sender<u64>,
     /// The revision of the snapshot: commits that changed nothing count too.
     reached: watch::Sender<u64>,
@@ -185,6 +185,11 @@ impl Changes {
     #[must_use]
     pub fn from_the_beginning(self) -> Changes {
         self.resume(Cursor(0))
+    }
+
+    /// Whether something changed that was not reported yet.
+    pub fn are_waiting(&self) -> bool {
+        *self.latest.borrow() > self.cursor.0
     }
 
     /// What changed since the last call, without waiting; `None` if nothing did.

@@ -29,6 +29,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 
 pub use changes::{Changes, Cursor, Dirty, Feed};
@@ -83,8 +84,14 @@ impl Committed {
 /// Keeps resources; see the crate's documentation for what it promises.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Everything, as of the last acknowledged write this store has seen.
+    /// Everything, as of the last acknowledged write this store has seen. During an [`Outage`] it may lack writes of
+    /// others.
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error>;
+
+    /// Why snapshots may be outdated at the moment, if they may.
+    fn outage(&self) -> Option<Outage> {
+        None
+    }
 
     /// Makes dependent writes, in order; stops at the first that is refused and reports why.
     ///
@@ -137,6 +144,14 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
+/// What makes writes durable cannot be reached: nothing is written, and what others write is not seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// When it was noticed.
+    pub since: Timestamp,
+    pub reason: String,
+}
+
 /// Why a store refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
@@ -144,7 +159,7 @@ pub enum Error {
     NotFound(Key),
     #[error("{0} already exists")]
     AlreadyExists(Key),
-    #[error("{key} was changed by somebody else: expected version {expected}, found {found}")]
+    #[error("{key} was changed by another writer: expected version {expected}, found {found}")]
     Conflict { key: Key, expected: u64, found: u64 },
     #[error("{key} is not deleted: {owned} belongs to it")]
     InUse { key: Key, owned: Key },

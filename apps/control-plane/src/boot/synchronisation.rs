@@ -24,6 +24,7 @@ use super::{
 use crate::{
     certificates,
     config::{Config, GlobalKds, ZoneKds, print},
+    diagnostics,
     kds::{
         KeepAlive,
         admin::{
@@ -135,7 +136,10 @@ impl Setup<'_> {
         let Setup { config, registrar, .. } = self;
         let settings: &GlobalKds = &config.multizone.global.kds;
         let tls = if settings.tls_enabled {
-            Some(certificates::kds_server(config, Timestamp::now())?.to_config()?)
+            let now = Timestamp::now();
+            let tls = certificates::kds_server(config, now)?;
+            diagnostics::certificate_shown(self.metrics, "kds_server", &tls, now);
+            Some(tls.to_config()?)
         } else {
             None
         };

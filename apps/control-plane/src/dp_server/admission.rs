@@ -186,6 +186,11 @@ impl Admission {
         Status::with_metadata(code, message, metadata)
     }
 
+    /// Counts a proxy that could not prove who it is.
+    pub fn auth_failed(&self, reason: &'static str) {
+        self.tally.auth_failed(reason);
+    }
+
     /// Says that a stream ended with an error, and counts those that were turned away for what they are.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
@@ -193,7 +198,11 @@ impl Admission {
             return;
         }
         match status.code() {
-            Code::Unauthenticated | Code::PermissionDenied => self.tally.count("unauthenticated"),
+            Code::Unauthenticated => self.tally.count("unauthenticated"),
+            Code::PermissionDenied => {
+                self.tally.count("unauthenticated");
+                self.auth_failed("not_permitted");
+            }
             Code::NotFound => self.tally.count("unknown_proxy"),
             Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange => {
                 self.tally.count("invalid_request")

@@ -2,12 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder},
     metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
 };
 use resources::{Kind, kinds::zone_insight::Presence};
-use runtime::metrics::Metrics;
+use runtime::metrics::{AuthFailures, Metrics};
 
 use super::zones::Zones;
 
@@ -23,11 +24,14 @@ pub struct Meter {
     rejected: ByKind,
     /// Responses that the peers have not answered yet.
     pub unanswered: Gauge,
+    auth_failures: AuthFailures,
+    last_received: Gauge,
+    last_acknowledged: Gauge,
 }
 
 impl Meter {
     pub fn register(metrics: &Metrics) -> Arc<Meter> {
-        let meter = Meter::default();
+        let meter = Meter { auth_failures: metrics.auth_failures(), ..Meter::default() };
         let help = "Resources sent to other control planes, by type; deletions are counted, too";
         metrics.register("kds_resources_sent", help, meter.sent.clone());
         let help = "Resources that came from other control planes, by type; deletions are counted, too";
@@ -38,6 +42,12 @@ impl Meter {
         metrics.register("kds_responses_rejected", help, meter.rejected.clone());
         let help = "Responses that other control planes have not answered yet";
         metrics.register("kds_responses_unanswered", help, meter.unanswered.clone());
+        let help =
+            "When resources last came from another control plane, in seconds since 1970; 0 before the first";
+        metrics.register("kds_last_received_timestamp_seconds", help, meter.last_received.clone());
+        let help =
+            "When another control plane last accepted a response, in seconds since 1970; 0 before the first";
+        metrics.register("kds_last_acknowledged_timestamp_seconds", help, meter.last_acknowledged.clone());
         Arc::new(meter)
     }
 
@@ -48,6 +58,16 @@ impl Meter {
     pub fn received(&self, kind: Kind, count: usize, refused: usize) {
         add(&self.received, kind, count);
         add(&self.refused, kind, refused);
+        self.last_received.set(Timestamp::now().as_second());
+    }
+
+    /// Counts a zone that could not prove who it is.
+    pub fn auth_failed(&self, reason: &'static str) {
+        self.auth_failures.with("kds_server", reason);
+    }
+
+    pub fn acknowledged(&self) {
+        self.last_acknowledged.set(Timestamp::now().as_second());
     }
 
     pub fn rejected(&self, kind: Kind) {

@@ -110,6 +110,7 @@ impl Context {
             return Ok(());
         }
         let token = token.ok_or_else(|| {
+            self.meter.auth_failed("missing");
             Status::unauthenticated(
                 "no zone token: generate one with 'kumactl generate zone-token --scope cp', and set \
                  multizone.zone.kds.tokenFile of the zone",
@@ -117,7 +118,13 @@ impl Context {
         })?;
         let snapshot = self.store.snapshot().map_err(|error| Status::unavailable(error.to_string()))?;
         let claims: ZoneToken = identity::token::validate(token, Purpose::Zone, &snapshot, Timestamp::now())
-            .map_err(|error| Status::unauthenticated(format!("the zone token is refused: {error}")))?;
+            .map_err(|error| {
+                self.meter.auth_failed(error.reason());
+                Status::unauthenticated(format!("the zone token is refused: {error}"))
+            })?;
+        if claims.zone != zone || !claims.scope.iter().any(|scope| scope == "cp") {
+            self.meter.auth_failed("not_permitted");
+        }
         if claims.zone != zone {
             let other = claims.zone;
             return Err(Status::permission_denied(format!(

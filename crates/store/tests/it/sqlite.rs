@@ -75,7 +75,7 @@ async fn writes_queued_when_the_store_is_dropped_are_finished() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = Sqlite::open(&path).unwrap();
-    // Polled once, a write is queued; nobody waits for its answer.
+    // Polled once, a write is queued; its answer is not awaited.
     let mut queued: Vec<_> =
         (0..20).map(|n| store.write(vec![Write::Create(secret(&n.to_string()))])).collect();
     for write in &mut queued {
@@ -286,7 +286,7 @@ async fn a_row_that_cannot_be_read_is_named() {
     check(&at("version = -1"), "version").await;
     check(&at("version = 99"), "has version 99").await;
     check(&at("name = CAST(x'fffe' AS TEXT)"), "cannot be read").await;
-    check(&at("owner_kind = 'Nobody', owner_mesh = '', owner_name = 'x'"), "owner").await;
+    check(&at("owner_kind = 'Unknown', owner_mesh = '', owner_name = 'x'"), "owner").await;
     check("DELETE FROM meta", "revision").await;
 }
 
