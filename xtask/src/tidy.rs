@@ -6,7 +6,7 @@ mod text;
 use anyhow::bail;
 
 /// Reports everything that is out of order, then fails if anything was.
-#[allow(clippy::print_stderr, reason = "findings for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "findings for the user")]
 pub fn check() -> anyhow::Result<()> {
     let mut findings = layers::check()?;
     findings.extend(text::check()?);

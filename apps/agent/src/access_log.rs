@@ -188,7 +188,7 @@ async fn send_all(address: String, mut records: mpsc::Receiver<Bytes>) {
         match timeout(PATIENCE, open.write_all(&record)).await {
             Ok(Ok(())) => connection = Some(open),
             Ok(Err(error)) => tracing::debug!(address, %error, "the log server closed the connection"),
-            Err(_) => tracing::debug!(address, "the log server takes no more"),
+            Err(_) => tracing::debug!(address, "the log server accepts no more data"),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     http_client::Answer,
     metrics::applications,
     proxy::Identity,
-    settings::{Application, ProxyType, Settings},
+    settings::{Application, ProxySettings, ProxyType, Settings},
 };
 
 use self::confine::Allowed;
@@ -60,12 +60,14 @@ pub struct Announced {
     pub dns_port: Option<u16>,
     /// How its machine redirects traffic.
     pub redirected: Option<DataplaneConfig>,
+    /// Where Envoy can ask whether the proxy is ready, unless that is 127.0.0.1.
+    pub readiness: Option<IpAddr>,
 }
 
 /// The feature of an agent that sends how its machine redirects traffic.
 const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
 
-/// What the control plane is told about this proxy.
+/// What the agent sends the control plane about this proxy.
 pub fn request(
     settings: &Settings,
     identity: &Identity,
@@ -83,7 +85,7 @@ pub fn request(
         "name": identity.name,
         "proxyType": proxy.proxy_type.name(),
         "version": {
-            "kumaDp": {"version": env!("CARGO_PKG_VERSION"), "gitTag": "", "gitCommit": "", "buildDate": ""},
+            "kumaDp": {"version": version::VERSION, "gitTag": "", "gitCommit": version::COMMIT, "buildDate": ""},
             "envoy": {
                 "version": envoy.version.number.to_string(),
                 "build": envoy.version.build,
@@ -107,6 +109,9 @@ pub fn request(
     if proxy.application_probe_proxy_port != 0 {
         // The field means the opposite of its name.
         request["appProbeProxyDisabled"] = true.into();
+    }
+    if let Some(address) = announced.readiness {
+        request["readinessAddress"] = address.to_string().into();
     }
     if let Some(port) = announced.dns_port {
         request["dnsPort"] = port.into();
@@ -143,8 +148,8 @@ pub fn read(text: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// The files that a bootstrap configuration may name: those in the work directory, and those the
-/// control plane was told of.
+/// The files that a bootstrap configuration may name: those in the work directory, and those that the
+/// request named.
 pub fn allowed_files<'a>(settings: &Settings, work_dir: &'a Path) -> Result<Allowed<'a>> {
     let token = settings.proxy.token_file()?;
     let envoy = &settings.envoy;
@@ -173,7 +178,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     let mut said = String::new();
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
-        let reason = match judge(client, settings.proxy.proxy_type, answer) {
+        let reason = match judge(client, &settings.proxy, answer) {
             Verdict::Told(told) => return Ok(told),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
@@ -200,13 +205,14 @@ enum Verdict {
     Never(Failure),
 }
 
-fn judge(client: &Client, kind: ProxyType, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
-    let url = client.url();
+fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
+    let (url, kind) = (client.url(), proxy.proxy_type);
     let answer = match answer {
         Ok(answer) => answer,
         Err(NoAnswer::Away(error)) => {
             return Verdict::Later(format!("the control plane at {url} cannot be reached: {error:#}"));
         }
+        Err(NoAnswer::NotTls(_)) => return another_server(url, "what answers there does not speak TLS"),
         Err(NoAnswer::Untrusted(error)) => {
             return Verdict::Never(Failure::failed(format!(
                 "the certificate of the control plane at {url} is not trusted: {error}\n\
@@ -219,20 +225,56 @@ fn judge(client: &Client, kind: ProxyType, answer: std::result::Result<Answer, N
     match answer.status {
         StatusCode::OK => match decode(&answer) {
             Ok(told) => Verdict::Told(told),
-            Err(error) => Verdict::Never(Failure::failed(format!(
-                "{url} does not answer like a control plane: {error:#}\n\
-                 hint: --cp-address must be the server for data plane proxies, port 5678 by default"
-            ))),
+            Err(error) => another_server(url, &format!("{error:#}")),
         },
-        StatusCode::NOT_FOUND => Verdict::Later(format!(
-            "the control plane does not know this proxy; create its {} or pass --dataplane-file",
-            kind.kind()
-        )),
+        // A control plane says with an empty answer that there is no such proxy.
+        StatusCode::NOT_FOUND if text.is_empty() => Verdict::Later(unknown_proxy(url, proxy)),
+        status @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {
+            another_server(url, &format!("it answered {status}: {}", shortened(&text)))
+        }
+        status if status.is_redirection() => another_server(url, &format!("it answered {status}")),
         status if status.is_client_error() => Verdict::Never(Failure::failed(format!(
             "the control plane refused this proxy ({status}): {text}{}",
             hint(status, kind, &text)
         ))),
         status => Verdict::Later(format!("the control plane at {url} answered {status}: {text}")),
+    }
+}
+
+/// The server at this address is not one that proxies connect to, and will not become one.
+fn another_server(url: &http::Uri, answered: &str) -> Verdict {
+    let port = match url.port_u16() {
+        Some(port @ (5681 | 5682)) => format!("{port} is the port of the API by default"),
+        _ => "5681 and 5682 are the ports of the API by default".to_owned(),
+    };
+    let host = url.host().unwrap_or("localhost");
+    Verdict::Never(Failure::failed(format!(
+        "{url} is not a control plane's server for data plane proxies: {answered}\n\
+         hint: {port}; the server for proxies has port 5678: --cp-address https://{host}:5678"
+    )))
+}
+
+fn unknown_proxy(url: &http::Uri, proxy: &ProxySettings) -> String {
+    if proxy.has_definition() {
+        return format!(
+            "{url} answered 404 Not Found although the definition of the proxy was sent; \
+             is it the server for data plane proxies (port 5678 by default) of a control plane?"
+        );
+    }
+    format!(
+        "the control plane does not know this proxy; create its {} or pass --dataplane-file",
+        proxy.proxy_type.kind()
+    )
+}
+
+/// As much of an answer as a message shows.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 200;
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= MOST {
+        line.to_owned()
+    } else {
+        line.chars().take(MOST).chain(['…']).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// Runs Envoy beside an application as a part of the mesh
 #[derive(Debug, Parser)]
-#[command(name = "kuma-dp", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
+#[command(name = "kuma-dp", version = version::SHOWN, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,7 +75,7 @@ impl Cli {
 
 impl Version {
     fn execute(&self) -> Result<()> {
-        print(concat!("kuma-dp ", env!("CARGO_PKG_VERSION"), "\n"))?;
+        print(&format!("kuma-dp {}\n", version::SHOWN))?;
         if self.detailed {
             let envoy = Envoy::find(None)?;
             print(&format!("envoy {} ({})\n", envoy.version.number, envoy.path.display()))?;

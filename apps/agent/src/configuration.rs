@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Fifty thousand names have a sixth of this.
 const MAX_DOCUMENT: usize = 32 << 20;
 
-/// Whom to ask.
+/// Where to ask.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     pub socket: PathBuf,
@@ -129,7 +129,7 @@ impl Followed {
                 None
             }
         };
-        // Without anybody who listens there is nothing to hand out.
+        // Without a subscriber there is nothing to hand out.
         let _ = self.news.send(news).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The connection to the control plane: whom to trust, and what can go wrong on the way.
+//! The connection to the control plane: what is trusted, and what can go wrong on the way.
 
 mod trust;
 
@@ -23,16 +23,20 @@ pub use trust::{system_bundle, unchecked as unchecked_tls};
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// Nobody answered; somebody may later.
+    /// Nothing answered; a later attempt may succeed.
     Away(anyhow::Error),
-    /// Somebody answered who cannot prove to be the control plane.
+    /// The server cannot prove that it is the control plane.
     Untrusted(rustls::Error),
+    /// What the server answered is not TLS.
+    NotTls(rustls::Error),
 }
 
 /// Sends requests to the control plane.
 pub struct Client {
     url: http::Uri,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: TlsConnector,
+    /// The name that the control plane's certificate must have.
+    name: ServerName<'static>,
     /// What the control plane is checked against, for Envoy to do the same; empty when nothing is.
     pub ca_pem: String,
 }
@@ -41,15 +45,11 @@ impl Client {
     pub fn new(settings: &settings::ControlPlane) -> Result<Client> {
         let url = settings.url.clone();
         let ca = settings.ca()?;
-        let tls = if url.scheme_str() == Some("https") {
-            let name = ServerName::try_from(host(&url).to_owned())
-                .map_err(|_| Failure::invalid(format!("{url} has no valid host name")))?;
-            let config = trust::client_config(ca.as_ref(), settings.skip_verify)?;
-            Some((TlsConnector::from(Arc::new(config)), name))
-        } else {
-            None
-        };
-        Ok(Client { url, tls, ca_pem: ca.map(|(pem, _)| pem).unwrap_or_default() })
+        let name = ServerName::try_from(host(&url).to_owned())
+            .map_err(|_| Failure::invalid(format!("{url} has no valid host name")))?;
+        let config = trust::client_config(ca.as_ref(), settings.skip_verify)?;
+        let tls = TlsConnector::from(Arc::new(config));
+        Ok(Client { url, tls, name, ca_pem: ca.map(|(pem, _)| pem).unwrap_or_default() })
     }
 
     pub fn url(&self) -> &http::Uri {
@@ -71,8 +71,7 @@ impl Client {
 
     async fn try_post(&self, path: &str, body: String) -> std::result::Result<Answer, NoAnswer> {
         let host = host(&self.url);
-        let https = self.tls.is_some();
-        let port = self.url.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let port = self.url.port_u16().unwrap_or(443);
         let base = self.url.path().trim_end_matches('/');
         let request = Request::builder()
             .method(Method::POST)
@@ -84,12 +83,10 @@ impl Client {
             .context("cannot build the request")
             .map_err(NoAnswer::Away)?;
         let stream = TcpStream::connect((host, port)).await.map_err(|error| NoAnswer::Away(error.into()))?;
-        let Some((connector, name)) = &self.tls else {
-            return exchange(stream, request).await.map_err(NoAnswer::Away);
-        };
-        let stream = connector.connect(name.clone(), stream).await.map_err(|error| {
+        let stream = self.tls.connect(self.name.clone(), stream).await.map_err(|error| {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(refused @ rustls::Error::InvalidCertificate(_)) => NoAnswer::Untrusted(refused.clone()),
+                Some(other @ rustls::Error::InvalidMessage(_)) => NoAnswer::NotTls(other.clone()),
                 _ => NoAnswer::Away(anyhow::Error::from(error).context("the TLS handshake failed")),
             }
         })?;

@@ -42,7 +42,7 @@ pub struct Plan {
     pub ipv6: bool,
     /// Where the machine's resolvers are listed.
     pub resolv_conf: PathBuf,
-    /// Say every query in the log.
+    /// Log every query.
     pub log_queries: bool,
     /// Virtual networks of this machine whose queries are redirected to it.
     pub networks: Vec<Range>,
@@ -116,7 +116,10 @@ impl Server {
                     tracing::debug!(?taken, "the names of the mesh changed");
                     if taken.skipped > 0 {
                         let skipped = taken.skipped;
-                        tracing::warn!(skipped, "the control plane sent names or addresses that are none");
+                        tracing::warn!(
+                            skipped,
+                            "the control plane sent invalid names or addresses; they are ignored"
+                        );
                     }
                 }
                 Ok(Err(error)) => {

@@ -45,7 +45,7 @@ impl fmt::Display for Number {
 }
 
 impl Envoy {
-    /// Looks where it was told to, else at `$ENVOY_BIN`, else in the `PATH`.
+    /// Looks at the given path, else at `$ENVOY_BIN`, else in the `PATH`.
     pub fn find(told: Option<&Path>) -> Result<Envoy> {
         let path = locate(told)?;
         let shown = path.display();

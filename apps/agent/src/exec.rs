@@ -34,9 +34,10 @@ impl ExecEnvoy {
     }
 
     pub fn execute(self) -> Result<()> {
-        prctl::set_pdeathsig(Signal::SIGKILL)
-            .map_err(|error| Failure::failed(format!("cannot bind Envoy to the agent's life: {error}")))?;
-        // The agent may have died before the kernel was asked; then nobody would ever kill us.
+        prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| {
+            Failure::failed(format!("cannot make Envoy end together with the agent: {error}"))
+        })?;
+        // The agent may have died before the kernel was asked; then nothing would ever kill this process.
         if parent_id() != self.parent {
             return Err(Failure::failed("the agent ended before Envoy could start"));
         }

@@ -10,7 +10,7 @@ use crate::control_plane::{Client, NoAnswer};
 /// Stopping is not put off for long by a control plane that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What to say, and to whom.
+/// The announcement, and where it is sent.
 pub struct Farewell {
     client: Arc<Client>,
     body: String,
@@ -28,16 +28,16 @@ impl Farewell {
             // Kuma's own control plane knows no farewells; it finds out when the connection ends.
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => {
-                tracing::warn!(status = %answer.status, "the control plane refuses to let this proxy go")
+                tracing::warn!(status = %answer.status, "the control plane rejected the announcement that this proxy stops")
             }
             Err(NoAnswer::Away(error)) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "the control plane does not know that this proxy stops"
+                    "the control plane could not be reached to announce that this proxy stops"
                 );
             }
-            Err(NoAnswer::Untrusted(error)) => {
-                tracing::warn!(%error, "the control plane does not know that this proxy stops");
+            Err(NoAnswer::Untrusted(error) | NoAnswer::NotTls(error)) => {
+                tracing::warn!(%error, "the control plane could not be reached to announce that this proxy stops");
             }
         }
     }

@@ -177,11 +177,11 @@ impl Observing {
             Err(error) => {
                 self.failures.inc();
                 self.failing = self.failing.saturating_add(1);
-                // A control plane may be away for a moment, and for hours: it is said once.
+                // A control plane may be away for a moment, and for hours: it is logged once.
                 if self.failing == 2 {
                     tracing::warn!(
                         error = format!("{error:#}"),
-                        "the control plane does not take reports of calls; they are tried again"
+                        "observed calls cannot be reported to the control plane; retrying"
                     );
                 }
             }
@@ -210,7 +210,7 @@ impl Observing {
             let answer = match self.client.post_json("/observed", body.clone(), PATIENCE).await {
                 Ok(answer) => answer,
                 Err(NoAnswer::Away(error)) => return Err(error),
-                Err(NoAnswer::Untrusted(error)) => return Err(error.into()),
+                Err(NoAnswer::Untrusted(error) | NoAnswer::NotTls(error)) => return Err(error.into()),
             };
             match answer.status {
                 status if status.is_success() => return Ok(true),

@@ -1,4 +1,4 @@
-//! Which proxy this is: from its definition, which is checked here before anybody else sees it, or
+//! Which proxy this is: from its definition, which is checked here before it is sent, or
 //! from its name alone when the control plane knows the rest.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -106,7 +106,7 @@ fn read(text: &[u8], origin: &str, vars: &BTreeMap<String, String>, proxy_type: 
     };
     let parsed = format::parse(document.value).map_err(|error| invalid(error.to_string()))?;
     for field in parsed.unknown_fields {
-        tracing::warn!(field, "the definition has a field that means nothing; it is ignored");
+        tracing::warn!(field, "unknown field in the definition of the proxy; it is ignored");
     }
     let draft = parsed.draft;
     if draft.kind() != expected {

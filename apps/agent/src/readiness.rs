@@ -1,7 +1,8 @@
-//! What the agent answers about itself: `/ready` for whoever routes traffic, `/metrics` for Prometheus.
+//! What the agent answers about itself: `/ready` for load balancers and kubelet, `/metrics` for Prometheus.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +15,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use nix::errno::Errno;
 use prometheus_client::metrics::counter::Counter;
 use runtime::{
     Shutdown,
@@ -26,16 +28,17 @@ use crate::{
     envoy::admin::Admin,
     failure::{Failure, Result},
     metrics::{self, Families, Sources, View},
+    settings::Settings,
 };
 
-/// Who routes traffic and who measures have a few connections each.
+/// Load balancers and readers of metrics have a few connections each.
 const CONNECTIONS: usize = 64;
 
 fn limits() -> Limits {
     Limits { connections: CONNECTIONS, per_peer: CONNECTIONS, ..Limits::default() }
 }
 
-/// What is known about the proxy, shared by whoever learns it and whoever is asked.
+/// What is known about the proxy, shared by the tasks that learn it and those that answer questions.
 #[derive(Debug, Clone)]
 pub struct Health(Arc<Inner>);
 
@@ -95,26 +98,39 @@ impl Health {
         view.written(self.gather(view).await)
     }
 
-    /// The agent's own metrics, for whoever has some.
+    /// The agent's own metrics, where other parts of it register theirs.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// Listens on 127.0.0.1.
-    pub async fn serve(&self, port: u16, shutdown: &Shutdown) -> Result<()> {
-        let listener =
-            Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map_err(|error| {
-                Failure::failed(format!(
-                    "{error}; every proxy of a machine needs its own KUMA_READINESS_PORT"
-                ))
-            })?;
+    /// Listens unless the port is 0, and gives the address at which Envoy can ask.
+    pub async fn serve(&self, settings: &Settings, shutdown: &Shutdown) -> Result<Option<IpAddr>> {
+        let (address, port) = (settings.proxy.readiness_address, settings.proxy.readiness_port);
+        if port == 0 {
+            return Ok(None);
+        }
+        let bound = match address {
+            Some(address) => Listener::bind((address, port).into()).await,
+            None => bind_loopback(port, settings.features.ipv6_enabled).await,
+        };
+        let listener = bound.map_err(|error| {
+            Failure::failed(format!(
+                "{error}; every proxy of a machine needs its own KUMA_READINESS_PORT, and \
+                 KUMA_READINESS_ADDRESS must be an address of this machine"
+            ))
+        })?;
         tracing::info!(address = %listener.addr(), "readiness is answered at /ready");
         let router = Router::new()
             .route("/ready", get(ready))
             .route("/metrics", get(measured))
             .with_state(self.clone());
+        let asked = match listener.addr().ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
         listener.serve(router, None, limits(), shutdown);
-        Ok(())
+        Ok(Some(asked))
     }
 
     /// Answers `/metrics` at an address that others can reach.
@@ -129,6 +145,22 @@ impl Health {
         listener.serve(router, None, limits(), shutdown);
         Ok(())
     }
+}
+
+/// 127.0.0.1, which control planes expect; a machine with IPv6 only has ::1 instead.
+async fn bind_loopback(port: u16, ipv6: bool) -> std::result::Result<Listener, runtime::Error> {
+    match Listener::bind((Ipv4Addr::LOCALHOST, port).into()).await {
+        Err(runtime::Error::Bind { source, .. }) if ipv6 && is_absent(&source) => {
+            Listener::bind((Ipv6Addr::LOCALHOST, port).into()).await
+        }
+        bound => bound,
+    }
+}
+
+/// Whether the machine has no such address, as opposed to one that is in use.
+fn is_absent(error: &io::Error) -> bool {
+    let missing = [Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
+    error.raw_os_error().is_some_and(|code| missing.contains(&Errno::from_raw(code)))
 }
 
 async fn ready(State(Health(health)): State<Health>) -> (StatusCode, String) {

@@ -33,7 +33,7 @@ pub fn page() -> String {
 }
 
 const RUN: &str = "
-A flag wins over its variable. An empty variable counts as absent. Whatever an agent ends with,
+A flag wins over its variable. An empty variable counts as absent. However an agent ends,
 no Envoy stays behind: the kernel ends Envoy when the agent is gone.
 
 On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listeners, waits until no
@@ -48,9 +48,13 @@ would write, remove or read it, unless this command named that file; an agent of
 a server at `--cp-address` remove any file. What the control plane sends Envoy afterwards is not
 checked: run agents as a user that may do little.
 
+`/ready` and `/metrics` are at 127.0.0.1, or at `--readiness-address`, which may be an address of IPv6. Without that
+setting, a machine that has no 127.0.0.1 answers at ::1. The control plane of kuma-rs hears of the address and lets
+Envoy's own `/ready` lead there; Kuma's expects it at the address of Envoy's admin interface.
+
 `/metrics` is one page, in Prometheus' text form: what Envoy counts, under the names Envoy gives it; what each
-`--metrics-application` counts, with the label `kuma_application`; and what the agent itself counts. Who did
-not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes names apart at their first dot
+`--metrics-application` counts, with the label `kuma_application`; and what the agent itself counts. A source
+that did not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes names apart at their first dot
 (`envoy_cluster_com_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq\"}`); the agent knows which
 names there are and puts them together again
 (`envoy_cluster_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq.com\"}`).
@@ -65,8 +69,8 @@ Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` 
 
 Every `--observed-calls-interval`, more or less, and when the proxy ends, the agent tells the control plane how often
 the proxy called which service, and how many connections came to its inbounds without TLS of the mesh: what Envoy
-counts anyway, as far as it was not reported yet. A control plane that is away gets it later;
-`kuma_dp_observed_calls_report_failures_total` counts how often. `GET /meshes/{mesh}/_observed` shows all of it.
+counts anyway, as far as it was not reported yet. While the control plane cannot be reached, counts are kept and
+reported later; `kuma_dp_observed_calls_report_failures_total` counts failed reports. `GET /meshes/{mesh}/_observed` shows all of it.
 
 A transparent proxy's agent answers DNS queries on loopback, at `--dns-proxy-port`: names of the mesh itself, and
 all others through the resolvers of `--dns-resolv-conf`. Where the transparent proxy has virtual networks

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -47,7 +48,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let identity = proxy::identify(&settings.proxy)?;
     let client = Arc::new(Client::new(&settings.control_plane)?);
     if settings.control_plane.skip_verify {
-        tracing::warn!("nobody checks that the control plane is who it says (--skip-verify)");
+        tracing::warn!("the certificate of the control plane is not checked (--skip-verify)");
     }
     // For Envoy, which inherits it.
     if let Err(error) = runtime::files::allow_all() {
@@ -61,17 +62,17 @@ pub async fn run(settings: Settings) -> Result<()> {
     let (mut signals, announcement) = (Signals::listen()?, Announcement::listen()?);
     let shutdown = Shutdown::default();
     let health = Health::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
-    serve(&settings, &health, &shutdown).await?;
+    let readiness = serve(&settings, &health, &shutdown).await?;
     let redirected = settings.transparent.read()?;
     let names = answer_names(&settings, &identity, redirected.as_ref(), &health, &shutdown)?;
-    tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "asking for a configuration");
-    let announced = announced(redirected, names.as_ref());
+    tracing::info!(name = identity.name, mesh = identity.mesh, control_plane = %client.url(), "requesting a configuration");
+    let announced = announced(redirected, names.as_ref(), readiness);
     let request =
         || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem, &announced);
     let told = tokio::select! {
         told = bootstrap::fetch(&client, &settings, request) => told?,
         name = signals.next() => {
-            tracing::info!(signal = name, "asked to end before there was a configuration");
+            tracing::info!(signal = name, "stopped by a signal before a configuration arrived");
             return Ok(());
         }
     };
@@ -93,18 +94,17 @@ pub async fn run(settings: Settings) -> Result<()> {
     ended
 }
 
-/// Answers who asks about the proxy and its application.
-async fn serve(settings: &Settings, health: &Health, shutdown: &Shutdown) -> Result<()> {
-    if settings.proxy.readiness_port != 0 {
-        health.serve(settings.proxy.readiness_port, shutdown).await?;
-    }
+/// Answers questions about the proxy and its application. Gives the address at which Envoy can ask whether the
+/// proxy is ready.
+async fn serve(settings: &Settings, health: &Health, shutdown: &Shutdown) -> Result<Option<IpAddr>> {
+    let readiness = health.serve(settings, shutdown).await?;
     if let Some(address) = settings.metrics.address {
         health.serve_metrics(address, shutdown).await?;
     }
     if settings.proxy.application_probe_proxy_port != 0 {
         probes::serve(settings.proxy.application_probe_proxy_port, shutdown).await?;
     }
-    Ok(())
+    Ok(readiness)
 }
 
 /// Answers names of the mesh, if the application's queries come to the agent.
@@ -141,7 +141,11 @@ fn answer_names(
 
 /// What the control plane hears of it. Names are of use where they are answered, whether or not the settings of the
 /// redirection mention that.
-fn announced(redirected: Option<Redirected>, names: Option<&dns::Server>) -> Announced {
+fn announced(
+    redirected: Option<Redirected>,
+    names: Option<&dns::Server>,
+    readiness: Option<IpAddr>,
+) -> Announced {
     let mut redirected = redirected.map(|redirected| redirected.config);
     let dns_port = names.map(dns::Server::port);
     if let Some(config) = &mut redirected {
@@ -150,7 +154,9 @@ fn announced(redirected: Option<Redirected>, names: Option<&dns::Server>) -> Ann
             config.redirect.dns.port = port;
         }
     }
-    Announced { dns_port, redirected }
+    // Control planes, Kuma's included, take this address for granted.
+    let readiness = readiness.filter(|address| *address != Ipv4Addr::LOCALHOST);
+    Announced { dns_port, redirected, readiness }
 }
 
 /// Begins to look for what the control plane has while Envoy runs: names of the mesh, and what a MeshMetric asks
@@ -197,12 +203,12 @@ fn warn_about(settings: &Settings) {
     let flags = settings.ignored.given();
     if !flags.is_empty() {
         let flags = flags.join(" ");
-        tracing::warn!(flags, "this agent does not do this yet; these settings are ignored");
+        tracing::warn!(flags, "this agent does not support these settings yet; they are ignored");
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let variables = unknown_variables(&Settings::augment_args(Command::new("run")), names);
     if !variables.is_empty() {
         let variables = variables.join(" ");
-        tracing::warn!(variables, "there are no such settings; these variables are ignored");
+        tracing::warn!(variables, "these variables name no setting and are ignored");
     }
 }

@@ -8,14 +8,14 @@ mod observed;
 mod transparent;
 mod values;
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
 use resources::naming::UNIFIED_NAMING;
 use runtime::logs::{Format, Level};
 
-use self::values::{boolean, pair};
+use self::values::{boolean, control_plane, pair};
 pub use self::values::{duration, url};
 pub use self::{
     dns::Dns,
@@ -38,7 +38,7 @@ pub enum ProxyType {
     Egress,
 }
 
-/// How Envoy is told about changes.
+/// How Envoy receives changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Transport {
@@ -76,7 +76,7 @@ pub struct Settings {
 #[command(next_help_heading = "Control plane")]
 pub struct ControlPlane {
     /// Address of the control plane's server for data plane proxies
-    #[arg(long = "cp-address", value_name = "URL", env = "KUMA_CONTROL_PLANE_URL", value_parser = url,
+    #[arg(long = "cp-address", value_name = "URL", env = "KUMA_CONTROL_PLANE_URL", value_parser = control_plane,
           default_value = "https://localhost:5678")]
     pub url: http::Uri,
     /// File with the CA certificate that vouches for the control plane, PEM
@@ -130,9 +130,13 @@ pub struct ProxySettings {
     #[arg(long, value_name = "DURATION", env = "KUMA_DATAPLANE_DRAIN_TIME", value_parser = duration,
           default_value = "30s")]
     pub drain_time: Duration,
-    /// Port on 127.0.0.1 that answers `/ready` and `/metrics`; 0 opens none
+    /// Port that answers `/ready` and `/metrics`; 0 opens none
     #[arg(long, value_name = "PORT", env = "KUMA_READINESS_PORT", default_value_t = 9902)]
     pub readiness_port: u16,
+    /// Address of that port; otherwise 127.0.0.1, or ::1 on a machine without IPv4. On an address that others can
+    /// reach anyone can read the metrics
+    #[arg(long, value_name = "IP", env = "KUMA_READINESS_ADDRESS")]
+    pub readiness_address: Option<IpAddr>,
     /// Port that asks the application on kubelet's behalf: `/tcp/PORT`, `/grpc/PORT` and `/PORT/PATH`; 0
     /// opens none
     #[arg(long, value_name = "PORT", env = "KUMA_APPLICATION_PROBE_PROXY_PORT", default_value_t = 0)]
@@ -187,7 +191,7 @@ pub struct Features {
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", value_parser = boolean,
           default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub bind_outbounds: bool,
-    /// How Envoy is told about changes
+    /// How Envoy receives changes
     #[arg(
         long,
         value_name = "VARIANT",
@@ -267,6 +271,12 @@ impl ProxySettings {
         given(&self.mesh)
     }
 
+    /// Whether the agent sends a definition of the proxy along.
+    pub fn has_definition(&self) -> bool {
+        let file = self.dataplane_file.as_ref().is_some_and(|file| !file.as_os_str().is_empty());
+        file || given(&self.dataplane).is_some()
+    }
+
     /// The definition's text and what to call it in messages.
     pub fn definition(&self) -> Result<Option<(Vec<u8>, String)>> {
         if let Some(text) = given(&self.dataplane) {
@@ -299,7 +309,7 @@ impl ProxySettings {
         Ok(absolute.context("cannot tell where the token file is")?)
     }
 
-    /// The token; a file is read each time, because whoever rotates tokens writes files.
+    /// The token; a file is read each time, because rotating a token means writing the file.
     pub fn token(&self) -> Result<Option<String>> {
         if let Some(token) = self.inline_token() {
             return Ok(Some(token.to_owned()));
@@ -333,7 +343,7 @@ impl Envoy {
 }
 
 impl Features {
-    /// What the control plane is told this proxy can do. Only what this agent really does is named.
+    /// The features that the agent announces to the control plane: only what it really does.
     pub fn names(&self) -> Vec<&'static str> {
         let unified = self.unified_proxy_resources_and_stats_naming || self.unified_resource_naming;
         let delta = self.envoy_xds_transport_protocol_variant == Transport::DeltaGrpc;

@@ -26,7 +26,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 const REFUSALS: u32 = 3;
 /// An Envoy that ended so often without ever being ready will not get ready.
 const FALSE_STARTS: u32 = 5;
-/// No connection for so long means that nobody needs this Envoy any more.
+/// No connection for so long means that no client needs this Envoy any more.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A signal so soon after the first is the same wish.
@@ -197,7 +197,7 @@ impl Supervisor {
         drained.is_ok()
     }
 
-    /// Waits until nobody is connected, for as long as connections may take; a second signal ends it.
+    /// Waits until no client is connected, for as long as connections may take; a second signal ends it.
     async fn drain(&mut self, process: &mut Process) {
         let drain_time = self.recipe.drain_time;
         if !self.begin_drain().await {

@@ -1,8 +1,11 @@
 //! `apply`: reads everything, checks everything, and only then sends anything.
 
 pub mod input;
+mod place;
 pub mod plan;
+mod selects;
 mod send;
+mod set;
 mod sources;
 
 use std::time::Duration;
@@ -11,8 +14,11 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use input::Input;
 use plan::Planned;
+use resources::Key;
+use selects::Selections;
 use send::Action;
 use serde_json::{Value, json};
+use set::Stale;
 
 use crate::{
     cli::Global,
@@ -20,19 +26,32 @@ use crate::{
     config::Settings,
     failure::{Failure, Result},
     output::{self, Format},
+    target::Target,
     terminal,
     types::DEFAULT_MESH,
     what_if::{self, Question},
 };
 
-/// From this many resources on, a person watching wants to see how far it got.
+/// From this many resources on, a progress bar is shown.
 const WORTH_A_BAR: usize = 10;
+
+const EXAMPLES: &str = "\
+Examples:
+  kumactl apply -f mesh.yaml
+  kumactl apply -f policies -R --dry-run=server
+  kumactl apply -f template.yaml -v name=shop
+  kumactl apply -f policies --set policies --prune";
 
 /// Create or update resources
 ///
-/// Reads YAML or JSON in Universal or Kubernetes form. All input is read and checked before anything is
-/// sent; what was created, updated or left unchanged is told on stderr.
+/// Reads YAML or JSON in Universal or Kubernetes form. All input is read and checked before anything is sent. stderr
+/// says what was created, updated or left unchanged, and how many proxies a policy selects.
+///
+/// With --set every resource gets the label `kumactl.kuma.io/set`, and --prune deletes what has that label and is not
+/// in the input any more. Only what was applied with the same --set is ever pruned; a selector would find what others
+/// made, too. What control planes generate or synchronise and what belongs to the system is never pruned.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Apply {
     #[command(flatten)]
     input: Input,
@@ -40,6 +59,12 @@ pub struct Apply {
     /// that would do
     #[arg(long, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
     dry_run: Option<DryRun>,
+    /// Name of a set that all of the input belongs to, kept in the label kumactl.kuma.io/set
+    #[arg(long, value_name = "NAME", value_parser = set::parse)]
+    set: Option<String>,
+    /// Delete what was applied with the same --set before and is not in the input any more
+    #[arg(long, requires = "set")]
+    prune: bool,
     /// Form of the result on stdout; nothing by default, YAML with --dry-run
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
     format: Option<Format>,
@@ -54,9 +79,11 @@ enum DryRun {
 }
 
 /// What became of a resource.
-struct Outcome<'a> {
-    planned: &'a Planned,
+pub struct Outcome {
+    key: Key,
     action: Action,
+    /// How many proxies it selects, where that is known.
+    selects: Option<u64>,
 }
 
 /// Every document that sources hold, each with its place.
@@ -66,45 +93,59 @@ pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result
 
 impl Apply {
     pub fn run(&self, global: &Global) -> Result<()> {
-        let planned = self.input.read(global)?;
-        match self.dry_run {
-            Some(DryRun::Client) => return self.show_plan(&planned),
-            Some(DryRun::Server) => return self.show_effects(&planned, &Settings::load(global)?.client()?),
-            None => {}
+        let mut planned = self.input.read(global)?;
+        if let Some(set) = &self.set {
+            set::join(&mut planned, set);
+        }
+        if self.dry_run == Some(DryRun::Client) {
+            plan::check_old_names(&planned, None)?;
+            // Only what is there already is asked for, and only to prune.
+            let stale = match self.prune {
+                true => self.stale(&planned, &Settings::load(global)?.client()?)?,
+                false => Stale::default(),
+            };
+            return self.show_plan(&planned, &stale);
         }
         let client = Settings::load(global)?.client()?;
-        let bar = progress(planned.len());
-        let mut outcomes = Vec::new();
-        let mut failure = None;
-        for resource in &planned {
-            match send::send(resource, &client) {
-                Ok((action, warnings)) => {
-                    bar.suspend(|| {
-                        for warning in warnings {
-                            terminal::warn(&format!("{}: {warning}", resource.label()));
-                        }
-                        terminal::talk(&format!("{} {}", resource.label(), action.word()));
-                    });
-                    outcomes.push(Outcome { planned: resource, action });
-                    bar.inc(1);
-                }
-                Err(reason) => {
-                    failure = Some((resource, reason));
-                    break;
-                }
-            }
+        if self.dry_run == Some(DryRun::Server) {
+            return self.show_effects(&planned, &client);
         }
-        bar.finish_and_clear();
+        plan::check_old_names(&planned, Some(&client))?;
+        if let Some(set) = &self.set {
+            set::check_owners(&planned, set, &client)?;
+        }
+        let stale = self.stale(&planned, &client)?;
+        let mut outcomes = Vec::new();
+        let refused = send_all(&planned, &client, &mut outcomes);
+        let mut kept = Vec::new();
+        if refused.is_none() {
+            let (pruned, failures) = set::prune(stale.keys, &client);
+            let gone = |key| Outcome { key, action: Action::Pruned, selects: None };
+            outcomes.extend(pruned.into_iter().map(gone));
+            kept = failures;
+        }
         self.show_outcomes(&outcomes)?;
-        match failure {
-            None => Ok(()),
+        match refused {
             Some((resource, reason)) => Err(interrupted(&planned, &outcomes, resource, &reason)),
+            None if kept.is_empty() => Ok(()),
+            None => {
+                Err(Failure::failed(format!("everything was applied, but not pruned:\n{}", kept.join("\n"))))
+            }
         }
     }
 
-    /// What the control plane says about it.
+    /// What is to be pruned.
+    fn stale(&self, planned: &[Planned], client: &Client) -> Result<Stale> {
+        let Some(set) = self.set.as_ref().filter(|_| self.prune) else { return Ok(Stale::default()) };
+        let stale = set::stale(planned, set, client)?;
+        stale.kept.iter().for_each(|why| terminal::warn(why));
+        Ok(stale)
+    }
+
+    /// Shows what the control plane says this would do.
     fn show_effects(&self, planned: &[Planned], client: &Client) -> Result<()> {
-        let question = Question { planned, deletions: &[], mesh: DEFAULT_MESH, proxies: &[] };
+        let deletions: Vec<Target> = self.stale(planned, client)?.keys.iter().map(Target::from).collect();
+        let question = Question { planned, deletions: &deletions, mesh: DEFAULT_MESH, proxies: &[] };
         let answer = question.ask(client)?;
         what_if::warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
         let text = match self.format {
@@ -120,7 +161,7 @@ impl Apply {
         Ok(())
     }
 
-    fn show_plan(&self, planned: &[Planned]) -> Result<()> {
+    fn show_plan(&self, planned: &[Planned], stale: &Stale) -> Result<()> {
         for resource in planned {
             for field in &resource.unknown_fields {
                 terminal::warn(&format!("{}: unknown field {field}, it has no effect", resource.label()));
@@ -140,41 +181,83 @@ impl Apply {
             }
         };
         terminal::data(&text)?;
+        stale.keys.iter().for_each(|key| terminal::talk(&format!("{key} would be pruned")));
         terminal::talk(&format!("dry run: {} valid, nothing was sent", count(planned.len())));
         Ok(())
     }
 
-    fn show_outcomes(&self, outcomes: &[Outcome<'_>]) -> Result<()> {
+    fn show_outcomes(&self, outcomes: &[Outcome]) -> Result<()> {
         let Some(format) = self.format else { return Ok(()) };
-        let list = || -> Value {
-            outcomes
-                .iter()
-                .map(|outcome| {
-                    let key = &outcome.planned.draft.key;
-                    json!({
-                        "type": key.kind.name(), "mesh": key.mesh.as_ref(), "name": key.name.as_ref(),
-                        "action": outcome.action.word(),
-                    })
-                })
-                .collect()
-        };
-        let rows = outcomes.iter().map(|outcome| {
-            let key = &outcome.planned.draft.key;
-            let mesh = if key.mesh.is_empty() { "-".to_owned() } else { key.mesh.to_string() };
-            vec![key.kind.to_string(), mesh, key.name.to_string(), outcome.action.word().to_owned()]
-        });
         let text = match format {
-            Format::Table | Format::Wide => output::table(&["TYPE", "MESH", "NAME", "ACTION"], rows),
-            Format::Json => output::json(&list()),
-            Format::Yaml => output::yaml(&list()),
-            Format::Name => outcomes.iter().map(|o| format!("{}\n", o.planned.path_name())).collect(),
+            Format::Table | Format::Wide => {
+                output::table(&["TYPE", "MESH", "NAME", "ACTION"], outcomes.iter().map(Outcome::row))
+            }
+            Format::Json => output::json(&outcomes.iter().map(Outcome::to_json).collect()),
+            Format::Yaml => output::yaml(&outcomes.iter().map(Outcome::to_json).collect()),
+            Format::Name => outcomes.iter().map(Outcome::path_name).collect(),
         };
         Ok(terminal::data(&text)?)
     }
 }
 
-/// Says what is done and what is not, so that nobody has to find out.
-fn interrupted(planned: &[Planned], done: &[Outcome<'_>], failed: &Planned, reason: &Failure) -> Failure {
+impl Outcome {
+    fn to_json(&self) -> Value {
+        let Key { kind, mesh, name } = &self.key;
+        let mut outcome = json!({
+            "type": kind.name(), "mesh": mesh.as_ref(), "name": name.as_ref(), "action": self.action.word(),
+        });
+        if let Some(proxies) = self.selects {
+            outcome["selects"] = proxies.into();
+        }
+        outcome
+    }
+
+    fn row(&self) -> Vec<String> {
+        let Key { kind, mesh, name } = &self.key;
+        let mesh = if mesh.is_empty() { "-".to_owned() } else { mesh.to_string() };
+        vec![kind.to_string(), mesh, name.to_string(), self.action.word().to_owned()]
+    }
+
+    fn path_name(&self) -> String {
+        format!("{}/{}\n", self.key.kind.name().to_lowercase(), self.key.name)
+    }
+}
+
+/// Sends everything, up to the first resource that is refused.
+fn send_all<'a>(
+    planned: &'a [Planned],
+    client: &Client,
+    outcomes: &mut Vec<Outcome>,
+) -> Option<(&'a Planned, Failure)> {
+    let bar = progress(planned.len());
+    let mut selections = Selections::default();
+    let mut refused = None;
+    for resource in planned {
+        let (action, warnings) = match send::send(resource, client) {
+            Ok(sent) => sent,
+            Err(reason) => {
+                refused = Some((resource, reason));
+                break;
+            }
+        };
+        let mut outcome = Outcome { key: resource.draft.key.clone(), action, selects: None };
+        outcome.selects = selections.of(&outcome, client);
+        bar.suspend(|| {
+            for warning in warnings {
+                terminal::warn(&format!("{}: {warning}", resource.label()));
+            }
+            terminal::talk(&format!("{} {}", resource.label(), action.word()));
+            selects::tell(&outcome);
+        });
+        outcomes.push(outcome);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    refused
+}
+
+/// Says what is done and what is not.
+fn interrupted(planned: &[Planned], done: &[Outcome], failed: &Planned, reason: &Failure) -> Failure {
     let mut message = format!("{} was not applied: {reason}", failed.label());
     if planned.len() > 1 {
         let written = done.iter().filter(|outcome| outcome.action != Action::Unchanged).count();

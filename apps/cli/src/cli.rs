@@ -13,7 +13,7 @@ use crate::{
 /// Data goes to stdout, everything else to stderr. Without a configuration the control plane at
 /// http://localhost:5681 is used.
 #[derive(Debug, Parser)]
-#[command(name = "kumactl", version, after_help = failure::EXIT_CODES, propagate_version = false)]
+#[command(name = "kumactl", version = ::version::SHOWN, after_help = failure::EXIT_CODES, propagate_version = false)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -140,7 +140,7 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Suggest { command } => command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
-        Command::Delete(delete) => delete.run(&settings()?.client()?),
+        Command::Delete(delete) => delete.run(&cli.global),
         Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),

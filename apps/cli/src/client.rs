@@ -8,7 +8,10 @@ use resources::duration::GoDuration;
 use serde_json::Value;
 use ureq::{
     Agent,
-    http::{Response, header::HeaderName},
+    http::{
+        Response,
+        header::{HeaderName, WARNING},
+    },
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
@@ -52,6 +55,10 @@ pub struct Answer {
     pub status: u16,
     /// The store's revision the answer was made from, where the control plane says so.
     pub revision: Option<String>,
+    /// What the control plane warns of.
+    pub warnings: Vec<String>,
+    /// What a write came to, where the control plane says so.
+    pub outcome: Option<String>,
     pub body: String,
 }
 
@@ -278,15 +285,27 @@ fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
 }
 
 fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
-    let revision = response.headers().get(HeaderName::from_static("x-kuma-revision"));
-    let revision = revision.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let header = |name: &'static str| {
+        let value = response.headers().get(HeaderName::from_static(name));
+        value.and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    let (revision, outcome) = (header("x-kuma-revision"), header("x-kuma-outcome"));
     let status = response.status().as_u16();
     let stale_since = response.headers().get(HeaderName::from_static("x-kuma-stale-since"));
     if let Some(since) = stale_since.and_then(|value| value.to_str().ok()) {
         warn_stale(since);
     }
+    let warnings =
+        response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
+    let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, body })
+    Ok(Answer { status, revision, outcome, warnings, body })
+}
+
+/// The text of a header `Warning: 299 agent "text"`.
+fn warning(value: &str) -> Option<String> {
+    let (_, text) = value.split_once('"')?;
+    Some(text.strip_suffix('"').unwrap_or(text).to_owned())
 }
 
 /// Says once that answers may be outdated, however many requests a command makes.

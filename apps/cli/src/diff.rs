@@ -9,6 +9,7 @@ use crate::{
     config::Settings,
     failure::{Failure, Outcome, Result},
     output::TableFormat,
+    target::Target,
     terminal,
     types::{DEFAULT_MESH, Type},
     what_if::{self, Question},
@@ -65,8 +66,11 @@ impl Diff {
         Ok(if what_if::differs(&answer) { Outcome::Differs } else { Outcome::Done })
     }
 
-    fn deletions(&self, client: &Client) -> Result<Vec<(Type, String)>> {
-        let resolved = |(kind, name): &(String, String)| Ok((Type::resolve(kind, client)?, name.clone()));
+    fn deletions(&self, client: &Client) -> Result<Vec<Target>> {
+        let resolved = |(kind, name): &(String, String)| {
+            let (mesh, name) = (self.mesh.clone(), name.clone());
+            Ok(Target { kind: Type::resolve(kind, client)?, mesh, name })
+        };
         self.delete.iter().map(resolved).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! How a command ended and which exit code that is.
+//! How a command ended, and its exit code.
 
 use std::{fmt, io};
 
@@ -17,9 +17,9 @@ Exit codes:
   2  invalid usage or input; nothing was sent to the control plane
   3  answered, and the answer is no: access is denied, or a proxy rejected something
   4  answered, and the answer is partly: access is mixed, or a proxy is behind or offline
-Only diff is different: 1 says that something would change, and 2 that it failed for whatever reason.";
+Only diff is different: 1 says that something would change, and 2 that it failed.";
 
-/// What a command that succeeded found out. Scripts read it from the exit code.
+/// The answer of a command that succeeded. Scripts read it from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Done, or the answer is yes.
@@ -43,7 +43,7 @@ impl Outcome {
     }
 }
 
-/// A failure of a command, by whose fault it is.
+/// A failure of a command, by its cause.
 #[derive(Debug)]
 pub enum Failure {
     /// The server, the network or the machine: the same input may work another time.
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of our output left, as in `kumactl get meshes | head -1`.
+    /// Whether the reader of our output closed it, as in `kumactl get meshes | head -1`.
     pub fn is_closed_pipe(&self) -> bool {
         let (Failure::Failed(error) | Failure::Invalid(error)) = self;
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

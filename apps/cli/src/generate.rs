@@ -12,7 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use identity::{
     DataplaneToken, KeyPair, SigningKey, UserToken, ZoneToken,
     certificate::{self, Usage},
-    token,
+    token::{self, Advice},
 };
 use jiff::Timestamp;
 use resources::duration::GoDuration;
@@ -28,7 +28,7 @@ use crate::{
     types::DEFAULT_MESH,
 };
 
-/// How long tokens of proxies and zones live when nobody says: ten years, as Kuma has it.
+/// How long tokens of proxies and zones are valid by default: ten years, as in Kuma.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(87_600 * 3600);
 
 #[derive(Debug, Subcommand)]
@@ -204,7 +204,7 @@ impl ForUser {
 }
 
 impl Issuing {
-    fn run<C: serde::Serialize>(
+    fn run<C: serde::Serialize + Advice>(
         &self,
         global: &Global,
         endpoint: &str,
@@ -216,11 +216,13 @@ impl Issuing {
             (Some(path), Some(kid)) => {
                 let lifetime = valid_for.and_then(GoDuration::to_std).unwrap_or(DEFAULT_LIFETIME);
                 let key = SigningKey { kid: kid.clone(), pair: read_key(path)? };
+                warn(&claims.warnings(lifetime));
                 token::issue(claims, &key, Timestamp::now(), lifetime).map_err(Failure::failed)?
             }
             _ => {
                 let client = Settings::load(global)?.client()?;
                 let answer = client.post(endpoint, request)?.accepted("the control plane made no token")?;
+                warn(&answer.warnings);
                 answer.body.trim().to_owned()
             }
         };
@@ -229,6 +231,11 @@ impl Issuing {
         }
         self.output.show(&json!({ "token": token }), String::new)
     }
+}
+
+/// Warnings about a token, beside the token itself.
+fn warn(warnings: &[String]) {
+    warnings.iter().for_each(|warning| terminal::talk(&format!("warning: {warning}")));
 }
 
 impl TlsCertificate {

@@ -1,4 +1,4 @@
-//! `get TYPE [NAME]`: one resource, a list, or a list that keeps telling what changes.
+//! `get TYPE [NAME…]`: one resource, several, a list, or a list that is watched for changes.
 
 mod columns;
 mod watch;
@@ -7,33 +7,44 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    client::{Client, query_value},
-    control_planes::pair,
+    client::Client,
     failure::{Failure, Result},
     output::{self, Format, Output},
     pages::{self, Found},
+    selector::{self, Selector},
+    target::{Target, Targets},
     terminal,
-    types::{DEFAULT_MESH, Type},
+    types::{self, DEFAULT_MESH, Type},
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  kumactl get meshes
+  kumactl get dataplanes -m shop -l 'team in (web,api),!canary' -o wide
+  kumactl get meshtimeout/slow -o yaml
+  kumactl get meshservices -A -w";
+
 /// Show resources
+///
+/// Resources are named as TYPE NAME… or TYPE/NAME…, as `-o name` prints them; a type alone means all of it.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", types::listing()))]
 pub struct Get {
-    /// Type of the resources, such as meshes, dataplane, mtp or virtual-outbounds
+    /// Type of the resources, such as meshes, dataplane, mtp or virtual-outbounds; --help lists all. Or TYPE/NAME
     #[arg(value_name = "TYPE")]
     kind: String,
-    /// Name of one resource; all of the type without it
-    name: Option<String>,
+    /// Names of resources; all of the type without them
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     #[command(flatten)]
     output: Output,
     /// Mesh of the resources
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
-    /// Only resources with this label; repeatable, all must match
-    #[arg(short = 'l', long = "selector", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, conflicts_with = "name")]
-    labels: Vec<(String, String)>,
+    #[arg(short = 'l', long = "selector", value_name = "SELECTOR", help = selector::HELP, conflicts_with = "names")]
+    selectors: Vec<Selector>,
     /// Resources of all meshes
-    #[arg(short = 'A', long, conflicts_with_all = ["name", "mesh"])]
+    #[arg(short = 'A', long, conflicts_with_all = ["names", "mesh"])]
     all_meshes: bool,
     /// Keep running and show what changes, until interrupted
     #[arg(short, long, conflicts_with_all = ["size", "offset"])]
@@ -42,37 +53,77 @@ pub struct Get {
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "watch", value_parser = crate::client::parse_timeout)]
     interval: std::time::Duration,
     /// Show at most this many [default: all]
-    #[arg(long, conflicts_with = "name", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, conflicts_with = "names", value_parser = clap::value_parser!(u32).range(1..=1000))]
     size: Option<u32>,
     /// Leave out this many at the beginning
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "names")]
     offset: Option<u32>,
 }
 
 impl Get {
     pub fn run(&self, client: &Client) -> Result<()> {
-        let kind = Type::resolve(&self.kind, client)?;
-        if self.watch {
-            return watch::run(self, &kind, client);
+        let targets = match Targets::read(&self.kind, &self.names, &self.mesh, client)? {
+            Targets::All(kind) if self.watch => return watch::run(self, &kind, None, client),
+            Targets::All(kind) => return self.list(&kind, client),
+            Targets::Named(targets) => targets,
+        };
+        if self.all_meshes || !self.selectors.is_empty() || self.size.is_some() || self.offset.is_some() {
+            return Err(Failure::invalid(
+                "-A, -l, --size and --offset are for lists, not for named resources",
+            ));
         }
-        match &self.name {
-            Some(name) => {
-                let item = self.one(&kind, name, client)?.ok_or_else(|| {
-                    Failure::failed(format!("there is no {}", kind.describe(&self.mesh, name)))
-                })?;
+        match targets.as_slice() {
+            [one] if self.watch => watch::run(self, &one.kind, Some(&one.name), client),
+            _ if self.watch => {
+                Err(Failure::invalid("one resource or a list can be watched, not several by name"))
+            }
+            [one] => {
+                let item = read(one, client)?.ok_or_else(|| missing(&[one]))?;
                 let text = match self.output.format {
                     Format::Json => output::json(&item),
                     Format::Yaml => output::yaml(&item),
-                    format => columns::render(&kind, std::slice::from_ref(&item), format),
+                    format => columns::render(&one.kind, std::slice::from_ref(&item), format),
                 };
                 Ok(terminal::data(&text)?)
             }
-            None => self.list(&kind, client),
+            several => self.several(several, client),
         }
     }
 
+    /// Resources by name, perhaps of several types.
+    fn several(&self, targets: &[Target], client: &Client) -> Result<()> {
+        let mut found: Vec<(&Type, Vec<Value>)> = Vec::new();
+        let mut absent: Vec<&Target> = Vec::new();
+        for target in targets {
+            match read(target, client)? {
+                None => absent.push(target),
+                Some(item) => match found.iter_mut().find(|(kind, _)| **kind == target.kind) {
+                    Some((_, items)) => items.push(item),
+                    None => found.push((&target.kind, vec![item])),
+                },
+            }
+        }
+        if !absent.is_empty() {
+            return Err(missing(&absent));
+        }
+        let list = || {
+            let items: Vec<Value> = found.iter().flat_map(|(_, items)| items.iter().cloned()).collect();
+            Found::complete(items).to_json()
+        };
+        let text = match self.output.format {
+            Format::Json => output::json(&list()),
+            Format::Yaml => output::yaml(&list()),
+            format => {
+                let tables: Vec<String> =
+                    found.iter().map(|(kind, items)| columns::render(kind, items, format)).collect();
+                tables.join(if format == Format::Name { "" } else { "\n" })
+            }
+        };
+        Ok(terminal::data(&text)?)
+    }
+
     fn list(&self, kind: &Type, client: &Client) -> Result<()> {
-        let found = self.look(kind, client)?;
+        let found = self.look(kind, None, client)?;
         let text = match self.output.format {
             Format::Json => output::json(&found.to_json()),
             Format::Yaml => output::yaml(&found.to_json()),
@@ -89,30 +140,36 @@ impl Get {
         Ok(())
     }
 
-    fn one(&self, kind: &Type, name: &str, client: &Client) -> Result<Option<Value>> {
-        let answer = client.get(&kind.item(&self.mesh, name))?;
-        if answer.is_missing() {
-            return Ok(None);
+    /// One resource if it is named, one page if the user asked for one, else everything.
+    fn look(&self, kind: &Type, name: Option<&str>, client: &Client) -> Result<Found> {
+        if let Some(name) = name {
+            let (mesh, name) = (self.mesh.clone(), name.to_owned());
+            let item = read(&Target { kind: kind.clone(), mesh, name }, client)?;
+            return Ok(Found::complete(item.into_iter().collect()));
         }
-        answer.json(&format!("could not read {}", kind.describe(&self.mesh, name))).map(Some)
-    }
-
-    /// One page if the user asked for one, else everything.
-    fn look(&self, kind: &Type, client: &Client) -> Result<Found> {
-        if let Some(name) = &self.name {
-            let items: Vec<Value> = self.one(kind, name, client)?.into_iter().collect();
-            let total = items.len() as u64;
-            return Ok(Found { total, items, next_offset: None, revision: None, rest: Value::Null });
-        }
-        let mesh = (!self.all_meshes).then_some(self.mesh.as_str());
-        let filters: String = self
-            .labels
-            .iter()
-            .map(|(key, value)| {
-                format!("&{}={}", query_value(&format!("filter[labels.{key}]")), query_value(value))
-            })
-            .collect();
+        let collection = kind.collection((!self.all_meshes).then_some(self.mesh.as_str()));
+        let selector = Selector::all(&self.selectors);
         let offset = u64::from(self.offset.unwrap_or(0));
-        pages::read(client, &kind.collection(mesh), &filters, self.size, offset)
+        if selector.is_served() {
+            return pages::read(client, &collection, &selector.query(), self.size, offset);
+        }
+        // The control plane's pages contain what is left out here, so pages are made here, too.
+        let mut found = pages::all(client, &collection, &selector.query())?;
+        found.items.retain(|item| selector.matches(item));
+        Ok(found.cut(self.size, offset))
     }
+}
+
+fn read(target: &Target, client: &Client) -> Result<Option<Value>> {
+    let answer = client.get(&target.path())?;
+    if answer.is_missing() {
+        return Ok(None);
+    }
+    answer.json(&format!("could not read {}", target.describe())).map(Some)
+}
+
+fn missing(targets: &[&Target]) -> Failure {
+    let all: Vec<String> =
+        targets.iter().map(|target| format!("there is no {}", target.describe())).collect();
+    Failure::failed(all.join("\n"))
 }

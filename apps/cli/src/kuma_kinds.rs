@@ -1,4 +1,4 @@
-//! The kinds of Kuma 2.14, so that one that is not known here yet is not taken for a misspelling.
+//! The kinds of Kuma 2.14, so that one that is not supported here is not taken for a misspelling.
 
 /// Every kind that Kuma's REST API serves.
 const KINDS: [&str; 51] = [

@@ -13,9 +13,9 @@ pub enum Format {
     Table,
     /// A table with more columns
     Wide,
-    /// YAML, as the REST API says it
+    /// YAML, as the REST API returns it
     Yaml,
-    /// JSON, as the REST API says it
+    /// JSON, as the REST API returns it
     Json,
     /// One `type/name` per line
     Name,
@@ -49,7 +49,7 @@ pub struct PlainOutput {
 }
 
 impl PlainOutput {
-    /// Shows a value in YAML or JSON, or lets the caller say it in its own words.
+    /// Shows a value in YAML or JSON, or the caller's text.
     pub fn show(&self, value: &Value, text: impl FnOnce() -> String) -> Result<()> {
         let rendered = match self.format {
             PlainFormat::Text => text(),
@@ -72,7 +72,7 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    /// Shows a value in YAML or JSON, or lets the caller make columns of it.
+    /// Shows a value in YAML or JSON, or the caller's columns.
     pub fn render(self, value: &Value, table: impl FnOnce() -> String) -> String {
         match self {
             TableFormat::Table => table(),

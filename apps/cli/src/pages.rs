@@ -21,6 +21,24 @@ pub struct Found {
 }
 
 impl Found {
+    /// Everything there is.
+    pub fn complete(items: Vec<Value>) -> Found {
+        let total = items.len() as u64;
+        Found { items, total, next_offset: None, revision: None, rest: Value::Null }
+    }
+
+    /// The part of what was found that a user asks for.
+    #[must_use]
+    pub fn cut(self, size: Option<u32>, from: u64) -> Found {
+        let total = self.items.len() as u64;
+        let most = usize::try_from(size.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+        let skipped = usize::try_from(from).unwrap_or(usize::MAX);
+        let items: Vec<Value> = self.items.into_iter().skip(skipped).take(most).collect();
+        let next = from.saturating_add(items.len() as u64);
+        let next_offset = (next < total && !items.is_empty()).then_some(next);
+        Found { items, total, next_offset, ..self }
+    }
+
     /// As the REST API says it, with an offset in place of an address.
     pub fn to_json(&self) -> Value {
         json!({ "total": self.total, "items": self.items, "next": self.next_offset })

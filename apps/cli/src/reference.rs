@@ -1,6 +1,6 @@
 //! The reference of all commands, made from the same definitions the parser uses.
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::{cli::Cli, failure, failure::Result, terminal};
 
@@ -31,13 +31,14 @@ fn describe(command: &Command, parent: &str, page: &mut String) {
         let positionals: String = command
             .get_positionals()
             .map(|arg| {
-                let name = value_name(arg);
+                let repeated = matches!(arg.get_action(), ArgAction::Append);
+                let name = format!("{}{}", value_name(arg), if repeated { "…" } else { "" });
                 if arg.is_required_set() { format!(" {name}") } else { format!(" [{name}]") }
             })
             .collect();
         page.push_str(&format!("```text\n{path}{positionals} [flags]\n```\n\n"));
         page.push_str(&flags(command.get_arguments().filter(|arg| !arg.is_global_set())));
-        if let Some(more) = command.get_after_help() {
+        if let Some(more) = command.get_after_long_help().or(command.get_after_help()) {
             page.push_str(&format!("\n```text\n{}\n```\n", more.to_string().trim()));
         }
     }
@@ -48,6 +49,11 @@ fn describe(command: &Command, parent: &str, page: &mut String) {
 
 fn about(command: &Command) -> String {
     command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default()
+}
+
+/// A value as a code span, which cannot be empty.
+fn choice_of(name: &str) -> String {
+    if name.is_empty() { "empty".to_owned() } else { format!("`{name}`") }
 }
 
 fn value_name(arg: &Arg) -> String {
@@ -71,7 +77,7 @@ fn flags<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
             };
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             let choices: Vec<String> =
-                arg.get_possible_values().iter().map(|choice| format!("`{}`", choice.get_name())).collect();
+                arg.get_possible_values().iter().map(|choice| choice_of(choice.get_name())).collect();
             let choices = if takes_value && !choices.is_empty() {
                 format!(": {}", choices.join(", "))
             } else {

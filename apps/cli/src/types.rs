@@ -1,4 +1,4 @@
-//! Which type of resource a user means, and where the REST API keeps it.
+//! Which type of resource a user means, and its path in the REST API.
 //!
 //! Types this client knows are found without asking. Any other spelling is looked up in what the
 //! control plane says it serves, so that a newer control plane's types can be read and deleted.
@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     client::{Client, segment},
     failure::{Failure, Result},
+    nearest::nearest,
 };
 
 /// The mesh used when `-m` is not given.
@@ -38,8 +39,7 @@ impl Type {
     /// Reads `mesh`, `meshes`, `virtual-outbound`, `MeshTimeout`, `mt`, ….
     pub fn resolve(spelling: &str, client: &Client) -> Result<Type> {
         let wanted = normal(spelling);
-        let known = Kind::ALL.iter().copied().filter(|kind| !kind.descriptor().path.is_empty());
-        if let Some(kind) = known.into_iter().find(|kind| spellings(*kind).contains(&wanted)) {
+        if let Some(kind) = served_kinds().find(|kind| spellings(*kind).contains(&wanted)) {
             return Ok(Type::of_kind(kind));
         }
         let served = client.get("/_resources").ok().and_then(|answer| answer.json("listing types").ok());
@@ -56,20 +56,7 @@ impl Type {
             .contains(&wanted)
                 || format!("{}s", text("name")) == wanted
         });
-        found.and_then(Type::served).ok_or_else(|| {
-            let known: Vec<&str> =
-                Kind::ALL.iter().map(|k| k.descriptor().path).filter(|p| !p.is_empty()).collect();
-            let superseded = SUPERSEDED.iter().find(|kind| {
-                [normal(kind.name), format!("{}s", normal(kind.name)), normal(kind.path)].contains(&wanted)
-            });
-            match superseded {
-                Some(kind) => Failure::invalid(kind.refusal()),
-                None => {
-                    let known = known.join(", ");
-                    Failure::invalid(format!("unknown resource type {spelling:?}; known types: {known}"))
-                }
-            }
-        })
+        found.and_then(Type::served).ok_or_else(|| Failure::invalid(unknown(spelling)))
     }
 
     /// A type as the control plane describes it among those it serves.
@@ -103,6 +90,52 @@ impl Type {
             format!("{} {name:?}", self.name)
         }
     }
+}
+
+/// Why there is no such type, and which one may be meant.
+fn unknown(spelling: &str) -> String {
+    let wanted = normal(spelling);
+    let superseded = SUPERSEDED.iter().find(|kind| {
+        [normal(kind.name), format!("{}s", normal(kind.name)), normal(kind.path)].contains(&wanted)
+    });
+    if let Some(kind) = superseded {
+        return kind.refusal();
+    }
+    let known: Vec<&str> = served_kinds().map(|kind| kind.descriptor().path).collect();
+    let names = served_kinds().map(Kind::name).chain(SUPERSEDED.iter().map(|kind| kind.name));
+    if let Some(near) = nearest(spelling, known.iter().copied().chain(names)) {
+        return format!(
+            "unknown resource type {spelling:?}; did you mean {near:?}? `kumactl get --help` lists all types"
+        );
+    }
+    format!("unknown resource type {spelling:?}; known types: {}", known.join(", "))
+}
+
+/// The kinds that the REST API serves.
+fn served_kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.iter().copied().filter(|kind| !kind.descriptor().path.is_empty())
+}
+
+/// All types with their short names, for help.
+pub fn listing() -> String {
+    let group = |title: &str, wanted: fn(Kind) -> bool| {
+        let mut kinds: Vec<Kind> = served_kinds().filter(|kind| wanted(*kind)).collect();
+        kinds.sort_by_key(|kind| kind.name());
+        let line =
+            |kind: &Kind| format!("  {:<28}{}", kind.name(), kind.descriptor().short.unwrap_or_default());
+        let lines: Vec<String> = kinds.iter().map(|kind| line(kind).trim_end().to_owned()).collect();
+        format!("{title}:\n{}\n", lines.join("\n"))
+    };
+    let is_policy = |kind: Kind| Kind::POLICIES.contains(&kind);
+    let is_other = |kind: Kind| !Kind::POLICIES.contains(&kind) && !kind.descriptor().read_only;
+    let superseded: Vec<&str> = SUPERSEDED.iter().map(|kind| kind.name).collect();
+    format!(
+        "Types and their short names; plurals and any case work, too.\n{}{}{}Known in Kuma, not supported by kuma-rs: {}.",
+        group("Policies", is_policy),
+        group("Other types", is_other),
+        group("Types that only control planes write", |kind| kind.descriptor().read_only),
+        superseded.join(", ")
+    )
 }
 
 fn spellings(kind: Kind) -> Vec<String> {

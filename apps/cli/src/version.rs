@@ -24,10 +24,10 @@ impl Version {
         if let Err(failure) = &server {
             terminal::warn(&format!("the version of the control plane is unknown: {failure}"));
         }
-        let client = env!("CARGO_PKG_VERSION");
+        let client = ::version::VERSION;
         let mut shown = json!({
             "client": {
-                "product": "kuma-rs", "version": client, "compatibleWith": SPEAKS,
+                "product": "kuma-rs", "version": client, "commit": ::version::COMMIT, "compatibleWith": SPEAKS,
                 "os": std::env::consts::OS, "arch": std::env::consts::ARCH,
             },
         });

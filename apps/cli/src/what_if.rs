@@ -9,15 +9,15 @@ use crate::{
     client::{Client, query_value, segment},
     failure::{Failure, Result},
     output,
-    types::{DEFAULT_MESH, Type},
+    target::Target,
+    types::DEFAULT_MESH,
 };
 
 /// What is asked.
 pub struct Question<'a> {
     pub planned: &'a [Planned],
-    /// A type and a name each.
-    pub deletions: &'a [(Type, String)],
-    /// Where the deletions are.
+    pub deletions: &'a [Target],
+    /// The mesh to ask about where no resource says one.
     pub mesh: &'a str,
     /// The proxies whose configuration is shown as a difference; `*` for all.
     pub proxies: &'a [String],
@@ -27,10 +27,10 @@ impl Question<'_> {
     /// Asks the control plane. What it would refuse is a failure.
     pub fn ask(&self, client: &Client) -> Result<Value> {
         let resources: Vec<&Value> = self.planned.iter().map(|planned| &planned.body).collect();
-        let delete = self.deletions.iter().map(|(kind, name)| {
+        let delete = self.deletions.iter().map(|Target { kind, mesh, name }| {
             let mut deletion = json!({ "type": kind.name, "name": name });
             if kind.in_mesh {
-                deletion["mesh"] = json!(self.mesh);
+                deletion["mesh"] = json!(mesh);
             }
             deletion
         });

@@ -1,16 +1,18 @@
 //! Starts the control plane, part by part, and ends it.
 
+mod announcement;
 mod ports;
 mod preparation;
 mod synchronisation;
 
 use std::{
     net::SocketAddr,
+    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use axum::Router;
 use identity::ca::Files;
 use jiff::Timestamp;
@@ -18,7 +20,7 @@ use resources::duration::GoDuration;
 use runtime::{
     Shutdown,
     listen::{Limits, Listener},
-    logs,
+    logs::{self, Journal},
     metrics::Metrics,
     tls::{self, ServerConfig},
 };
@@ -29,7 +31,8 @@ use store::{
 
 use self::{ports::Ports, preparation::Preparation, synchronisation::Listeners};
 use crate::{
-    available_services, certificates,
+    available_services,
+    certificates::{self, Server, rotation},
     config::{
         Config, print,
         setting::{AuthnType, DpAuthnType, Mode, StoreType, ZoneAuthnType},
@@ -47,6 +50,9 @@ use crate::{
 
 /// How long open requests may take to finish when the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(15);
+
+/// How long the end of the process waits for the disk of the audit log.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// An address in use, say, becomes free; what is really wrong need not be said often.
 const SECOND_TRY_AFTER: Duration = Duration::from_secs(30);
@@ -70,6 +76,7 @@ pub struct Running {
     pub shutdown: Shutdown,
     /// Why the control plane had to end by itself.
     pub failure: Arc<OnceLock<store::Error>>,
+    audit: api::Audit,
 }
 
 /// Runs until a signal arrives.
@@ -93,17 +100,19 @@ pub async fn run(loaded: Loaded) -> Result<()> {
 /// Starts every part; when this returns, requests are answered.
 pub async fn start(config: Config) -> Result<Running> {
     tls::install_provider();
+    announcement::of(&config);
     let now = Timestamp::now();
     let (metrics, shutdown) = (metrics_of(&config), Shutdown::default());
     let store = diagnostics::metered(storage::open(&config).await?, &metrics);
     let registrar = Arc::new(registrar(&config, store.clone())?);
     let failure = end_with(store.clone(), &shutdown);
-    let settings = api_settings(&config, store.clone());
-    let instance_id = settings.instance_id.clone();
+    let settings = api::Settings { audit: audit(&config, &metrics)?, ..api_settings(&config, store.clone()) };
+    let (instance_id, audit) = (settings.instance_id.clone(), settings.audit.clone());
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
     let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
         Ports::bind(&config, &metrics).await?;
-    let certificate = https.as_ref().map(|_| api_certificate(&config, &metrics, now)).transpose()?;
+    let certificate =
+        https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);
@@ -129,13 +138,11 @@ pub async fn start(config: Config) -> Result<Running> {
     let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
-            let tls = dp_certificate(&config, &metrics, now)?;
-            let shown = certificates::shown(&tls, now)?;
-            certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
+            let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
             let parts = (registrar, push, observations);
             let context = dp_context(&config, parts, &listener, instance_id, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
-            Some(serve_proxies(listener, &config, context, findings, tls.to_config()?, limits))
+            Some(serve_proxies(listener, &config, context, findings, tls, limits))
         }
         None => None,
     };
@@ -148,9 +155,22 @@ pub async fn start(config: Config) -> Result<Running> {
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
         shutdown: shutdown.clone(),
         failure,
+        audit,
     };
     running.announce();
     Ok(running)
+}
+
+/// Where writes are recorded.
+fn audit(config: &Config, metrics: &Metrics) -> Result<api::Audit> {
+    let audit = &config.audit;
+    if !audit.enabled || audit.file.is_empty() {
+        return Ok(if audit.enabled { api::Audit::Log } else { api::Audit::Off });
+    }
+    let journal = Journal::open(Path::new(&audit.file))
+        .with_context(|| format!("audit.file (KUMA_AUDIT_FILE): cannot append to {}", audit.file))?;
+    journal.register(metrics, "audit_lines_lost");
+    Ok(api::Audit::File(journal))
 }
 
 fn api_router(
@@ -179,16 +199,29 @@ fn metrics_of(config: &Config) -> Metrics {
     metrics
 }
 
-fn dp_certificate(config: &Config, metrics: &Metrics, now: Timestamp) -> Result<tls::ServerTls> {
-    let tls = certificates::dp_server(config, now)?;
-    diagnostics::certificate_shown(metrics, "dp_server", &tls, now);
-    Ok(tls)
+fn api_certificate(
+    config: &Config,
+    metrics: &Metrics,
+    now: Timestamp,
+    shutdown: &Shutdown,
+) -> Result<Arc<ServerConfig>> {
+    let tls = certificates::tls(Server::Api, config, now)?;
+    rotation::start(Server::Api, config, tls, None, metrics.certificate_expiries(), shutdown)
 }
 
-fn api_certificate(config: &Config, metrics: &Metrics, now: Timestamp) -> Result<Arc<ServerConfig>> {
-    let tls = certificates::api_server(config, now)?;
-    diagnostics::certificate_shown(metrics, "api_server", &tls, now);
-    Ok(tls.to_config()?)
+/// TLS for proxies, and the certificate that they see.
+fn proxy_certificate(
+    config: &Config,
+    metrics: &Metrics,
+    now: Timestamp,
+    shutdown: &Shutdown,
+) -> Result<(Arc<ServerConfig>, dp_server::Shown)> {
+    let tls = certificates::tls(Server::Proxies, config, now)?;
+    let shown = certificates::shown(&tls, now)?;
+    certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
+    let shown = dp_server::Shown::new(shown);
+    let expiries = metrics.certificate_expiries();
+    Ok((rotation::start(Server::Proxies, config, tls, Some(shown.clone()), expiries, shutdown)?, shown))
 }
 
 impl Running {
@@ -204,7 +237,10 @@ impl Running {
         if self.shutdown.finish(DRAIN).await {
             tracing::info!("control plane has ended");
         } else {
-            tracing::warn!("some requests were still open after {DRAIN:?} and were cut off");
+            tracing::warn!(waited_ms = DRAIN.as_millis(), "some requests were still open and were cut off");
+        }
+        if let api::Audit::File(journal) = &self.audit {
+            journal.flush(LAST_LINES);
         }
     }
 }
@@ -252,7 +288,7 @@ fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::E
     shutdown.spawn(async move {
         tokio::select! {
             why = store.ended() => {
-                tracing::error!(%why, "shutting down: nothing can be stored any more");
+                tracing::error!(%why, "shutting down: the store cannot write any more");
                 let _ = found.set(why);
                 ending.begin();
             }
@@ -269,7 +305,7 @@ fn dp_context(
     listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
-    certificate: dp_server::Certificate,
+    certificate: dp_server::Shown,
 ) -> Result<dp_server::Context> {
     let store = registrar.store().clone();
     let health_discovery = &config.dp_server.hds;
@@ -316,7 +352,7 @@ fn serve_proxies(
     addr
 }
 
-/// Whether every proxy on record is connected to this control plane or to none: nobody else uses the store,
+/// Whether every proxy on record is connected to this control plane or to none: no other process uses the store,
 /// and no zone reports here.
 fn serves_all_proxies(config: &Config) -> bool {
     serves_alone(config) && config.mode != Mode::Global
@@ -397,10 +433,16 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         }),
         hostname,
         version: BASED_ON_KUMA.to_owned(),
-        implementation_version: env!("CARGO_PKG_VERSION").to_owned(),
+        implementation_version: version::VERSION.to_owned(),
+        implementation_commit: version::COMMIT.to_owned(),
         max_body: api::MAX_BODY,
         timeout: std_duration(server.write_timeout),
         data_sources: Files::within(config.data_source_dir()),
+        audit: api::Audit::default(),
+        backup_files: {
+            let config = config.clone();
+            Arc::new(move || certificates::backup::files(&config).map_err(|error| format!("{error:#}")))
+        },
         max_watches: api::WATCHES,
         max_watches_per_peer: api::WATCHES_PER_PEER,
         watch_patience: api::WATCH_PATIENCE,

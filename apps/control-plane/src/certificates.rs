@@ -1,10 +1,13 @@
 //! The TLS certificate of the servers, and the certificates their clients may show.
 
+pub mod backup;
+pub mod rotation;
+
 use std::{
     fs,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
@@ -17,51 +20,66 @@ use crate::{config::Config, dp_server, storage::create_dir};
 /// What a certificate that is refused can be cured with.
 const HINT: &str = "remove both files to have new ones generated";
 
-/// TLS for the REST API.
-pub fn api_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
-    let (https, general) = (&config.api_server.https, &config.general);
-    let chosen =
-        [(&https.tls_cert_file, &https.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
-    let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
-        Some((certificate, key)) => given(certificate, key, now)?,
-        None => generated(config, now)?,
-    };
-    Ok(ServerTls {
-        certificate_pem: pair.certificate,
-        key_pem: pair.key,
-        min_version: general.tls_min_version,
-        client_certificates: clients(&config.api_server.auth.client_certs_dir)?,
-    })
+/// The generated pair, in the work directory.
+const CERTIFICATE: &str = "kuma-cp.crt";
+const KEY: &str = "kuma-cp.key";
+
+/// What shows a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// The REST API.
+    Api,
+    /// Proxies connect here, and prove who they are with tokens.
+    Proxies,
+    /// Zones connect here.
+    Zones,
 }
 
-/// TLS for the server that proxies connect to. Proxies prove who they are with tokens.
-pub fn dp_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
-    let general = &config.general;
-    let pair = match (general.tls_cert_file.as_str(), general.tls_key_file.as_str()) {
-        ("", _) => generated(config, now)?,
-        (certificate, key) => given(certificate, key, now)?,
-    };
-    Ok(ServerTls {
-        certificate_pem: pair.certificate,
-        key_pem: pair.key,
-        min_version: general.tls_min_version,
-        client_certificates: Vec::new(),
-    })
+impl Server {
+    /// As logs name it.
+    fn name(self) -> &'static str {
+        match self {
+            Server::Api => "api_server",
+            Server::Proxies => "dp_server",
+            Server::Zones => "kds_server",
+        }
+    }
+
+    /// The files of certificate and key that the operator gives; `None` where they are generated.
+    fn given(self, config: &Config) -> Option<(PathBuf, PathBuf)> {
+        let (general, https) = (&config.general, &config.api_server.https);
+        let kds = &config.multizone.global.kds;
+        let own = match self {
+            Server::Api => Some((&https.tls_cert_file, &https.tls_key_file)),
+            Server::Proxies => None,
+            Server::Zones => Some((&kds.tls_cert_file, &kds.tls_key_file)),
+        };
+        let mut chosen = own.into_iter().chain([(&general.tls_cert_file, &general.tls_key_file)]);
+        let (certificate, key) = chosen.find(|(certificate, _)| !certificate.is_empty())?;
+        Some((PathBuf::from(certificate), PathBuf::from(key)))
+    }
+
+    fn files(self, config: &Config) -> (PathBuf, PathBuf) {
+        let work_dir = config.work_dir();
+        self.given(config).unwrap_or_else(|| (work_dir.join(CERTIFICATE), work_dir.join(KEY)))
+    }
 }
 
-/// TLS for the server that zones connect to.
-pub fn kds_server(config: &Config, now: Timestamp) -> Result<ServerTls> {
-    let (kds, general) = (&config.multizone.global.kds, &config.general);
-    let chosen = [(&kds.tls_cert_file, &kds.tls_key_file), (&general.tls_cert_file, &general.tls_key_file)];
-    let pair = match chosen.into_iter().find(|(certificate, _)| !certificate.is_empty()) {
-        Some((certificate, key)) => given(certificate, key, now)?,
+/// TLS for a server.
+pub fn tls(server: Server, config: &Config, now: Timestamp) -> Result<ServerTls> {
+    let pair = match server.given(config) {
+        Some((certificate, key)) => given(&certificate, &key, now)?,
         None => generated(config, now)?,
+    };
+    let client_certificates = match server {
+        Server::Api => clients(&config.api_server.auth.client_certs_dir)?,
+        Server::Proxies | Server::Zones => Vec::new(),
     };
     Ok(ServerTls {
         certificate_pem: pair.certificate,
         key_pem: pair.key,
-        min_version: general.tls_min_version,
-        client_certificates: Vec::new(),
+        min_version: config.general.tls_min_version,
+        client_certificates,
     })
 }
 
@@ -84,16 +102,17 @@ pub fn check_xds_host(host: &str, certificate: &dp_server::Certificate) -> Resul
     )
 }
 
-fn given(certificate: &str, key: &str, now: Timestamp) -> Result<Pair> {
-    let pair = Pair { certificate: read(Path::new(certificate))?, key: read(Path::new(key))? };
-    pair.check(now).with_context(|| format!("{certificate} and {key} cannot be used"))?;
+fn given(certificate: &Path, key: &Path, now: Timestamp) -> Result<Pair> {
+    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
+    pair.check(now)
+        .with_context(|| format!("{} and {} cannot be used", certificate.display(), key.display()))?;
     Ok(pair)
 }
 
 /// The pair in the work directory; made at the first start and reused ever after.
 fn generated(config: &Config, now: Timestamp) -> Result<Pair> {
     let work_dir = &config.work_dir();
-    let (certificate, key) = (work_dir.join("kuma-cp.crt"), work_dir.join("kuma-cp.key"));
+    let (certificate, key) = (work_dir.join(CERTIFICATE), work_dir.join(KEY));
     // The certificate is written last, so without it there was no complete pair.
     if certificate.exists() {
         let pair = Pair { certificate: read(&certificate)?, key: read(&key).context(HINT)? };

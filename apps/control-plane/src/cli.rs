@@ -4,24 +4,35 @@ use std::{
     fs::{self, File},
     io::{self, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use runtime::logs::{Format, Level};
+use jiff::Timestamp;
+use runtime::logs::{Format, Journal, Level};
+use serde_json::json;
+use store::backup::Backup;
 
 use crate::{
-    boot,
+    boot, certificates,
     config::{
-        print,
+        Config, print,
         source::{self, Loaded},
     },
     storage,
 };
 
+/// How long to wait for the disk of the audit log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// What to do when the store is in use.
+const ASK_IT: &str = "cannot export; a control plane that runs makes the backup itself, for an administrator: curl --fail \
+                      --output backup.jsonl http://localhost:5681/_backup";
+
 /// Control plane of the mesh
 #[derive(Debug, Parser)]
-#[command(name = "kuma-cp", version, disable_help_subcommand = true)]
+#[command(name = "kuma-cp", version = version::SHOWN, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,7 +45,7 @@ enum Command {
     /// Show what can be configured
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Back up and restore everything that is stored, while the control plane is not running
+    /// Back up and restore everything that is stored, with the TLS certificate that agents trust
     #[command(subcommand)]
     Store(StoreCommand),
     /// Prepare the store for this version
@@ -74,7 +85,8 @@ enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Write everything that is stored into a file
+    /// Write everything that is stored into a file. With SQLite the control plane must not run; `GET /_backup` of its
+    /// API gives an administrator the same while it does
     Export {
         /// The file to write; `-` is standard output
         file: PathBuf,
@@ -85,6 +97,9 @@ enum StoreCommand {
     Import {
         /// The file to read; `-` is standard input
         file: PathBuf,
+        /// Leave a TLS certificate that is in the work directory, although agents trust the one of the backup
+        #[arg(long)]
+        keep_certificate: bool,
         #[command(flatten)]
         config: ConfigFile,
     },
@@ -113,10 +128,12 @@ impl Cli {
             Command::Config(ConfigCommand::Defaults) => print(&print::defaults_yaml()),
             Command::Config(ConfigCommand::Reference) => print(&print::reference_markdown()),
             Command::Store(StoreCommand::Export { file, config }) => block_on(export(&file, &config)),
-            Command::Store(StoreCommand::Import { file, config }) => block_on(import(&file, &config)),
+            Command::Store(StoreCommand::Import { file, keep_certificate, config }) => {
+                block_on(import(&file, keep_certificate, &config))
+            }
             Command::Migrate(MigrateCommand::Up { config }) => block_on(migrate(&config)),
             Command::Migrate(MigrateCommand::ImportKuma { config }) => block_on(import_kuma(&config)),
-            Command::Version => print(concat!("kuma-cp ", env!("CARGO_PKG_VERSION"), "\n")),
+            Command::Version => print(&format!("kuma-cp {}\n", version::SHOWN)),
         }
     }
 }
@@ -138,32 +155,73 @@ impl Run {
 }
 
 async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
-    let store = storage::open_existing(&talk(config.load()?)).await?;
+    let config = talk(config.load()?);
+    let store = storage::open_existing(&config).await.map_err(|error| {
+        let busy = |cause: &(dyn std::error::Error + 'static)| {
+            matches!(cause.downcast_ref::<store::Error>(), Some(store::Error::Unavailable(_)))
+        };
+        if error.chain().any(busy) { error.context(ASK_IT) } else { error }
+    })?;
+    let files = certificates::backup::files(&config)?;
+    for path in certificates::backup::left_out(&config) {
+        say(&format!("not in the backup, keep a copy: {path}"));
+    }
     if file == Path::new("-") {
-        store::backup::export(store.as_ref(), BufWriter::new(io::stdout()))?;
+        store::backup::export(store.as_ref(), &files, BufWriter::new(io::stdout()))?;
         return Ok(());
     }
     // The backup appears under its name only when it is complete.
     let partial = file.with_extension("partial");
     let failed = || format!("cannot write {}", file.display());
     let output = private_file(&partial).with_context(failed)?;
-    let count = store::backup::export(store.as_ref(), BufWriter::new(&output)).with_context(failed)?;
+    let count =
+        store::backup::export(store.as_ref(), &files, BufWriter::new(&output)).with_context(failed)?;
     output.sync_all().with_context(failed)?;
     fs::rename(&partial, file).with_context(failed)?;
     say(&format!("{count} resources exported to {}", file.display()));
     Ok(())
 }
 
-async fn import(file: &Path, config: &ConfigFile) -> Result<()> {
-    let store = storage::open(&talk(config.load()?)).await?;
-    let count = if file == Path::new("-") {
-        store::backup::import(store.as_ref(), BufReader::new(io::stdin())).await?
+async fn import(file: &Path, keep_certificate: bool, config: &ConfigFile) -> Result<()> {
+    let config = talk(config.load()?);
+    let Backup { resources, files } = if file == Path::new("-") {
+        store::backup::read(BufReader::new(io::stdin()))?
     } else {
         let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        store::backup::import(store.as_ref(), BufReader::new(input)).await?
+        store::backup::read(BufReader::new(input))?
     };
+    let store = storage::open(&config).await?;
+    // Files come first, because they can be written again and a store that is not empty cannot.
+    store::backup::check(store.as_ref(), &resources)?;
+    certificates::backup::restore(&config, &files, keep_certificate)?;
+    let count = store::backup::restore(store.as_ref(), resources).await?;
     say(&format!("{count} resources imported"));
+    record_import(&config, count);
+    if files.is_empty() {
+        say(
+            "the backup has no TLS certificate: agents that trust the generated one of another folder need the new one",
+        );
+    }
     Ok(())
+}
+
+/// An import is a write as well; whether it is recorded does not decide whether it succeeds.
+fn record_import(config: &Config, resources: usize) {
+    let audit = &config.audit;
+    if !audit.enabled || audit.file.is_empty() {
+        return;
+    }
+    let user = format!("uid {}", nix::unistd::getuid());
+    let line = json!({
+        "timestamp": Timestamp::now(), "user": user, "verb": "import", "kind": "Backup", "resources": resources,
+    });
+    match Journal::open(Path::new(&audit.file)) {
+        Ok(journal) => {
+            journal.write(&line.to_string());
+            journal.flush(LAST_LINES);
+        }
+        Err(error) => say(&format!("warning: the import is not in {} (audit.file): {error}", audit.file)),
+    }
 }
 
 async fn migrate(config: &ConfigFile) -> Result<()> {
@@ -173,7 +231,9 @@ async fn migrate(config: &ConfigFile) -> Result<()> {
 }
 
 async fn import_kuma(config: &ConfigFile) -> Result<()> {
-    let (count, kuma) = storage::import_kuma(&talk(config.load()?)).await?;
+    let config = talk(config.load()?);
+    let (count, kuma) = storage::import_kuma(&config).await?;
+    record_import(&config, count);
     for ((kind, why), count) in &kuma.skipped {
         say(&format!("skipped {count} {kind}: {why}"));
     }
@@ -184,14 +244,14 @@ async fn import_kuma(config: &ConfigFile) -> Result<()> {
     Ok(())
 }
 
-/// A backup holds every secret, so nobody else may read it.
+/// A backup holds every secret, so it is for its owner alone.
 fn private_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Passes the warnings on to the person at the terminal.
-fn talk(loaded: Loaded) -> crate::config::Config {
+fn talk(loaded: Loaded) -> Config {
     loaded.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     loaded.config
 }

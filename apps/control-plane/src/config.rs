@@ -4,6 +4,7 @@
 //! [`print`] writes the defaults file and the reference page from the same declaration, and
 //! [`without_effect`] lists what Kuma has and has no effect in this control plane.
 
+mod audit;
 mod bootstrap_server;
 mod check;
 mod dns_server;
@@ -32,6 +33,7 @@ use runtime::{
 };
 
 pub use self::{
+    audit::Audit,
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
     dns_server::DnsServer,
     dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
@@ -52,7 +54,7 @@ fn admin() -> Vec<String> {
     vec![ADMIN.to_owned()]
 }
 
-fn everybody() -> Vec<String> {
+fn anyone() -> Vec<String> {
     vec!["mesh-system:unauthenticated".to_owned(), "mesh-system:authenticated".to_owned()]
 }
 
@@ -77,6 +79,7 @@ section! {
         section multizone: Multizone, "multizone";
         section inter_cp: InterCp, "interCp";
         section diagnostics: Diagnostics, "diagnostics";
+        section audit: Audit, "audit";
         section defaults: Defaults, "defaults";
         section access: Access, "access";
         section experimental: Experimental, "experimental";
@@ -424,7 +427,7 @@ allowed!(
     ViewConfigDump,
     " Who may see the configuration of proxies: what they have, and what they would be sent.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS",
     "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_GROUPS"
 );
@@ -432,7 +435,7 @@ allowed!(
     ViewStats,
     " Who may see the statistics of proxies.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_STATS_USERS",
     "KUMA_ACCESS_STATIC_VIEW_STATS_GROUPS"
 );
@@ -440,7 +443,7 @@ allowed!(
     ViewClusters,
     " Who may see the clusters of proxies.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_USERS",
     "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_GROUPS"
 );
@@ -448,7 +451,7 @@ allowed!(
     ControlPlaneMetadata,
     " Who may see the configuration of the control plane.",
     Vec::new(),
-    everybody(),
+    anyone(),
     "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_USERS",
     "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_GROUPS"
 );
@@ -459,8 +462,17 @@ impl Config {
         if !self.general.work_dir.is_empty() {
             return PathBuf::from(&self.general.work_dir);
         }
-        // A service without a home still needs a place; the current directory is one it chose.
+        // `source::load` refuses a configuration that has neither.
         std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".kuma")
+    }
+
+    /// The variable that decides where the database is.
+    pub fn sqlite_setting(&self) -> &'static str {
+        match (self.store.sqlite.path.as_str(), self.general.work_dir.as_str()) {
+            ("", "") => "HOME or KUMA_GENERAL_WORK_DIR",
+            ("", _) => "KUMA_GENERAL_WORK_DIR",
+            _ => "KUMA_STORE_SQLITE_PATH",
+        }
     }
 
     pub fn sqlite_path(&self) -> PathBuf {

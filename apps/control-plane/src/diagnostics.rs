@@ -9,14 +9,11 @@ use axum::{
     http::{StatusCode, header},
     routing::get,
 };
-use identity::certificate::Pair;
-use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
 use runtime::{
     Shutdown,
     metrics::{self, Metrics},
     process,
-    tls::ServerTls,
 };
 use store::Store;
 use tokio::{sync::Mutex, time::Instant};
@@ -73,8 +70,12 @@ pub fn router(store: Arc<dyn Store>, metrics: Metrics, shutdown: &Shutdown) -> R
 pub fn register(metrics: &Metrics, config: &Config) {
     let text = |setting: &dyn Setting| setting.to_json().as_str().unwrap_or_default().to_owned();
     process::register(metrics);
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    let labels = vec![("version", version.clone()), ("based_on_kuma", BASED_ON_KUMA.to_owned())];
+    let version = version::VERSION.to_owned();
+    let labels = vec![
+        ("version", version.clone()),
+        ("commit", version::COMMIT.to_owned()),
+        ("based_on_kuma", BASED_ON_KUMA.to_owned()),
+    ];
     metrics.register_info("build", "Which version of kuma-rs this is", labels);
     // Named as in Kuma.
     let labels = vec![
@@ -85,15 +86,6 @@ pub fn register(metrics: &Metrics, config: &Config) {
         ("store", text(&config.store.kind)),
     ];
     metrics.register_info("cp", "What this control plane is", labels);
-}
-
-/// Lets `/metrics` tell when the certificate that a server shows from now on expires.
-pub fn certificate_shown(metrics: &Metrics, server: &'static str, tls: &ServerTls, now: Timestamp) {
-    let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
-    // One that cannot be used has been refused before.
-    if let Ok(facts) = pair.check(now) {
-        metrics.certificate_expiries().set(server, facts.not_after.as_second());
-    }
 }
 
 /// Asks the store whether writes are durable: one question at a time, whatever the number of askers.

@@ -23,6 +23,7 @@ mod zone_proxy;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
@@ -42,7 +43,7 @@ const MAX_DRAIN: usize = 64 << 10;
 /// Agents stop at half of it.
 const MAX_OBSERVED: usize = 2 << 20;
 
-/// How often a Dataplane is written again after somebody else changed it in between.
+/// How often a Dataplane is written again after another writer changed it in between.
 const ATTEMPTS: usize = 10;
 /// How long the write of another control plane may be on its way here: a proxy waits for the answer.
 const CATCH_UP: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ pub struct Context {
     pub push: Arc<Push>,
     pub issuer: secrets::Secrets,
     pub insights: Arc<insights::Writer>,
-    pub certificate: Certificate,
+    pub certificate: Shown,
     pub tokens_required: bool,
     /// Whether zone proxies need one.
     pub zone_tokens_required: bool,
@@ -74,7 +75,25 @@ pub struct Context {
     pub shutdown: Shutdown,
 }
 
-/// The certificate proxies see.
+/// The certificate that proxies see at the moment. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Shown(Arc<ArcSwap<Certificate>>);
+
+impl Shown {
+    pub fn new(certificate: Certificate) -> Shown {
+        Shown(Arc::new(ArcSwap::from_pointee(certificate)))
+    }
+
+    pub fn current(&self) -> Arc<Certificate> {
+        self.0.load_full()
+    }
+
+    pub fn replace(&self, certificate: Certificate) {
+        self.0.store(Arc::new(certificate));
+    }
+}
+
+/// A certificate, and what it says.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     pub pem: String,

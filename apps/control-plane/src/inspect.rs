@@ -85,7 +85,7 @@ pub async fn ensure_authority(registrar: &Registrar, now: Timestamp) -> anyhow::
     Ok(())
 }
 
-/// How the admin interface of a proxy at `address` proves itself, and to whom it answers. The same for
+/// How the admin interface of a proxy at `address` proves itself, and which clients it answers. The same for
 /// the same proxy on every control plane; it takes a signature, so callers keep it.
 pub fn admin_tls(
     authority: &AdminAuthority,
@@ -188,7 +188,7 @@ impl Inspect for Proxies {
         self.computed(move || {
             let dataplane = mesh.dataplanes.get(&proxy.name).and_then(|dataplane| dataplane.kri(""));
             let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
-            // Without a plan no name is known, and the statistics are told all the same.
+            // Without a plan no name is known, and the statistics are listed all the same.
             let plan = plan::for_proxy(&mesh, &traits).ok();
             let known = plan.map(|plan| plan::meanings(&plan, &dataplane)).unwrap_or_default();
             let text = String::from_utf8_lossy(&said.body);

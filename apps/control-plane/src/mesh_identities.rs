@@ -82,7 +82,8 @@ impl Identities {
                 // What another control plane wrote is on its way here, and is looked at then.
                 Err(error) if error.is_outdated() => {}
                 Err(error) => {
-                    tracing::warn!(identity = %identity.key, %error, "a MeshIdentity could not be brought into effect; this is tried again");
+                    let (mesh, name) = (&*identity.key.mesh, &*identity.key.name);
+                    tracing::warn!(mesh, name, %error, "a MeshIdentity could not be put into effect; trying again");
                     settled = false;
                 }
             }
@@ -195,7 +196,8 @@ impl Identities {
             Err(error) => return Ok(Err(error.to_string())),
         };
         for secret in missing {
-            tracing::info!(secret = %secret.key, "made for the certificate authority of a MeshIdentity");
+            let (mesh, name) = (&*secret.key.mesh, &*secret.key.name);
+            tracing::info!(mesh, name, "secret created for the certificate authority of a MeshIdentity");
             self.store.write(vec![Write::Create(secret)]).await?;
         }
         Ok(Ok(()))

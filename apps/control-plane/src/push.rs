@@ -247,7 +247,7 @@ impl Push {
         let cells = self.zone_cells.all();
         let concerned = match anew {
             true => readers.all(&cells),
-            false => readers.whom(updates).and_zones(&cells, &self.zone, updates),
+            false => readers.affected_by(updates).and_zones(&cells, &self.zone, updates),
         };
         let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);
         self.meshes.store(Arc::new(meshes));
@@ -257,12 +257,12 @@ impl Push {
         self.woken.fetch_add(concerned.wake(hold.as_ref()), Ordering::Relaxed);
     }
 
-    /// What meshes would look like, and whom it would concern, if these resources changed. Nothing is written.
+    /// What meshes would look like, and which proxies would be affected, if these resources changed. Nothing is written.
     pub fn what_if(&self, changes: &[Change]) -> Hypothetical {
         let before = self.state.load_full();
         let mut after = State::clone(&before);
         let updates = after.apply(changes);
-        let proxies = self.readers().whom(&updates).proxies();
+        let proxies = self.readers().affected_by(&updates).proxies();
         Hypothetical { before, after, updates, proxies }
     }
 

@@ -120,6 +120,6 @@ impl Rewriting {
 }
 
 async fn pause(error: &Error) {
-    tracing::warn!(%error, "SNIs could not be rewritten; this is tried again");
+    tracing::warn!(%error, "SNIs could not be rewritten; trying again");
     tokio::time::sleep(PAUSE).await;
 }

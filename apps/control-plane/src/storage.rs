@@ -17,15 +17,13 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
         StoreType::Sqlite => {
             let path = config.sqlite_path();
             if let Some(directory) = path.parent() {
-                create_dir(directory, "KUMA_STORE_SQLITE_PATH")?;
+                create_dir(directory, config.sqlite_setting())?;
             }
             // Opening reads the whole file, which may be large.
             let opened = tokio::task::spawn_blocking(move || Sqlite::open(path)).await?;
             let store = opened.with_context(|| {
-                format!(
-                    "cannot open the database {} (KUMA_STORE_SQLITE_PATH)",
-                    config.sqlite_path().display()
-                )
+                let setting = config.sqlite_setting();
+                format!("cannot open the database {} ({setting})", config.sqlite_path().display())
             })?;
             Ok(Arc::new(store))
         }
@@ -46,8 +44,9 @@ pub async fn open_existing(config: &Config) -> Result<Arc<dyn Store>> {
     match config.store.kind {
         StoreType::Memory => bail!("a store in memory ends with its control plane: there is nothing to read"),
         StoreType::Sqlite if !config.sqlite_path().is_file() => bail!(
-            "there is no database {}; name another one with KUMA_STORE_SQLITE_PATH or KUMA_GENERAL_WORK_DIR",
-            config.sqlite_path().display()
+            "there is no database {} (by {}); name another one with KUMA_STORE_SQLITE_PATH or KUMA_GENERAL_WORK_DIR",
+            config.sqlite_path().display(),
+            config.sqlite_setting()
         ),
         _ => open(config).await,
     }
@@ -77,7 +76,7 @@ pub async fn import_kuma(config: &Config) -> Result<(usize, Kuma)> {
 pub fn create_dir(directory: &std::path::Path, setting: &str) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let mut builder = std::fs::DirBuilder::new();
-    // Keys are kept here, so nobody else has any business in it.
+    // Keys are kept here, so other users have no access.
     builder.recursive(true).mode(0o700);
     let failed =
         || format!("cannot create the directory {}; choose another one with {setting}", directory.display());

@@ -113,7 +113,7 @@ async fn settle(
         match written {
             Ok(()) => followed.settled(),
             Err(error) => {
-                tracing::warn!(mesh = &*mesh, %error, "statuses of MeshOpenTelemetryBackends, and of policies that refer to them, could not be written; this is tried again");
+                tracing::warn!(mesh = &*mesh, %error, "statuses of MeshOpenTelemetryBackends and their policies could not be written; trying again");
                 failed.insert(mesh);
             }
         }

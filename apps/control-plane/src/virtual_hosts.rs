@@ -237,7 +237,7 @@ impl Hostnames {
         }
         let left_out = snapshot.virtual_hosts.left_out;
         if let Some(problem) = snapshot.virtual_hosts.too_many().filter(|_| left_out > self.left_out) {
-            tracing::error!(mesh, "{problem}: let them select less, or use fewer tags in their hosts");
+            tracing::error!(mesh, %problem, "hostnames are left out: let VirtualOutbounds select less, or use fewer tags in hosts");
         }
         self.left_out = left_out;
     }
@@ -321,7 +321,7 @@ impl Hostnames {
         match outcome {
             Ok(()) => INTERVAL,
             Err(error) => {
-                tracing::warn!(mesh, %error, "addresses of hostnames could not be written; this is tried again");
+                tracing::warn!(mesh, %error, "addresses of hostnames could not be written; trying again");
                 PAUSE
             }
         }

@@ -35,7 +35,7 @@ const MAX_COMPARED: usize = 5000;
 const MAX_NAMES: usize = 20;
 const MAX_RESOURCES: usize = 100;
 const MAX_CLASSES: usize = 200;
-/// How many problems are told.
+/// Maximum problems listed.
 const MAX_PROBLEMS: usize = 50;
 /// How many proxies are shown with their diff.
 const MAX_DIFFS: usize = 20;

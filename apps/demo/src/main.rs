@@ -20,7 +20,7 @@ use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use runtime::logs;
 
 #[derive(Parser)]
-#[command(name = "kuma-demo", version, about = "Small services to see a mesh at work")]
+#[command(name = "kuma-demo", version = version::SHOWN, about = "Small services to see a mesh at work")]
 struct Cli {
     /// Started by root, become the user and group of this number first, as the firewall lets root's calls past the proxy.
     #[arg(long, global = true, value_name = "UID")]

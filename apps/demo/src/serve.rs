@@ -26,9 +26,9 @@ pub async fn http(name: &str, addr: SocketAddr, router: Router) -> anyhow::Resul
     Ok(())
 }
 
-/// Says where the service listens; whoever asked for port 0 has no other way to know.
+/// Says where the service listens; with port 0 there is no other way to know.
 pub fn announce(name: &str, addr: SocketAddr) {
-    // Nobody may be listening to us any more, which is no reason not to serve.
+    // A closed standard output is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{name} listens on {addr}");
 }
 

@@ -1,4 +1,4 @@
-//! The web page of the demo: it shows a counter and counts, in the store it is told to use.
+//! The web page of the demo: it shows a counter and counts, in the store that `--kv` names.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -96,7 +96,7 @@ struct Counted {
 }
 
 /// Why the store did not answer with a number. A status of the store or of the mesh is passed on, so
-/// that whoever looks at the page sees what the mesh does.
+/// that the page shows what the mesh does.
 #[derive(Debug)]
 struct Trouble {
     status: StatusCode,

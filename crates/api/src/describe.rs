@@ -19,6 +19,9 @@ pub fn index(call: &Call) -> Response {
     index.insert("gui".into(), settings.gui_url.as_str().into());
     index.insert("implementation".into(), "kuma-rs".into());
     index.insert("implementationVersion".into(), settings.implementation_version.as_str().into());
+    if !settings.implementation_commit.is_empty() {
+        index.insert("implementationCommit".into(), settings.implementation_commit.as_str().into());
+    }
     json::ok(&index)
 }
 

@@ -30,8 +30,9 @@ pub enum Error {
     MeshMissing { title: &'static str, mesh: String },
     #[error("{0}")]
     AccessDenied(String),
-    #[error("Unauthenticated")]
-    Unauthenticated,
+    /// With the reason, which says nothing of the token itself.
+    #[error("Unauthenticated: {0}")]
+    Unauthenticated(String),
     #[error("{0}")]
     MethodNotAllowed(String),
     /// What this control plane cannot do yet.
@@ -135,7 +136,7 @@ impl Error {
             | Error::MeshMissing { .. }
             | Error::IssuerDisabled => StatusCode::BAD_REQUEST,
             Error::AccessDenied(_) => StatusCode::FORBIDDEN,
-            Error::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Error::MethodNotAllowed(_) | Error::ReadOnly(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Error::Conflict(_) => StatusCode::CONFLICT,
@@ -156,7 +157,7 @@ impl Error {
             Error::Offset(_) => "Could not retrieve resources".into(),
             Error::BadRequest(_) | Error::Malformed { .. } => "Bad Request".into(),
             Error::AccessDenied(_) => "Access Denied".into(),
-            Error::Unauthenticated => "Invalid authentication data".into(),
+            Error::Unauthenticated(_) => "Invalid authentication data".into(),
             Error::MethodNotAllowed(_) => "Method not Allowed".into(),
             Error::NotImplemented(_) => "Not Implemented".into(),
             // Kuma spells it differently here.

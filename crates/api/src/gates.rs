@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use runtime::logs::Throttle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::kept::Kept;
@@ -26,6 +27,8 @@ pub struct Gates {
     watches: Arc<Mutex<Watches>>,
     /// Long answers that were made before.
     pub(crate) answers: Kept,
+    /// Keeps refused tokens from filling the log.
+    pub(crate) refusals: Throttle,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,7 @@ impl Default for Gates {
             turns: Arc::new(Semaphore::new(processors)),
             watches: Arc::default(),
             answers: Kept::default(),
+            refusals: Throttle::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
 //!
-//! The API knows who may ask and what an answer looks like. How a proxy is reached is somebody else's
-//! business: that of the implementation of [`Inspect`].
+//! The API knows who may ask and what an answer looks like. How a proxy is reached is up to
+//! the implementation of [`Inspect`].
 
 pub mod graph;
 pub mod hostnames;

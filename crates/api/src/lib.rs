@@ -8,6 +8,8 @@
 //! and an answer that reports success was carried out.
 
 mod access;
+mod audit;
+mod backup;
 mod call;
 mod describe;
 mod error;
@@ -43,13 +45,15 @@ use std::sync::Arc;
 use store::Registrar;
 
 pub use access::User;
+pub use audit::Audit;
 pub use error::Error;
 pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
 pub use inspect::{AdminAnswer, AdminView, Config, Format, Inspect, InspectError, problems::Problems};
 pub use metrics::Metrics;
 pub use serve::router;
 pub use settings::{
-    Access, Allowed, Authn, AuthnType, Issuers, MAX_BODY, Settings, TIMEOUT, WATCH_PATIENCE, names,
+    Access, Allowed, Authn, AuthnType, BackupFiles, Issuers, MAX_BODY, Settings, TIMEOUT, WATCH_PATIENCE,
+    names,
 };
 
 /// Everything a request may need.

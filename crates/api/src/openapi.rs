@@ -230,6 +230,9 @@ fn summary(operation: Operation) -> String {
         Operation::Index => "Which control plane this is".into(),
         Operation::Config => "The configuration of the control plane, secrets masked".into(),
         Operation::WhoAmI => "The user making the request".into(),
+        Operation::Backup => {
+            "Everything that is stored, secrets included, as kuma-cp store import reads it".into()
+        }
         Operation::Policies => "The policy kinds".into(),
         Operation::ResourceTypes => "The kinds of resources".into(),
         Operation::GlobalInsight => "Counts over the whole control plane".into(),
@@ -292,6 +295,7 @@ fn tag(operation: Operation) -> &'static str {
         Operation::Index
         | Operation::Config
         | Operation::WhoAmI
+        | Operation::Backup
         | Operation::Policies
         | Operation::ResourceTypes
         | Operation::GlobalInsight
@@ -450,6 +454,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
             json!({ "text/plain": { "schema": { "type": "string" } } })
         }
+        Operation::Backup => json!({ "application/x-ndjson": { "schema": { "type": "string" } } }),
         Operation::ProxyStats(Kind::Dataplane) => json!({
             "text/plain": { "schema": { "type": "string" } },
             "application/json": { "schema": { "anyOf": [reference("StatsSummary"), anything()] } },

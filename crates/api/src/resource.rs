@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
-const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
+pub const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 
 const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 pub const PROCESS: &str = "Could not process a resource";

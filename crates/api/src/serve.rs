@@ -14,7 +14,7 @@ use serde_json::json;
 use tower::{Layer, util::MapRequestLayer};
 
 use crate::{
-    Context, Error, access,
+    Context, Error, access, audit, backup,
     call::Call,
     describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
@@ -78,16 +78,22 @@ fn without_trailing_slash(mut request: Request) -> Request {
 }
 
 async fn answer(context: Arc<Context>, route: Arc<Route>, request: Request) -> Response {
-    let limit = context.settings.timeout;
+    let (limit, settings) = (context.settings.timeout, context.clone());
+    let mut entry = None;
     let served = tokio::time::timeout(limit, async {
         let call = Call::new(context, route, request).await?;
+        entry = audit::Entry::of(&call);
         dispatch(call).await
     });
-    match served.await {
+    let response = match served.await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),
         Err(_) => Error::Timeout(limit).into_response(),
+    };
+    if let Some(entry) = entry {
+        entry.record(&settings.settings.audit, &response);
     }
+    response
 }
 
 async fn dispatch(call: Call) -> Result<Response, Error> {
@@ -95,6 +101,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::Index => Ok(describe::index(&call)),
         Operation::Config => config(&call),
         Operation::WhoAmI => Ok(json::ok(&call.user)),
+        Operation::Backup => backup::export(&call),
         Operation::Policies => Ok(describe::policies(&call)),
         Operation::ResourceTypes => Ok(describe::resource_types(&call)),
         Operation::GlobalInsight => aside(call, insight::global_insight).await,

@@ -4,8 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use identity::ca::Files;
 use serde_json::Value;
+use store::backup::Attachment;
 
-use crate::gates;
+use crate::{Audit, gates};
 
 /// The names Kuma gives to the users and groups it knows by itself.
 pub mod names {
@@ -116,6 +117,9 @@ impl Default for Access {
     }
 }
 
+/// Reads the files of a backup, or says why it cannot.
+pub type BackupFiles = Arc<dyn Fn() -> Result<Vec<Attachment>, String> + Send + Sync>;
+
 /// Everything the API needs to know that is not stored.
 #[derive(Clone)]
 pub struct Settings {
@@ -141,6 +145,8 @@ pub struct Settings {
     /// The version of Kuma whose behaviour is spoken. Clients of Kuma compare it with their own.
     pub version: String,
     pub implementation_version: String,
+    /// Empty when it is not known.
+    pub implementation_commit: String,
     pub max_body: usize,
     pub timeout: Duration,
     /// Watches that may be open: of all clients, and of the clients at one address.
@@ -150,6 +156,10 @@ pub struct Settings {
     pub watch_patience: Duration,
     /// Which files a mesh may name as its authority's.
     pub data_sources: Files,
+    /// Where writes are recorded.
+    pub audit: Audit,
+    /// The files that belong into a backup, read anew for each.
+    pub backup_files: BackupFiles,
 }
 
 impl Default for Settings {
@@ -169,12 +179,15 @@ impl Default for Settings {
             hostname: String::new(),
             version: String::new(),
             implementation_version: env!("CARGO_PKG_VERSION").into(),
+            implementation_commit: String::new(),
             max_body: MAX_BODY,
             timeout: TIMEOUT,
             max_watches: gates::WATCHES,
             max_watches_per_peer: gates::WATCHES_PER_PEER,
             watch_patience: WATCH_PATIENCE,
             data_sources: Files::default(),
+            audit: Audit::default(),
+            backup_files: Arc::new(|| Ok(Vec::new())),
         }
     }
 }

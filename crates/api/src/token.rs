@@ -1,19 +1,26 @@
 //! Issuing tokens, and believing those of users.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, header::CONTENT_TYPE};
-use identity::{DataplaneToken, Purpose, UserToken, ZoneToken, signing_key, token};
+use http::{
+    HeaderValue,
+    header::{CONTENT_TYPE, WARNING},
+};
+use identity::{
+    DataplaneToken, Purpose, UserToken, ZoneToken, signing_key,
+    token::{self, Advice},
+};
 use jiff::Timestamp;
 use resources::{Path, Violations, duration::GoDuration};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
-use crate::{Context, Error, User, access, call::Call};
+use crate::{Context, Error, User, access, audit::Subject, call::Call};
 
 const INVALID: &str = "Invalid request";
 const ISSUE: &str = "Could not issue a token";
@@ -48,8 +55,8 @@ struct UserRequest {
     valid_for: String,
 }
 
-/// The user a token belongs to.
-pub fn authenticate(context: &Context, token: &str) -> Result<User, Error> {
+/// The user a token belongs to. The caller learns why a token is refused, and so does the log, now and then.
+pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) -> Result<User, Error> {
     let snapshot = context
         .registrar
         .store()
@@ -57,11 +64,14 @@ pub fn authenticate(context: &Context, token: &str) -> Result<User, Error> {
         .map_err(|error| Error::from_store(error, "Invalid authentication data"))?;
     match token::validate::<UserToken>(token, Purpose::User, &snapshot, Timestamp::now()) {
         Ok(user) => Ok(User::authenticated(user.name, user.groups)),
-        Err(reason) => {
-            // The caller learns no more than that it was refused; the operator may see why.
-            context.metrics.auth_failed(reason.reason());
-            tracing::info!(%reason, "a user token was refused");
-            Err(Error::Unauthenticated)
+        Err(error) => {
+            let reason = error.reason();
+            context.metrics.auth_failed(reason);
+            if let Some(unsaid) = context.gates.refusals.admit(reason, Instant::now()) {
+                let peer = peer.map(tracing::field::display);
+                tracing::warn!(server = "api_server", peer, reason, unsaid, detail = %error, "a user token was refused");
+            }
+            Err(Error::Unauthenticated(error.told()))
         }
     }
 }
@@ -86,7 +96,8 @@ pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
         proxy_type: request.r#type,
         workload: request.workload,
     };
-    issue(&call, Purpose::Dataplane { mesh: &request.mesh }, &claims, lifetime)
+    let subject = Subject { mesh: claims.mesh.clone(), name: claims.name.clone() };
+    issue(&call, Purpose::Dataplane { mesh: &request.mesh }, &claims, lifetime, subject)
 }
 
 /// `POST /tokens/zone`.
@@ -107,7 +118,9 @@ pub async fn zone(mut call: Call) -> Result<Response, Error> {
     }
     let lifetime = lifetime(&request.valid_for, Some(DEFAULT_LIFETIME), &mut found);
     check(found)?;
-    issue(&call, Purpose::Zone, &ZoneToken { zone: request.zone, scope: request.scope }, lifetime)
+    let subject = Subject { mesh: String::new(), name: request.zone.clone() };
+    let claims = ZoneToken { zone: request.zone, scope: request.scope };
+    issue(&call, Purpose::Zone, &claims, lifetime, subject)
 }
 
 /// `POST /tokens/user`.
@@ -120,7 +133,9 @@ pub async fn user(mut call: Call) -> Result<Response, Error> {
     found.require(!request.name.is_empty(), "name", "cannot be empty");
     let lifetime = lifetime(&request.valid_for, None, &mut found);
     check(found)?;
-    issue(&call, Purpose::User, &UserToken { name: request.name, groups: request.groups }, lifetime)
+    let subject = Subject { mesh: String::new(), name: request.name.clone() };
+    let claims = UserToken { name: request.name, groups: request.groups };
+    issue(&call, Purpose::User, &claims, lifetime, subject)
 }
 
 fn check_issuer(enabled: bool) -> Result<(), Error> {
@@ -169,11 +184,13 @@ fn no_signing_key(purpose: Purpose<'_>) -> Error {
     ))
 }
 
-fn issue<C: Serialize>(
+/// Signs a token. What is doubtful about it goes into `Warning` headers, which kumactl shows, and into the log.
+fn issue<C: Serialize + Advice>(
     call: &Call,
     purpose: Purpose<'_>,
     claims: &C,
     lifetime: Duration,
+    subject: Subject,
 ) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     let issued = signing_key::latest(&snapshot, purpose)
@@ -185,5 +202,23 @@ fn issue<C: Serialize>(
         })?;
     let mut response = Body::from(issued).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    for warning in claims.warnings(lifetime) {
+        let (user, mesh, name) = (call.user.to_string(), &subject.mesh, &subject.name);
+        tracing::warn!(
+            user,
+            path = call.route.path,
+            mesh,
+            name,
+            warning,
+            "a token was issued that deserves a look"
+        );
+        // Quoted as RFC 7234 asks for; names have neither quotes nor control characters after this.
+        let quoted: String =
+            warning.chars().map(|letter| if letter == '"' { '\'' } else { letter }).collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 kuma-cp \"{quoted}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+    response.extensions_mut().insert(subject);
     Ok(response)
 }

@@ -29,7 +29,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// An idle stream says where it stands this often, which also finds out whether anybody listens.
+/// An idle stream says where it stands this often, which also finds out whether the client still listens.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(10);
 
 /// Why a watch is over, as it is counted.
@@ -196,7 +196,7 @@ impl Watcher {
             .map(|r| r.key.clone())
             .collect();
         let Some(Dirty::Keys(keys)) = dirty else { return Ok(Vec::new()) };
-        // What is gone now, or no longer matches, was there for the client as far as anybody remembers.
+        // What is gone now, or no longer matches, counts as having been there for the client.
         let matches = |key: &Key| snapshot.get(key).is_some_and(|resource| self.filter.matches(resource));
         let gone = keys.iter().filter(|key| self.concerns(key) && !matches(key));
         let gone: Vec<Key> = gone.cloned().collect();

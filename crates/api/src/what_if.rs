@@ -192,9 +192,10 @@ fn diffs(call: &Call) -> Result<Diffs, Error> {
 /// A refusal that is about the resource is part of the answer; any other is the answer.
 fn refused(of: Named, place: String, error: Error) -> Result<Refused, Error> {
     match error {
-        Error::AccessDenied(_) | Error::Unauthenticated | Error::Internal { .. } | Error::Unavailable(_) => {
-            Err(error)
-        }
+        Error::AccessDenied(_)
+        | Error::Unauthenticated(_)
+        | Error::Internal { .. }
+        | Error::Unavailable(_) => Err(error),
         error => Ok(Refused { of, place, problem: error.into_problem() }),
     }
 }

@@ -243,10 +243,10 @@ impl<'a> ReadinessCluster<'a> {
         ReadinessCluster {
             name: &admin.names.readiness_cluster,
             stats: admin.names.readiness_cluster_stats.as_deref(),
-            address: match admin.target {
+            address: admin.readiness_address.unwrap_or(match admin.target {
                 AdminTarget::Port(ip, _) => ip,
                 AdminTarget::Pipe(_) => Ipv4Addr::LOCALHOST.into(),
-            },
+            }),
             port: admin.readiness_port,
         }
     }

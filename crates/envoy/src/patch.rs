@@ -244,7 +244,7 @@ pub fn problems(plan: &plan::ProxyPlan) -> Vec<Problem> {
 }
 
 /// Checks what only Envoy's types tell about a resource that is to be stored: whether the values of a patch are
-/// messages of the types they stand for. Fields that a type does not have are told as warnings.
+/// messages of the types they stand for. Fields that a type does not have are reported as warnings.
 pub fn check(draft: &Draft, found: &mut Violations, warnings: &mut Vec<String>) {
     let Some(patch) = draft.spec.get::<MeshProxyPatch>() else { return };
     let all = Path::new("spec").field("default").field("appendModifications");

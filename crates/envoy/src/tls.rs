@@ -50,7 +50,7 @@ pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Securi
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
     let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
     if servers.is_empty() {
-        // An empty list would let anybody in whom the authority ever signed. A proxy without tags has the
+        // An empty list would let in every certificate the authority ever signed. A proxy without tags has the
         // identity of the mesh itself.
         let itself = |domain: &String| {
             san(SanType::Uri, MatchPattern::Exact(SpiffeId::of_trust_domain(domain).to_string()))
@@ -136,7 +136,7 @@ pub(crate) fn of_admin(with: &AdminTls) -> TransportSocket {
     })
 }
 
-/// A page of metrics, with a certificate that the proxy's machine has; anybody may read it.
+/// A page of metrics, with a certificate that the proxy's machine has; any client may read it.
 pub(crate) fn of_page(with: &CertificateFiles) -> TransportSocket {
     socket(&tls::DownstreamTlsContext {
         common_tls_context: Some(tls::CommonTlsContext {

@@ -1,7 +1,7 @@
 //! Which clients permissions name, and whether there are any.
 //!
 //! A client is named by the service in its certificate: by a tag, or by the identity that the mesh makes of the tag.
-//! Identities of other trust domains may be anybody's, so nothing is said about them.
+//! Identities of other trust domains are not known here, so nothing is said about them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -20,6 +20,13 @@ use crate::{
 /// How far a token's validity begins before it is issued, for clocks that disagree.
 const LEEWAY: Duration = Duration::from_secs(5);
 
+/// A key is a secret, whose name is no longer than this.
+const MAX_KEY_ID: usize = 253;
+/// How much of an algorithm that is not accepted is shown.
+const MAX_SHOWN: usize = 16;
+/// Tokens that are valid for longer are worth a warning.
+const LONG: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// What a dataplane proxy proves: each field that is set must match the proxy's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
@@ -47,6 +54,49 @@ pub struct ZoneToken {
 pub struct UserToken {
     pub name: String,
     pub groups: Vec<String>,
+}
+
+/// What the person who asks for a token should know about it.
+pub trait Advice {
+    /// Why more holders than needed could use the token.
+    fn scope_warning(&self) -> Option<String>;
+
+    /// All warnings about a token that is valid for so long.
+    fn warnings(&self, valid_for: Duration) -> Vec<String> {
+        let days = valid_for.as_secs() / (24 * 3600);
+        let long = (valid_for > LONG).then(|| {
+            format!(
+                "the token is valid for {days} days; if it leaks, only revoking it or replacing its signing key helps: \
+                 ask for less (--valid-for 720h, or validFor)"
+            )
+        });
+        self.scope_warning().into_iter().chain(long).collect()
+    }
+}
+
+impl Advice for DataplaneToken {
+    fn scope_warning(&self) -> Option<String> {
+        let unscoped = self.name.is_empty() && self.workload.is_empty() && self.tags.is_empty();
+        unscoped.then(|| {
+            format!(
+                "any proxy of mesh {:?} can use the token: bind it to one with --name, --workload or --tag",
+                self.mesh
+            )
+        })
+    }
+}
+
+impl Advice for ZoneToken {
+    fn scope_warning(&self) -> Option<String> {
+        let text = "any zone can use the token: bind it to one with --zone";
+        self.zone.is_empty().then(|| text.to_owned())
+    }
+}
+
+impl Advice for UserToken {
+    fn scope_warning(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The claims every token has.
@@ -136,7 +186,8 @@ fn decode<C: DeserializeOwned>(
         jsonwebtoken::decode(token.trim(), &DecodingKey::from_rsa_der(key.der()), &rules)
             .map_err(|error| match error.kind() {
                 jsonwebtoken::errors::ErrorKind::InvalidSignature => Error::Signature,
-                _ => Error::Malformed(error.to_string()),
+                // The error may quote the token.
+                _ => Error::Malformed("a part of it is not JSON in base64url".to_owned()),
             })?
             .claims;
     let lowercase = decoded.into_iter().map(|(name, value)| (name.to_lowercase(), value));
@@ -170,14 +221,19 @@ fn key_id(token: &str) -> Result<String, Error> {
     let header: Value = serde_json::from_slice(&header).map_err(|_| malformed("the header is not JSON"))?;
     match header.get("alg").and_then(Value::as_str) {
         Some("RS256") => {}
-        other => return Err(Error::Algorithm(other.unwrap_or_default().to_owned())),
+        other => return Err(Error::Algorithm(other.unwrap_or_default().chars().take(MAX_SHOWN).collect())),
     }
-    let kid = header.get("kid").and_then(Value::as_str);
-    kid.map(str::to_owned).ok_or_else(|| malformed("the header names no key (kid)"))
+    match header.get("kid").and_then(Value::as_str) {
+        Some(kid) if kid.len() <= MAX_KEY_ID => Ok(kid.to_owned()),
+        Some(_) => Err(malformed("the id of its key (kid) is too long")),
+        None => Err(malformed("the header names no key (kid)")),
+    }
 }
 
 fn shape<T: DeserializeOwned>(claims: Value) -> Result<T, Error> {
-    serde_json::from_value(claims).map_err(|error| Error::Malformed(error.to_string()))
+    // The error may quote what a claim holds.
+    serde_json::from_value(claims)
+        .map_err(|_| Error::Malformed("a claim has a value of the wrong type".to_owned()))
 }
 
 fn instant(seconds: f64) -> Timestamp {

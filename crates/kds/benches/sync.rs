@@ -28,7 +28,7 @@ use kds::{
     wire,
 };
 use prost::Message as _;
-use resources::{Key, Kind, Labels, Resource, Spec};
+use resources::{Key, Kind, Resource, Spec};
 use serde_json::{Value, json};
 use store::{Changes, Memory, Snapshot, Store, Write};
 use tokio::runtime::Runtime;
@@ -82,17 +82,7 @@ fn spec(kind: Kind, number: usize, version: usize) -> Spec {
 }
 
 fn resource(key: Key, spec: Spec) -> Resource {
-    let now = Timestamp::UNIX_EPOCH;
-    Resource {
-        key,
-        labels: Labels::new(),
-        created: now,
-        modified: now,
-        version: 0,
-        owner: None,
-        spec,
-        status: None,
-    }
+    Resource { version: 0, ..testkit::resource::bare(key, spec) }
 }
 
 fn numbered(number: usize, version: usize) -> Resource {

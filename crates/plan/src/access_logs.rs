@@ -113,7 +113,7 @@ impl RecordValue {
     }
 }
 
-/// What is logged about: which way, from whom, to whom.
+/// What is logged about: direction, client and server.
 struct Traffic<'a> {
     direction: Direction,
     source: &'a str,

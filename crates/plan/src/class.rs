@@ -91,7 +91,7 @@ pub struct Class {
     pub ipv6: bool,
     /// Virtual addresses are bound, so nothing needs to be redirected.
     pub bind_outbounds: bool,
-    /// Agents are told which hostnames there are.
+    /// Whether agents get the list of hostnames.
     pub resolves: bool,
     pub system_ca_path: Option<String>,
     pub namespace: Option<String>,

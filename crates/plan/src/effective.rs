@@ -2,7 +2,7 @@
 //!
 //! Planning and inspection ask here and nowhere else, so that what an operator is shown is what the
 //! proxy does. Policies are selected and ordered once per proxy ([`Applying`]); what they say about
-//! destinations is resolved when somebody asks, and an inbound or a destination then only looks up its part.
+//! destinations is resolved on demand, and an inbound or a destination then only looks up its part.
 //!
 //! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
 //! stored and have no effect; of them only [`selected`] tells.

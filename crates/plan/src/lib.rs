@@ -9,6 +9,7 @@
 //!
 //! Invariant: this crate has never heard of Envoy.
 
+pub mod access;
 mod access_logs;
 mod agent;
 mod backend;

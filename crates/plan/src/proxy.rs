@@ -10,7 +10,7 @@ use resources::{Key, Kind};
 
 use crate::{AdminNames, CertificateFiles, Redirection};
 
-/// Whom a proxy serves.
+/// What a proxy is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ProxyKind {
     /// One workload.
@@ -45,6 +45,8 @@ pub struct ProxyTraits {
     /// Where Envoy's own admin interface listens: a pipe, or a loopback port.
     pub admin_target: AdminTarget,
     pub readiness_port: u16,
+    /// Where its agent reports readiness, if it said that; otherwise beside the admin interface, as Kuma's.
+    pub readiness_address: Option<IpAddr>,
     /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
     pub work_dir: String,
     /// The address of the machine, where kuma-dp was told it.
@@ -84,6 +86,7 @@ impl ProxyTraits {
             admin_port: 0,
             admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
             readiness_port: 0,
+            readiness_address: None,
             work_dir: String::new(),
             system_ca_path: None,
             kafka_filter: false,
@@ -109,6 +112,7 @@ pub struct Admin {
     pub target: AdminTarget,
     /// 0 when the proxy has no readiness reporter; Envoy's own answer is offered then.
     pub readiness_port: u16,
+    pub readiness_address: Option<IpAddr>,
     pub reuse_port: bool,
     /// Whether addresses of IPv6 count as internal too.
     pub ipv6: bool,
@@ -116,7 +120,7 @@ pub struct Admin {
     pub tls: Option<Arc<AdminTls>>,
 }
 
-/// How the admin interface proves itself, and to whom it answers; all in PEM.
+/// How the admin interface proves itself, and which clients it answers; all in PEM.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct AdminTls {
     pub certificate: String,

@@ -103,6 +103,7 @@ pub(crate) fn admin(
         port: traits.admin_port,
         target: traits.admin_target.clone(),
         readiness_port: traits.readiness_port,
+        readiness_address: traits.readiness_address,
         reuse_port: traits.reuse_port,
         ipv6: traits.ipv6,
         tls: None,

@@ -59,7 +59,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// What inbounds have whose clients are not limited by anybody.
+    /// Of inbounds whose clients no policy limits.
     const UNLIMITED: Timeouts = Timeouts {
         connection: ConnectionTimeouts {
             connect: Duration::from_secs(10),

@@ -5,22 +5,12 @@
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use jiff::Timestamp;
 use policy::{Client, PolicySelector, permission};
-use resources::{Key, Kind, Resource, Spec, kinds::dataplane::Dataplane};
+use resources::{Key, Kind, Resource, kinds::dataplane::Dataplane};
 use serde_json::{Value, json};
 
 fn resource(kind: Kind, name: &str, spec: Value) -> Arc<Resource> {
-    Arc::new(Resource {
-        key: Key::new(kind, "default", name),
-        labels: resources::Labels::new(),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec: Spec::from_json(kind, spec, &mut Vec::new()).unwrap(),
-        status: None,
-    })
+    Arc::new(testkit::resource::stored(Key::new(kind, "default", name), &[], spec))
 }
 
 fn permissions(entries: usize) -> Vec<Arc<Resource>> {

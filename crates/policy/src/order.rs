@@ -54,7 +54,7 @@ impl Precedence {
         }
     }
 
-    /// `None` for kinds that are no policies with a `targetRef`.
+    /// `None` for kinds that aren't targetRef policies.
     pub fn of_policy(policy: &Resource) -> Option<Precedence> {
         let (labels, shown) = (&policy.labels, policy.display_name());
         Some(match policy.spec.target_ref()? {

@@ -1,4 +1,4 @@
-//! A policy of any kind, reduced to what the resolver needs: whom it selects, how it ranks, and its
+//! A policy of any kind, reduced to what the resolver needs: what it selects, how it ranks, and its
 //! entries as JSON confs with their origins.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `None` for kinds that are no policies with a `targetRef`.
+    /// `None` for kinds that aren't targetRef policies.
     pub fn of(resource: Arc<Resource>) -> Option<Policy> {
         let view = PolicyView::of(&resource)?;
         Some(Policy { resource, view })
@@ -62,7 +62,7 @@ pub struct RuleEntry {
 }
 
 impl PolicyView {
-    /// `None` for kinds that are no policies with a `targetRef`.
+    /// `None` for kinds that aren't targetRef policies.
     pub fn of(policy: &Resource) -> Option<PolicyView> {
         policy.spec.target_ref()?;
         let traits = policy.kind().descriptor().policy?;
@@ -170,7 +170,7 @@ pub fn origin(policy: &Kri, index: usize) -> Kri {
     policy.with_section(&format!("rule_{index}"))
 }
 
-/// Who wrote a policy for whom, on Kubernetes; the order is that of precedence.
+/// The role of the author of a policy on Kubernetes; the order is that of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     System,

@@ -291,7 +291,7 @@ macro_rules! table {
 
         impl Spec {
             /// The reference at the top of a policy, `Some(None)` where it was left out, which means the
-            /// whole mesh; `None` for kinds that are no policies with a `targetRef`.
+            /// whole mesh; `None` for kinds that aren't targetRef policies.
             #[allow(clippy::option_option, reason = "two absences: no policy, and a policy for the whole mesh")]
             pub fn target_ref(&self) -> Option<Option<&TargetRef>> {
                 match self {

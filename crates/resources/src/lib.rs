@@ -7,6 +7,7 @@
 //! Invariant: this crate is pure. It has no clock, no randomness, no files, no network; the same
 //! input gives the same bytes.
 
+pub mod checks;
 pub mod duration;
 pub mod finding;
 pub mod format;

@@ -29,7 +29,7 @@ pub struct PolicyTraits {
 /// The kinds that `targetRef` at the top may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Targets {
-    pub anybody: &'static [K],
+    pub any_role: &'static [K],
     /// In policies of the system, which alone may select gateways.
     pub system: &'static [K],
 }
@@ -145,7 +145,7 @@ const SERVICES_AND_ROUTES: &[K] =
     &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService, K::MeshHttpRoute];
 
 pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
@@ -155,7 +155,7 @@ pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries {
         targets: &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService],
         conf: ConfAt::Default,
@@ -168,7 +168,7 @@ pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     from: Some(Entries { targets: CLIENTS, conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: false }),
@@ -178,7 +178,7 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries {
         targets: &[K::Mesh, K::MeshService, K::MeshExternalService, K::MeshMultiZoneService],
         conf: ConfAt::Default,
@@ -191,7 +191,7 @@ pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
     from: None,
     rules: None,
@@ -201,7 +201,7 @@ pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS_AND_GATEWAYS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS_AND_GATEWAYS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries {
         targets: &[K::Mesh, K::MeshService, K::MeshMultiZoneService, K::MeshHttpRoute],
         conf: ConfAt::Default,
@@ -214,7 +214,7 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_METRIC: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,
     from: None,
     rules: None,
@@ -224,7 +224,7 @@ pub const MESH_METRIC: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
+    top: Some(Targets { any_role: PROXIES, system: PROXIES }),
     to: None,
     from: None,
     rules: None,
@@ -234,7 +234,7 @@ pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,
     from: None,
     rules: None,
@@ -244,7 +244,7 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
     to: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
@@ -254,7 +254,7 @@ pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
     to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
     from: None,
     rules: None,
@@ -264,7 +264,7 @@ pub const MESH_RETRY: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: Some(Entries { targets: SERVICES, conf: ConfAt::Beside }),
     from: None,
     rules: None,
@@ -274,7 +274,7 @@ pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_GATEWAYS_AND_ROUTES }),
     to: Some(Entries { targets: SERVICES_AND_ROUTES, conf: ConfAt::Default }),
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
@@ -284,7 +284,7 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TLS: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: PROXIES, system: PROXIES }),
+    top: Some(Targets { any_role: PROXIES, system: PROXIES }),
     to: None,
     from: Some(Entries { targets: &[K::Mesh], conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: true }),
@@ -295,7 +295,7 @@ pub const MESH_TLS: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TRACE: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS_AND_GATEWAYS }),
     to: None,
     from: None,
     rules: None,
@@ -305,7 +305,7 @@ pub const MESH_TRACE: PolicyTraits = PolicyTraits {
 };
 
 pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
-    top: Some(Targets { anybody: SIDECARS, system: SIDECARS }),
+    top: Some(Targets { any_role: SIDECARS, system: SIDECARS }),
     to: None,
     from: Some(Entries { targets: CLIENTS, conf: ConfAt::Default }),
     rules: Some(Rules { from_counts: false }),

@@ -18,7 +18,7 @@ impl Superseded {
     pub fn refusal(&self) -> String {
         let Superseded { name, instead, .. } = self;
         let how = if self.migrates { "; `kumactl migrate policies -f FILE` translates it" } else { "" };
-        format!("{name} is not supported: use {instead} instead{how}")
+        format!("{name} is known in Kuma, not supported by kuma-rs: use {instead} instead{how}")
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         let refusal = |name: &str| by_name(name).unwrap().refusal();
         assert_eq!(
             refusal("TrafficPermission"),
-            "TrafficPermission is not supported: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` \
+            "TrafficPermission is known in Kuma, not supported by kuma-rs: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` \
              translates it"
         );
         assert!(!refusal("MeshGateway").contains("migrate"), "{}", refusal("MeshGateway"));

@@ -22,8 +22,9 @@ use std::{io, net::SocketAddr};
 /// Why a part of the daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {addr}: {source}{}", hint(source))]
-    Bind { addr: SocketAddr, source: io::Error },
+    /// The text has the cause, so it is no `source`: chains of errors would show it twice.
+    #[error("cannot listen on {addr}: {cause}{}", hint(cause))]
+    Bind { addr: SocketAddr, cause: io::Error },
     #[error("cannot install the log subscriber: {0}")]
     Logs(String),
     #[error("cannot install signal handlers: {0}")]

@@ -144,7 +144,7 @@ pub struct Listener {
 impl Listener {
     /// Port 0 binds any free port; [`Listener::addr`] says which.
     pub async fn bind(addr: SocketAddr) -> Result<Listener, Error> {
-        let failed = |source| Error::Bind { addr, source };
+        let failed = |cause| Error::Bind { addr, cause };
         let socket = listen(addr).map_err(failed)?;
         let addr = socket.local_addr().map_err(failed)?;
         Ok(Listener { socket, addr, tally: Tally::default() })

@@ -3,7 +3,9 @@
 //! Logging never blocks and never fails: see [`sink`] for what happens when the log is not read.
 
 mod escape;
+mod journal;
 mod sink;
+mod throttle;
 
 use std::{
     fmt,
@@ -16,8 +18,8 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-pub use self::escape::printable;
 use self::sink::Sink;
+pub use self::{escape::printable, journal::Journal, throttle::Throttle};
 use crate::{Error, metrics::Metrics};
 
 /// How long the end of a process waits for the reader of its log.
@@ -134,10 +136,10 @@ fn start(filter: &str, format: Format, out: impl Write + Send + 'static) -> Resu
 
 /// Counts the lines that could not be written, under this name.
 pub fn register(metrics: &Metrics, name: &str) {
-    if let Some(log) = LOG.get() {
-        let help = "Log lines that were dropped, by reason: the reader is gone, or does not keep up";
-        metrics.register(name, help, log.lost().clone());
-    }
+    let help = "Log lines that were dropped, by reason: the reader is gone, or does not keep up";
+    // Without a log nothing is lost.
+    let lost = LOG.get().map(|log| log.lost().clone()).unwrap_or_default();
+    metrics.register(name, help, lost);
 }
 
 /// Waits until the log is written, or for a second: a reader that does not read must not keep a process
@@ -170,7 +172,10 @@ fn directives(level: Level) -> String {
     match level {
         Level::Off => "off".to_owned(),
         Level::Trace => "trace".to_owned(),
-        level => format!("{level},hyper=warn,hyper_util=warn,h2=warn,rustls=error,tokio_postgres=warn"),
+        level => {
+            // The audit log is complete whatever else is of interest.
+            format!("{level},hyper=warn,hyper_util=warn,h2=warn,rustls=error,tokio_postgres=warn,audit=info")
+        }
     }
 }
 
@@ -223,6 +228,8 @@ mod tests {
         });
         assert!(text.contains("listening port=5681") && !text.contains("quiet"), "{text}");
         assert_eq!(logged(Level::Off, Format::Text, || tracing::error!("nothing")), "");
+        let audit = logged(Level::Error, Format::Text, || tracing::info!(target: "audit", "write"));
+        assert!(audit.contains("write"), "the audit log does not depend on the level: {audit}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod client;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
@@ -10,9 +10,10 @@ use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::{
-        NoServerSessionStorage, WebPkiClientVerifier,
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
+    sign::CertifiedKey,
     version,
 };
 
@@ -49,17 +50,51 @@ pub struct ServerTls {
     pub client_certificates: Vec<Certificate>,
 }
 
+/// Exchanges the certificate that a server shows. Connections that are open keep theirs.
+#[derive(Debug, Clone)]
+pub struct Switch(Arc<Shown>);
+
+impl Switch {
+    /// Shows this certificate from now on; both in PEM. One that cannot be used changes nothing.
+    pub fn show(&self, certificate: &str, key: &str) -> Result<(), Error> {
+        let usable = Arc::new(usable(certificate, key)?);
+        *self.0.0.write().unwrap_or_else(PoisonError::into_inner) = usable;
+        Ok(())
+    }
+}
+
+/// The certificate that a server shows at the moment.
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+fn usable(certificate: &str, key: &str) -> Result<CertifiedKey, Error> {
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
+    let provider = aws_lc_rs::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map_err(|error| Error::Tls(error.to_string()))
+}
+
 impl ServerTls {
     pub fn to_config(&self) -> Result<Arc<ServerConfig>, Error> {
+        self.to_switched().map(|(config, _)| config)
+    }
+
+    /// As [`ServerTls::to_config`], with the means to exchange the certificate later.
+    pub fn to_switched(&self) -> Result<(Arc<ServerConfig>, Switch), Error> {
         install_provider();
         let refused = |error: rustls::Error| Error::Tls(error.to_string());
         let versions: &[&rustls::SupportedProtocolVersion] = match self.min_version {
             MinVersion::Tls12 => &[&version::TLS12, &version::TLS13],
             MinVersion::Tls13 => &[&version::TLS13],
         };
-        let chain = certificates(&self.certificate_pem)?;
-        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
-            .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(usable(&self.certificate_pem, &self.key_pem)?))));
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -68,13 +103,13 @@ impl ServerTls {
             [] => builder.with_no_client_auth(),
             known => builder.with_client_cert_verifier(KnownClients::new(known)?),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
+        let mut config = builder.with_cert_resolver(shown.clone());
         // A session that can be resumed is kept in memory, two for each handshake. Proxies connect once and
         // stay; when they all come back, the process that could remember them has usually been replaced.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), Switch(shown)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! How connections to the database are made, and how their failures are told.
+//! How connections to the database are made, and how their failures are described.
 
 use std::{error::Error as _, future::Future, time::Duration};
 

@@ -2,7 +2,7 @@
 //!
 //! The log of changes says which keys to read again since a revision. When it cannot tell, because it
 //! was trimmed or because the database is no longer the one that was followed (a failover that lost
-//! commits, a restored backup), everything is read again and subscribers are told so.
+//! commits, a restored backup), everything is read again and subscribers see that.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -198,7 +198,7 @@ fn reads(criterion: &mut Criterion, runtime: &Runtime, table: &mut Table) {
                 for _ in 0..rounds {
                     turn += 1;
                     for i in 0..stores.len() {
-                        // The first in one round comes later in the next.
+                        // The store that comes first in one round comes later in the next.
                         let at = (turn + i) % stores.len();
                         if !matches!(read, Read::Any) {
                             // Not counted: the last turn belonged to another.

@@ -1,8 +1,8 @@
 //! Everything in a store as one file, and back.
 //!
-//! JSON lines: a header that says how many resources follow, one [`Record`] per line (versions,
-//! timestamps, labels, owners and status exactly as stored), and a last line with a checksum of all
-//! lines before it. A file that was cut short, or changed on the way, is refused as a whole.
+//! JSON lines: a header that says how many resources and files follow, one [`Record`] per line (versions,
+//! timestamps, labels, owners and status exactly as stored), one [`Attachment`] per line, and a last line with a
+//! checksum of all lines before it. A backup that was cut short, or changed on the way, is refused as a whole.
 
 use std::{
     collections::HashMap,
@@ -10,19 +10,49 @@ use std::{
 };
 
 use resources::{Key, Resource};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Record, Store, Write};
 
 const FORMAT: &str = "kuma-store-backup";
-const VERSION: u32 = 1;
+/// With files. A backup without any has version 1, which older programs read, too.
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: String,
     version: u32,
     count: usize,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    files: usize,
+}
+
+/// `skip_serializing_if` passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// A file that belongs to what is stored, such as the certificate that proxies trust.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    pub file: String,
+    pub text: String,
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It may hold a key.
+        f.debug_struct("Attachment").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// What a backup holds.
+#[derive(Debug)]
+pub struct Backup {
+    pub resources: Vec<Resource>,
+    pub files: Vec<Attachment>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -35,13 +65,13 @@ struct Footer {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot write the backup: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
     #[error("cannot read the backup: {0}")]
-    Read(#[source] io::Error),
+    Read(io::Error),
     #[error("this is not a backup made by `kuma-cp store export`: {0}")]
     Foreign(String),
     #[error(
-        "the backup has version {0}, this program reads version {VERSION}: import it with the program that wrote it"
+        "the backup has version {0}, this program reads versions up to {VERSION}: import it with the program that wrote it"
     )]
     Version(u32),
     #[error("the backup ends after {found} of {expected} resources: it was cut short, take another copy")]
@@ -60,38 +90,46 @@ pub enum Error {
     Store(#[from] crate::Error),
 }
 
-/// Writes everything that is stored at this moment; returns how many resources that is.
-pub fn export(store: &dyn Store, to: impl Output) -> Result<usize, Error> {
+/// Writes everything that is stored at this moment, and these files; returns how many resources that is. Writers are
+/// not held up, and what they write meanwhile is not in it.
+pub fn export(store: &dyn Store, files: &[Attachment], to: impl Output) -> Result<usize, Error> {
     let snapshot = store.snapshot()?;
     let count = snapshot.iter().count();
     let mut lines = Lines { to, checksum: Xxh3Default::new() };
-    lines.write(&Header { format: FORMAT.to_owned(), version: VERSION, count })?;
+    let version = if files.is_empty() { 1 } else { VERSION };
+    lines.write(&Header { format: FORMAT.to_owned(), version, count, files: files.len() })?;
     for resource in snapshot.iter() {
         lines.write(&Record::from(resource.as_ref()))?;
     }
+    files.iter().try_for_each(|file| lines.write(file))?;
     let checksum = hexadecimal(&lines.checksum);
     lines.write(&Footer { checksum })?;
     lines.to.flush().map_err(Error::Write)?;
     Ok(count)
 }
 
-/// Restores a backup into an empty store; returns how many resources that is. A store that holds a part
-/// of this backup and nothing else, as one without transactions does when it failed half way, gets the
-/// rest.
-pub async fn import(store: &dyn Store, from: impl BufRead) -> Result<usize, Error> {
-    restore(store, read(from)?).await
+/// Reads a whole backup, which changes nothing.
+pub fn read(from: impl BufRead) -> Result<Backup, Error> {
+    Reader { from, checksum: Xxh3Default::new(), line: Vec::new() }.backup()
 }
 
-/// As [`import`], for resources that come from elsewhere.
-pub async fn restore(store: &dyn Store, mut resources: Vec<Resource>) -> Result<usize, Error> {
-    let count = resources.len();
+/// Whether [`restore`] may write these resources: the store is empty, or holds a part of them and nothing else, as
+/// one without transactions does when it failed half way.
+pub fn check(store: &dyn Store, resources: &[Resource]) -> Result<(), Error> {
     let snapshot = store.snapshot()?;
     let found = snapshot.iter().count();
+    let same = resources.iter().filter(|one| snapshot.get(&one.key).is_some_and(|stored| **stored == **one));
+    let same = same.count();
+    let is_part = same == found && same < resources.len();
+    if found > 0 && !is_part { Err(Error::NotEmpty { found }) } else { Ok(()) }
+}
+
+/// Writes resources into a store that [`check`] finds fit for it, or what it does not have of them; returns how many
+/// there are.
+pub async fn restore(store: &dyn Store, mut resources: Vec<Resource>) -> Result<usize, Error> {
+    check(store, &resources)?;
+    let (count, snapshot) = (resources.len(), store.snapshot()?);
     resources.retain(|resource| snapshot.get(&resource.key).is_none_or(|stored| **stored != *resource));
-    let is_part = count - resources.len() == found && !resources.is_empty();
-    if found > 0 && !is_part {
-        return Err(Error::NotEmpty { found });
-    }
     if !resources.is_empty() {
         store.write(owners_first(resources).into_iter().map(Write::Restore).collect()).await?;
     }
@@ -112,54 +150,71 @@ impl<W: Output> Lines<W> {
     }
 }
 
-fn read(mut from: impl BufRead) -> Result<Vec<Resource>, Error> {
-    let mut checksum = Xxh3Default::new();
-    let mut line = Vec::new();
-    next_line(&mut from, &mut line)?;
-    let header: Header = serde_json::from_slice(&line).map_err(|why| Error::Foreign(why.to_string()))?;
-    if header.format != FORMAT {
-        return Err(Error::Foreign(format!("its format is {:?}", header.format)));
-    }
-    if header.version != VERSION {
-        return Err(Error::Version(header.version));
-    }
-    checksum.update(&line);
-
-    // The count is a claim of the file: it is not worth an allocation.
-    let mut resources = Vec::new();
-    for index in 0..header.count {
-        if !next_line(&mut from, &mut line)? || is_footer(&line) {
-            return Err(Error::Truncated { found: index, expected: header.count });
-        }
-        checksum.update(&line);
-        let at = |why: String| Error::Line { line: index + 2, why };
-        let record: Record = serde_json::from_slice(&line).map_err(|why| at(why.to_string()))?;
-        resources.push(record.decode().map_err(at)?);
-    }
-
-    let cut_short = Error::Truncated { found: resources.len(), expected: header.count };
-    if !next_line(&mut from, &mut line)? {
-        return Err(cut_short);
-    }
-    let footer: Footer = serde_json::from_slice(&line).map_err(|_| cut_short)?;
-    let found = hexadecimal(&checksum);
-    if footer.checksum != found {
-        return Err(Error::Checksum { found, expected: footer.checksum });
-    }
-    if next_line(&mut from, &mut line)? {
-        return Err(Error::Line {
-            line: header.count + 3,
-            why: "nothing may follow the checksum".to_owned(),
-        });
-    }
-    Ok(resources)
+struct Reader<R> {
+    from: R,
+    checksum: Xxh3Default,
+    line: Vec<u8>,
 }
 
-/// Reads a whole line with its end; `false` when there is none, or only the beginning of one.
-fn next_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, Error> {
-    line.clear();
-    from.read_until(b'\n', line).map_err(Error::Read)?;
-    Ok(line.ends_with(b"\n"))
+impl<R: BufRead> Reader<R> {
+    fn backup(mut self) -> Result<Backup, Error> {
+        let header = self.header()?;
+        let expected = header.count;
+        // The counts are claims of the backup: they are not worth an allocation.
+        let (mut resources, mut files) = (Vec::new(), Vec::new());
+        for index in 0..expected {
+            let cut_short = Error::Truncated { found: index, expected };
+            let record: Record = self.record(index + 2, cut_short)?;
+            resources.push(record.decode().map_err(|why| Error::Line { line: index + 2, why })?);
+        }
+        for index in 0..header.files {
+            files.push(self.record(expected + index + 2, Error::Truncated { found: expected, expected })?);
+        }
+        let cut_short = Error::Truncated { found: expected, expected };
+        if !self.next_line()? {
+            return Err(cut_short);
+        }
+        let footer: Footer = serde_json::from_slice(&self.line).map_err(|_| cut_short)?;
+        let found = hexadecimal(&self.checksum);
+        if footer.checksum != found {
+            return Err(Error::Checksum { found, expected: footer.checksum });
+        }
+        if self.next_line()? {
+            let why = "nothing may follow the checksum".to_owned();
+            return Err(Error::Line { line: expected + header.files + 3, why });
+        }
+        Ok(Backup { resources, files })
+    }
+
+    fn header(&mut self) -> Result<Header, Error> {
+        self.next_line()?;
+        let header: Header =
+            serde_json::from_slice(&self.line).map_err(|why| Error::Foreign(why.to_string()))?;
+        if header.format != FORMAT {
+            return Err(Error::Foreign(format!("its format is {:?}", header.format)));
+        }
+        if !(1..=VERSION).contains(&header.version) {
+            return Err(Error::Version(header.version));
+        }
+        self.checksum.update(&self.line);
+        Ok(header)
+    }
+
+    /// The next line, which is not the last.
+    fn record<T: DeserializeOwned>(&mut self, line: usize, cut_short: Error) -> Result<T, Error> {
+        if !self.next_line()? || is_footer(&self.line) {
+            return Err(cut_short);
+        }
+        self.checksum.update(&self.line);
+        serde_json::from_slice(&self.line).map_err(|why| Error::Line { line, why: why.to_string() })
+    }
+
+    /// Reads a whole line with its end; `false` when there is none, or only the beginning of one.
+    fn next_line(&mut self) -> Result<bool, Error> {
+        self.line.clear();
+        self.from.read_until(b'\n', &mut self.line).map_err(Error::Read)?;
+        Ok(self.line.ends_with(b"\n"))
+    }
 }
 
 fn is_footer(line: &[u8]) -> bool {

@@ -36,7 +36,7 @@ pub enum Dirty {
 #[derive(Debug)]
 pub struct Feed {
     log: Arc<Mutex<Log>>,
-    /// The revision of the last change that subscribers get.
+    /// The revision of the last change that subscribers see.
     latest: watch::Sender<u64>,
     /// The revision of the snapshot: commits that changed nothing count too.
     reached: watch::Sender<u64>,

@@ -1,7 +1,16 @@
 //! Fixtures for tests: a dev-dependency only.
+//!
+//! Resources need nothing but the crate of resources. Everything that runs is behind the feature `running`, so that
+//! tests of pure crates do not build servers.
 
+#[cfg(feature = "running")]
 pub mod collector;
 pub mod kuma;
+#[cfg(feature = "running")]
 pub mod netns;
+#[cfg(feature = "running")]
 pub mod ports;
+#[cfg(feature = "running")]
 pub mod postgres;
+pub mod resource;
+pub mod skip;

@@ -35,13 +35,12 @@ pub fn unavailable() -> Option<String> {
 }
 
 /// Whether a test that needs namespaces can go on. Says why not; where CI is set, that is a failure.
-#[allow(clippy::print_stderr, reason = "a test that proves nothing must say so")]
 pub fn available() -> Result<bool> {
     match unavailable() {
         None => Ok(true),
         Some(reason) if std::env::var_os("CI").is_some() => bail!(reason),
         Some(reason) => {
-            eprintln!("NOT TESTED: {reason}; run it as root");
+            crate::skip::say(&format!("{reason}; run it as root"));
             Ok(false)
         }
     }

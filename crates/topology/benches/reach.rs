@@ -17,8 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, Spec};
+use resources::{Key, Kind};
 use serde_json::{Value, json};
 use topology::{Change, ClientClass, DestinationId, MeshSnapshot, State};
 
@@ -43,12 +42,7 @@ fn main() {
 
 fn present(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Change {
     let key = if kind == Kind::Mesh { Key::global(kind, name) } else { Key::new(kind, "default", name) };
-    let mut spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
-    spec.apply_defaults();
-    let now = Timestamp::UNIX_EPOCH;
-    let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>();
-    let resource =
-        Resource { key, labels, created: now, modified: now, version: 1, owner: None, spec, status: None };
+    let resource = testkit::resource::complete(key, labels, spec);
     (resource.key.clone(), Some(Arc::new(resource)))
 }
 

@@ -15,11 +15,13 @@
 //! no one, the destination is reachable for every client and has no row.
 
 pub mod explain;
+pub mod graph;
 mod mode;
 mod names;
 mod row;
 mod rules;
 pub mod suggest;
+mod targets;
 mod unseen;
 
 use std::{

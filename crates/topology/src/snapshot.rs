@@ -31,7 +31,7 @@ pub struct MeshSnapshot {
     pub mtls: Option<Mtls>,
     /// Who proxies are besides what the mesh's own authority says of them.
     pub identities: Identities,
-    /// Whom proxies believe besides the mesh's own authorities.
+    /// The authorities that proxies trust besides the mesh's own.
     pub trusts: Trusts,
     /// The zone of this control plane.
     pub zone: Arc<str>,
@@ -137,7 +137,7 @@ impl MeshSnapshot {
         for policy in about.filter(|policy| is_shadow(&policy.resource)) {
             let mut real = Resource::clone(&policy.resource);
             real.labels.remove(labels::EFFECT);
-            // It selects whom it selected: nothing else in it is different.
+            // It selects what it selected: nothing else in it is different.
             if let Some(real) = Policy::of(Arc::new(real)) {
                 mesh.policies.insert(policy.resource.key.clone(), Arc::new(real));
             }

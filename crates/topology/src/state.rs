@@ -65,7 +65,7 @@ pub struct MeshUpdate {
 pub struct Affected {
     /// Every proxy of the mesh.
     pub whole_mesh: bool,
-    /// Policies that changed. Whom they select, and whether their kind has an effect, is not known here.
+    /// Policies that changed. What they select, and whether their kind has an effect, is not known here.
     pub policies: Vec<PolicyChange>,
     /// Proxies whose own Dataplane changed.
     pub proxies: BTreeSet<Arc<str>>,

@@ -35,7 +35,7 @@ mtls:
 ";
 
 pub const PERMISSION: &str = "\
-# With mutual TLS nobody may call anybody, unless something like this says so.
+# With mutual TLS no service may call another, unless a policy like this allows it.
 type: MeshTrafficPermission
 mesh: default
 name: web-to-kv
@@ -52,7 +52,7 @@ spec:
               value: spiffe://default/web
 ";
 
-/// Where everybody listens.
+/// Where each process listens.
 pub struct Plan {
     pub api: SocketAddr,
     pub diagnostics: SocketAddr,

@@ -1,4 +1,4 @@
-//! Ports: who has one, which is free, does somebody answer.
+//! Ports: which are in use, which are free, and whether a server answers.
 
 use std::{
     io::{Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// Chooses ports that nobody has, each once.
+/// Chooses free ports, each once.
 #[derive(Default)]
 pub struct Chooser {
     /// Held until all are chosen, so that none is given twice.

@@ -1,7 +1,7 @@
 //! The processes of the demo, and the file by which a later command finds exactly them.
 //!
 //! A line is a process id, the time the process started (in ticks since boot) and a name. A process
-//! id alone may belong to somebody else by the time it is read. How a process was started is beside its
+//! id alone may belong to another process by the time it is read. How a process was started is beside its
 //! log (`again.rs`), so that a later command can do it again.
 
 use std::{

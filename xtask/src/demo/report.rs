@@ -7,7 +7,7 @@ use crate::run;
 
 const LAST_LINES: usize = 15;
 
-#[allow(clippy::print_stderr, reason = "progress for whoever runs the command")]
+#[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn say(line: &str) {
     eprintln!("── {line}");
 }

@@ -1,7 +1,9 @@
 //! What every demo has: files in a folder, processes, and an end by Ctrl-C.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -123,7 +125,7 @@ impl Stage {
     /// An agent with a work directory and a token of its own.
     pub fn agent(&self, proxy: &str, token: &str, settings: &Agent<'_>) -> anyhow::Result<Command> {
         let token_file = self.file(&format!("{proxy}.token"));
-        fs::write(&token_file, token.trim())?;
+        private_file(&token_file)?.write_all(token.trim().as_bytes())?;
         let work_dir = self.file(&format!("{proxy}-proxy.d"));
         fs::create_dir(&work_dir)?;
         let mut agent = self.program("kuma-dp");
@@ -143,5 +145,26 @@ impl Stage {
 
     pub fn file(&self, name: &str) -> String {
         self.home.join(name).display().to_string()
+    }
+}
+
+/// Tokens are for their owner alone.
+fn private_file(path: &str) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn tokens_of_the_demo_are_for_their_owner_alone() {
+        let path = std::env::temp_dir().join(format!("kuma-demo-token-{}", std::process::id()));
+        private_file(path.to_str().unwrap()).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -1,4 +1,4 @@
-//! Who may depend on whom: the table in ARCHITECTURE.md, compared with `cargo metadata`.
+//! Which crate may depend on which: the table in ARCHITECTURE.md, compared with `cargo metadata`.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "scale", "testkit"]),
 ];
 
-/// Packages nobody may pull in, with the reason.
+/// Packages that no crate may depend on, with the reason.
 const BANNED: &[(&str, &str)] = &[
     ("ring", "one crypto library is enough: aws-lc-rs"),
     ("openssl", "TLS is rustls"),
@@ -64,7 +64,7 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     let exists = |name: &&String| own().any(|package| package["name"] == name.as_str());
     let gone = table.keys().filter(|name| !exists(name));
     findings.extend(gone.map(|name| format!("ARCHITECTURE.md lists {name}, which is no package")));
-    // The lock file and the metadata also list what only features nobody enables would need.
+    // The lock file and the metadata also list what features need that no crate enables.
     let built = run::output(run::cargo().args([
         "tree",
         "--workspace",

@@ -9,6 +9,11 @@ use crate::run;
 
 const LONGEST_SOURCE: usize = 500;
 const LONGEST_ARCHITECTURE: usize = 150;
+/// Words that plain technical English does without: name the client, caller, user or proxy instead.
+const VAGUE: [&str; 6] = ["whoever", "nobody", "everybody", "is told", "by and by", "save for"];
+/// Where they are still found.
+const NOT_SWEPT: [&str; 5] =
+    ["apps/agent/", "apps/cli/", "apps/demo/", "docs/reference/kuma-dp.md", "docs/reference/kumactl.md"];
 /// A longer file explains itself in its first lines with these words.
 const EXCUSE: &str = "Longer than 500 lines because";
 
@@ -21,8 +26,14 @@ pub fn check() -> anyhow::Result<Vec<String>> {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
         match path.extension().and_then(|e| e.to_str()) {
-            Some("rs") => check_source(&name, &text, &mut findings),
-            Some("md") => check_document(&path, &name, &text, &mut findings),
+            Some("rs") => {
+                check_source(&name, &text, &mut findings);
+                check_words(&name, &text, &mut findings);
+            }
+            Some("md") => {
+                check_document(&path, &name, &text, &mut findings);
+                check_words(&name, &text, &mut findings);
+            }
             _ => {}
         }
     }
@@ -84,6 +95,38 @@ fn check_document(path: &Path, name: &str, text: &str, findings: &mut Vec<String
     }
 }
 
+/// Decisions are left as they were written, and this file has the list. Tests may use any words as data, so that only
+/// their comments count.
+fn check_words(name: &str, text: &str, findings: &mut Vec<String>) {
+    let exempt = name.starts_with("docs/decisions/") || name == "xtask/src/tidy/text.rs";
+    if exempt || NOT_SWEPT.iter().any(|left| name.starts_with(left)) {
+        return;
+    }
+    let is_test = name.starts_with("tests/")
+        || ["/tests/", "/tests.rs", "/benches/"].iter().any(|it| name.contains(it));
+    let counts = |line: &str| !is_test || line.trim_start().starts_with("//");
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| counts(line)) {
+        for word in VAGUE.into_iter().filter(|word| says(line, word)) {
+            findings.push(format!(
+                "{name}:{}: {word:?} is vague: name the client, caller, user or proxy",
+                number + 1
+            ));
+        }
+    }
+}
+
+/// Whether a line has these words as words. In quotation marks of their own they are a name, such as a user of the
+/// system.
+fn says(line: &str, words: &str) -> bool {
+    let line = line.to_lowercase();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(words).any(|(at, _)| {
+        let (before, after) = (line[..at].chars().next_back(), line[at + words.len()..].chars().next());
+        let quoted = |mark: char| before == Some(mark) && after == Some(mark);
+        !before.is_some_and(is_word) && !after.is_some_and(is_word) && !quoted('"') && !quoted('`')
+    })
+}
+
 /// The targets of `[text](target)`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
@@ -109,6 +152,24 @@ mod tests {
     #[test]
     fn unfinished_work_is_found() {
         assert_eq!(findings_in(concat!("fn f() { to", "do!() }")).len(), 1);
+    }
+
+    #[test]
+    fn vague_words_are_found_in_code_and_documents_but_not_in_names_and_decisions() {
+        let findings_in = |name: &str, text: &str| {
+            let mut findings = Vec::new();
+            check_words(name, text, &mut findings);
+            findings
+        };
+        for line in ["// Whoever asks is answered.", "The proxy is told so.", "All of them, save for one."] {
+            assert_eq!(findings_in("ARCHITECTURE.md", line).len(), 1, "{line}");
+        }
+        for line in ["let nobody_waits = 1;", "runs as `nobody`", "user(\"nobody\")", "clients ask"] {
+            assert_eq!(findings_in("a.rs", line), Vec::<String>::new(), "{line}");
+        }
+        assert_eq!(findings_in("docs/decisions/0001.md", "nobody"), Vec::<String>::new());
+        let test = "let nobody = 1;\n// nobody\n";
+        assert_eq!(findings_in("crates/a/tests/it/b.rs", test).len(), 1, "the comment");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whom the agent takes for the control plane.
+//! Which certificates the agent accepts as the control plane's.
 
 use runtime::tls::{Trust, client_config as tls};
 use rustls::ClientConfig;
@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 pub use runtime::tls::system_bundle;
 
 /// TLS towards a control plane that one of these certificates vouches for; without any, one that the
-/// machine trusts; with `skip_verify`, anybody.
+/// machine trusts; with `skip_verify`, any.
 pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result<ClientConfig> {
     let trust = match (ca, skip_verify) {
         (Some((pem, origin)), false) => Trust::Certificates(
@@ -22,7 +22,7 @@ pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result
     tls(trust, b"http/1.1").map_err(|error| {
         if on_the_machine {
             Failure::invalid(
-                "nothing says which certificate the control plane has; \
+                "the certificate of the control plane cannot be checked without its CA; \
                  pass its CA with --ca-cert-file (or --skip-verify to try things out)",
             )
         } else {

@@ -192,7 +192,7 @@ impl Answering {
         let code = message::code(answer);
         self.measured.answered(query.kind(), source, code, began.elapsed());
         if self.log_queries {
-            tracing::info!(name = query.shown(), kind = %query.kind(), ?source, code, "a name was asked for");
+            tracing::info!(name = query.shown(), kind = %query.kind(), ?source, code, "DNS query");
         }
     }
 

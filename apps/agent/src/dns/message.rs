@@ -35,7 +35,7 @@ pub struct Query {
 pub enum Unreadable {
     /// It is an answer, or too short for one: no client waits for a response.
     Ignored,
-    /// The sender gets to know.
+    /// The sender gets an error.
     Answered(Vec<u8>),
 }
 

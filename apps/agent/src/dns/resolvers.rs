@@ -1,4 +1,4 @@
-//! Whom the machine asks for names: `/etc/resolv.conf`, read again when it changed.
+//! The resolvers of the machine: `/etc/resolv.conf`, read again when it changed.
 
 use std::{
     fs, io,
@@ -145,7 +145,7 @@ impl List {
         }
     }
 
-    /// Whom to ask, one after another.
+    /// The servers to ask, one after another.
     pub fn in_order(&self, now: Instant) -> Vec<&Resolver> {
         let mut order: Vec<&Resolver> = self.resolvers.iter().collect();
         if self.rotate && !order.is_empty() {

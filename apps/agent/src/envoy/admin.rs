@@ -53,7 +53,7 @@ impl Admin {
         Ok(closed_inbounds(&serde_json::from_str(&listeners).context("Envoy's listeners are not JSON")?))
     }
 
-    /// Tells whoever checks Envoy's health, and every connection, to go elsewhere.
+    /// Fails Envoy's health checks, and asks every connection to go elsewhere.
     pub async fn drain(&self) -> anyhow::Result<()> {
         for path in ["/healthcheck/fail", "/drain_listeners?graceful"] {
             let answer = self.ask(Method::POST, path).await?;

@@ -8,7 +8,7 @@ use runtime::logs::Level;
 /// The target under which Envoy's lines appear in the agent's log.
 pub const TARGET: &str = "envoy";
 
-/// How Envoy is told to write a line, so that [`parse`] can read it.
+/// The format of Envoy's log lines, which [`parse`] reads.
 pub const FORMAT: &str = "[%l][%n] %v";
 
 /// How much Envoy logs, in Envoy's words.
@@ -112,7 +112,7 @@ impl Line<'_> {
                 let before = self.message.strip_suffix(reason).unwrap_or_default();
                 Cow::Owned(format!("{before}{}", readable(reason)))
             }
-            _ => Cow::Borrowed(self.message),
+            _ => without_escapes(self.message),
         }
     }
 
@@ -131,6 +131,21 @@ impl Line<'_> {
         let (code, reason) = status.split_once(',')?;
         Some((code.trim(), reason.trim_start()))
     }
+}
+
+/// Quotes and backslashes as they were before Envoy wrote the line (`--log-format-escaped`). Control characters stay
+/// escaped.
+fn without_escapes(message: &str) -> Cow<'_, str> {
+    if !message.contains('\\') {
+        return Cow::Borrowed(message);
+    }
+    let mut plain = String::with_capacity(message.len());
+    let mut letters = message.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let escaped = letters.next_if(|next| letter == '\\' && matches!(next, '\'' | '"' | '\\'));
+        plain.push(escaped.unwrap_or(letter));
+    }
+    Cow::Owned(plain)
 }
 
 /// A gRPC message as its author wrote it: Envoy logs it as it travels, with escapes of its own, and
@@ -219,5 +234,6 @@ mod tests {
         check(&format!("{stream}no%20such%20mesh%3A %22shop%22"), &format!("{stream}no such mesh: \"shop\""));
         check(&format!("{stream}as it was {{sic}}"), &format!("{stream}as it was {{sic}}"));
         check("a path /a%20b is not decoded", "a path /a%20b is not decoded");
+        check(r#"unknown field \'bogus\' in \"x\\y\" \n"#, r#"unknown field 'bogus' in "x\y" \n"#);
     }
 }

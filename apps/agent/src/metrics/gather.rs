@@ -52,7 +52,7 @@ pub struct Source {
     source: String,
 }
 
-/// Whom to ask.
+/// Where to ask.
 #[derive(Debug, Default)]
 pub struct Sources {
     applications: Vec<Application>,
@@ -104,7 +104,7 @@ impl Sources {
         }
     }
 
-    /// For whoever shows the agent's own metrics.
+    /// For the page of the agent's own metrics.
     pub fn failures(&self) -> &Failures {
         &self.failures
     }

@@ -1,7 +1,7 @@
 //! The bridge of a migration: what a proxy with unified names would have called its series before.
 //!
 //! Known are the agent's own Dataplane, the addresses Envoy listens at, and what KRIs say. From these
-//! follow all older names but two: without a definition of the Dataplane nobody knows which port the
+//! follow all older names but two: without a definition of the Dataplane the agent cannot know which port the
 //! workload behind `self_http` has, and the port of a destination whose section is a name is only known
 //! when an outbound of the Dataplane leads there. Such series have no older copy.
 
@@ -45,7 +45,7 @@ impl Listening {
         statuses.iter().filter_map(read).collect()
     }
 
-    /// As Envoy calls a listener in statistics when nobody else does.
+    /// The name that Envoy gives a listener in statistics when the configuration gives none.
     fn in_stats(&self) -> String {
         std::net::SocketAddr::new(self.address, self.port).to_string().replace(':', "_")
     }

@@ -264,7 +264,7 @@ fn the_bridge_adds_every_older_name_that_can_be_known() {
     check(names::CLUSTER, "kri_msvc_default_east_ns_c_web", None);
     check(names::CLUSTER, "web", None);
     check(names::CLUSTER, "self_transparentproxy_no_destination_inbound", None);
-    // Nobody but its definition knows where the workload listens.
+    // Only the definition says where the workload listens.
     let undefined = LegacyNames::derive(&known(&names), &listening, None);
     let inbound = r#"m{envoy_cluster_name="self_http"} 1"#;
     assert_eq!(all(&envoy(inbound), &known(&names), Some(&undefined)), format!("{inbound}\n"));

@@ -1,4 +1,4 @@
-//! Which metrics a reader gets: those of whom, with which labels, and how many of Envoy's.
+//! Which metrics a reader gets: from which sources, with which labels, and how many of Envoy's.
 
 use std::time::Duration;
 

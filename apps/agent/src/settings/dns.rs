@@ -6,24 +6,25 @@ use clap::{ArgAction, Args};
 
 use super::values::boolean;
 
-/// Where the firewall sends the application's queries, unless it was told another port.
+/// Where the firewall sends the application's queries, unless another port is configured.
 const DEFAULT_PORT: u16 = 15053;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names")]
 pub struct Dns {
-    /// Answer names of the mesh on loopback; otherwise when the proxy is a transparent one or a port is given
+    /// Answer DNS queries for names of the mesh on loopback; by default for transparent proxies, and where a port is
+    /// given
     #[arg(long = "dns-enabled", value_name = "BOOL", env = "KUMA_DNS_ENABLED", value_parser = boolean,
           default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     dns_enabled: Option<bool>,
-    /// Port for queries on 127.0.0.1 and ::1; 0 is the one to which the transparent proxy sends them
+    /// Port for DNS queries on 127.0.0.1 and ::1; 0 is the port to which the transparent proxy sends them
     #[arg(long = "dns-proxy-port", value_name = "PORT", env = "KUMA_DNS_PROXY_PORT", default_value_t = 0)]
     proxy_port: u16,
     /// The same port where the setting above is 0, for scripts that ran CoreDNS
     #[arg(long = "dns-coredns-port", value_name = "PORT", env = "KUMA_DNS_CORE_DNS_PORT",
           default_value_t = DEFAULT_PORT)]
     core_dns_port: u16,
-    /// Say every query in the log
+    /// Log every query
     #[arg(long = "dns-enable-logging", value_name = "BOOL", env = "KUMA_DNS_ENABLE_LOGGING",
           value_parser = boolean, default_value = "false", default_missing_value = "true",
           num_args = 0..=1, require_equals = true, action = ArgAction::Set)]

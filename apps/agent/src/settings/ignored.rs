@@ -39,7 +39,7 @@ pub struct Ignored {
 }
 
 impl Ignored {
-    /// The flags somebody gave, in the order of the declaration.
+    /// The flags that were given, in the order of the declaration.
     pub fn given(&self) -> Vec<&'static str> {
         let on = |value: &Option<String>| {
             value.as_deref().is_some_and(|value| !matches!(value, "" | "0" | "f" | "F" | "false" | "False"))

@@ -12,7 +12,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Observed calls")]
 pub struct Observed {
-    /// How often the control plane gets to know which services the proxy called, and how often; 0 is never
+    /// How often the agent reports to the control plane which services the proxy called; 0 turns reports off
     #[arg(long = "observed-calls-interval", value_name = "DURATION", value_parser = duration,
           env = "KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", default_value = "1m")]
     interval: Duration,

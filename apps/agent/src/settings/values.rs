@@ -27,6 +27,18 @@ pub fn url(text: &str) -> Result<http::Uri, String> {
     }
 }
 
+/// The URL of a control plane, which proxies reach with TLS only.
+pub fn control_plane(text: &str) -> Result<http::Uri, String> {
+    let url = url(text)?;
+    if url.scheme_str() == Some("https") {
+        return Ok(url);
+    }
+    // The ports of the API and of plain HTTP are never meant.
+    let port = url.port_u16().filter(|port| !matches!(port, 80 | 5681 | 5682)).unwrap_or(5678);
+    let host = url.host().unwrap_or("localhost");
+    Err(format!("the control plane's server for proxies speaks TLS only; write https://{host}:{port}"))
+}
+
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -49,6 +61,15 @@ mod tests {
         assert_eq!(url("https://[::1]:5678").unwrap().port_u16(), Some(5678));
         for wrong in ["localhost:5678", "ftp://x", "", "grpcs://cp:5678"] {
             assert!(url(wrong).is_err(), "{wrong}");
+        }
+        assert!(control_plane("https://cp.example:5678").is_ok());
+        for (wrong, right) in [
+            ("http://cp.example:5681", "https://cp.example:5678"),
+            ("http://cp.example", "https://cp.example:5678"),
+            ("http://[::1]:7777", "https://[::1]:7777"),
+        ] {
+            let said = control_plane(wrong).unwrap_err();
+            assert!(said.ends_with(&format!("write {right}")), "{said}");
         }
         assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(pair("a").is_err() && pair("=b").is_err());

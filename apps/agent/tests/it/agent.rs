@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -50,7 +50,7 @@ impl Home {
         self.dir.path().join(name)
     }
 
-    /// `kuma-dp` with these arguments and none of the surroundings' settings.
+    /// `kuma-dp` with these arguments and none of the settings in the environment of the test.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kuma-dp"));
         for (name, _) in std::env::vars_os() {
@@ -177,9 +177,14 @@ pub fn is_alive(pid: i32) -> bool {
     })
 }
 
-/// Status and body of a GET on 127.0.0.1, if anybody answers.
+/// Status and body of a GET on 127.0.0.1, if there is an answer.
 pub fn http(port: u16, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    http_at(([127, 0, 0, 1], port).into(), path)
+}
+
+/// The same at any address.
+pub fn http_at(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     stream
         .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())

@@ -1,5 +1,5 @@
 //! A control plane as far as an agent sees one: `/bootstrap` over TLS, and a discovery service that
-//! refuses everybody.
+//! refuses every client.
 
 use std::{
     collections::VecDeque,
@@ -333,7 +333,7 @@ fn any(name: &str) -> String {
     format!("type.googleapis.com/envoy.extensions.filters.{name}")
 }
 
-fn everybody() -> Value {
+fn anyone() -> Value {
     json!({"policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}})
 }
 
@@ -344,7 +344,7 @@ fn inbound(name: &str, permissions: &str, port: u16) -> Value {
     let filter = &mut inbound["filter_chains"][0]["filters"][0]["typed_config"];
     filter["stat_prefix"] = name.into();
     let permissions = json!({"name": "envoy.filters.http.rbac", "typed_config": {
-        "@type": any("http.rbac.v3.RBAC"), "rules_stat_prefix": format!("{permissions}."), "rules": everybody(),
+        "@type": any("http.rbac.v3.RBAC"), "rules_stat_prefix": format!("{permissions}."), "rules": anyone(),
     }});
     let router = filter["http_filters"][0].take();
     filter["http_filters"] = json!([permissions, router]);
@@ -358,7 +358,7 @@ fn tcp(name: &str, permissions: &str) -> Value {
     }})];
     if !permissions.is_empty() {
         let permissions = json!({"name": "envoy.filters.network.rbac", "typed_config": {
-            "@type": any("network.rbac.v3.RBAC"), "stat_prefix": format!("{permissions}."), "rules": everybody(),
+            "@type": any("network.rbac.v3.RBAC"), "stat_prefix": format!("{permissions}."), "rules": anyone(),
         }});
         filters.insert(0, permissions);
     }

@@ -1,4 +1,4 @@
-//! Definitions, variables and settings, before anybody is asked anything.
+//! Definitions, variables and settings, before the control plane is asked.
 
 use crate::{
     agent::{Agent, DATAPLANE, Home},
@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[test]
-fn every_violation_of_the_definition_is_shown_and_nobody_is_asked() {
+fn every_violation_of_the_definition_is_shown_and_no_request_is_sent() {
     let (control_plane, home) = (ControlPlane::start(), Home::new());
     let text = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: not an address\n  inbound:\n  \
                 - port: 0\n    tags: {kuma.io/service: web}\n  - port: 70000\n    tags: {kuma.io/service: ''}\n";
@@ -95,4 +95,5 @@ fn a_contradiction_or_a_lack_is_an_error_of_usage() {
     check(&["-d", "/nowhere.yaml"], "cannot read the definition /nowhere.yaml");
     check(&["-d", "DP", "--dataplane-token-file", "/nowhere"], "kumactl generate dataplane-token");
     check(&["-d", "DP", "--drain-time", "soon"], "--drain-time");
+    check(&["-d", "DP", "--cp-address", "http://cp.example:5681"], "write https://cp.example:5678");
 }

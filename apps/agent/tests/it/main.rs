@@ -9,5 +9,6 @@ mod input;
 mod kuma;
 mod life;
 mod metrics;
+mod readiness;
 mod reference;
 mod refusals;

@@ -1,7 +1,7 @@
 //! What ends an agent: the reason, a hint, and an exit code other than 0.
 
 use crate::{
-    agent::{Agent, DATAPLANE, Home},
+    agent::{Agent, DATAPLANE, Home, serve},
     control_plane::{Certificate, ControlPlane},
 };
 
@@ -37,6 +37,43 @@ fn what_the_control_plane_refuses_for_good_is_not_tried_again() {
         "A data plane proxy is trying to connect to the control plane using x",
         &["hint: --cp-address"],
     );
+}
+
+#[test]
+fn a_server_that_is_not_for_proxies_is_named_with_the_port_that_is_meant() {
+    let expect =
+        ["is not a control plane's server for data plane proxies", "--cp-address https://localhost:5678"];
+    let check = |status: u16, text: &'static str, answered: &str| {
+        let (control_plane, home) = (ControlPlane::start(), Home::new());
+        control_plane.refuse(status, text);
+        let agent = home.run(&control_plane, &[]);
+        agent.ends_with(1, &[&expect[..], &[answered]].concat());
+    };
+    check(404, "404: Page Not Found", "it answered 404 Not Found: 404: Page Not Found");
+    check(405, "405: Method Not Allowed", "it answered 405");
+    check(200, "<html>hello</html>", "the answer is not JSON");
+
+    // The API's first port speaks plain HTTP.
+    let (port, _runtime, _shutdown) = serve(axum::Router::new());
+    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let agent = home.run(&control_plane, &["--cp-address", &format!("https://localhost:{port}")]);
+    agent.ends_with(1, &[&expect[..], &["does not speak TLS"]].concat());
+}
+
+#[test]
+fn an_agent_that_sent_a_definition_is_not_asked_for_one() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    control_plane.refuse(404, "");
+    let agent = home.run(&control_plane, &[]);
+    agent.wait_for_ready(&home);
+    let said = agent.said();
+    assert!(said.contains("although the definition of the proxy was sent"), "{said}");
+    assert!(!said.contains("--dataplane-file"), "{said}");
+
+    control_plane.refuse(404, "");
+    let home = Home::new();
+    let agent = Agent::start(&mut home.run_command(&control_plane, &["--name", "web-1"]));
+    agent.wait_until("advice", |said| said.contains("create its Dataplane or pass --dataplane-file"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! What to read resources from, the same for every command that does.
+//! The flags of every command that reads resources from files.
 
 use clap::Args;
+use resources::Key;
 
 use super::{
     count,
@@ -19,7 +20,7 @@ pub struct Input {
     /// File, directory, URL, or - for stdin; repeatable
     #[arg(short, long = "file", value_name = "SOURCE")]
     files: Vec<String>,
-    /// Read directories below the given ones, too
+    /// Read subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Value to put where the input has {{ KEY }}; repeatable
@@ -34,6 +35,16 @@ impl Input {
     /// Whether a source is named.
     pub fn is_given(&self) -> bool {
         !self.files.is_empty()
+    }
+
+    /// Which resources the input names; nothing else in it is looked at.
+    pub fn keys(&self, global: &Global) -> Result<Vec<Key>> {
+        let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
+        let keys = plan::keys(&texts, &self.vars.iter().cloned().collect(), self.skip_unknown)?;
+        if keys.is_empty() {
+            return Err(Failure::invalid("the input holds no resources"));
+        }
+        Ok(keys)
     }
 
     /// Reads and checks everything.

@@ -1,20 +1,30 @@
 //! What is to be applied: every resource of the input, checked, in the order it will be sent.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use resources::{
-    Draft, Key, Kind,
+    Draft, Key, Kind, Violations, checks,
     format::{self, template, yaml},
+    superseded::SUPERSEDED,
 };
 use serde_json::Value;
 
-use super::{send::body, sources::Text};
+use super::{
+    place::{Located, Place},
+    send::body,
+    sources::Text,
+};
 use crate::{
+    client::Client,
     failure::{Failure, Result},
     kuma_kinds,
+    nearest::nearest,
+    types::Type,
 };
 
 const HINT: &str = "; --skip-unknown applies the rest";
+const NOT_SERVED: &str = "the REST API does not serve this type";
+const WRITTEN_ITSELF: &str = "a control plane writes this itself";
 
 /// A resource of the input that passed every check that needs no control plane.
 #[derive(Debug)]
@@ -24,7 +34,9 @@ pub struct Planned {
     pub unknown_fields: Vec<String>,
     /// What was read as something else than is written.
     pub advice: Vec<String>,
-    place: String,
+    /// Why only a resource that exists already may have this name.
+    old_name: Option<String>,
+    place: Place,
 }
 
 impl Planned {
@@ -36,6 +48,41 @@ impl Planned {
     pub fn path_name(&self) -> String {
         format!("{}/{}", self.draft.kind().name().to_lowercase(), self.draft.key.name)
     }
+
+    /// Where the REST API has it.
+    pub fn path(&self) -> String {
+        let key = &self.draft.key;
+        Type::of_kind(key.kind).item(&key.mesh, &key.name)
+    }
+
+    /// Gives the resource a label.
+    pub fn label_with(&mut self, label: &str, value: &str) {
+        self.draft.labels.insert(label.to_owned(), value.to_owned());
+        if !self.body["labels"].is_object() {
+            self.body["labels"] = Value::Object(serde_json::Map::new());
+        }
+        self.body["labels"][label] = value.into();
+    }
+}
+
+/// Refuses names that a new resource must not have. Without a control plane every resource counts as new.
+pub fn check_old_names(planned: &[Planned], client: Option<&Client>) -> Result<()> {
+    let mut mistakes = Vec::new();
+    for resource in planned {
+        let Some(why) = &resource.old_name else { continue };
+        let exists = match client {
+            Some(client) => client.get(&resource.path())?.status == 200,
+            None => false,
+        };
+        if !exists {
+            let advice = match client {
+                Some(_) => "",
+                None => "; a resource that exists may keep such a name, --dry-run=server finds out",
+            };
+            mistakes.push(format!("{}: {}: {why}{advice}", resource.place.at("name"), resource.draft.key));
+        }
+    }
+    refuse(mistakes, "the input is not valid, nothing was sent")
 }
 
 /// What is to be sent, and what is not.
@@ -57,29 +104,60 @@ pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: boo
     let Plan { mut planned, mut skipped } = Plan::default();
     let mut mistakes = Vec::new();
     for text in texts {
+        let mut of_text = Vec::new();
         match documents(&text, vars) {
             Ok(documents) => {
-                for (line, value) in documents {
-                    match check(&format!("{}:{line}", text.name), value, skip_unknown) {
+                for (place, value) in documents {
+                    match check(place, value, skip_unknown) {
                         Ok(Checked::Planned(resource)) => planned.push(*resource),
                         Ok(Checked::Skipped(what)) => skipped.push(what),
-                        Err(found) => mistakes.extend(found),
+                        Err(found) => of_text.extend(found),
                     }
                 }
             }
-            Err(found) => mistakes.extend(found),
+            Err(found) => of_text = found,
         }
+        if vars.is_empty() {
+            add_variables(&text, &mut of_text);
+        }
+        mistakes.extend(of_text);
     }
     mistakes.extend(duplicates(&planned));
-    if !mistakes.is_empty() {
-        return Err(Failure::invalid(format!(
-            "the input is not valid, nothing was sent\n{}",
-            mistakes.join("\n")
-        )));
-    }
+    refuse(mistakes, "the input is not valid, nothing was sent")?;
     // Everything else in the input may need the meshes in it.
     planned.sort_by_key(|resource: &Planned| resource.draft.kind() != Kind::Mesh);
     Ok(Plan { planned, skipped })
+}
+
+/// Which resource each document of the texts is about, without a look at the rest of it.
+pub fn keys(texts: &[Text], vars: &BTreeMap<String, String>, skip_unknown: bool) -> Result<Vec<Key>> {
+    let (mut keys, mut mistakes) = (Vec::new(), Vec::new());
+    for text in texts {
+        let found = documents(text, vars).unwrap_or_else(|found| {
+            mistakes.extend(found);
+            Vec::new()
+        });
+        for (place, value) in found {
+            match format::parse(value) {
+                Ok(format::Parsed { draft: Draft { key, .. }, .. })
+                | Err(format::Error::Violations { key, .. })
+                    if !key.name.is_empty() && !key.kind.descriptor().path.is_empty() =>
+                {
+                    keys.push(key);
+                }
+                Ok(format::Parsed { draft, .. }) if draft.key.name.is_empty() => {
+                    mistakes.push(format!("{}: {}: name: cannot be empty", place.at("name"), draft.kind()));
+                }
+                Ok(format::Parsed { draft, .. }) => {
+                    mistakes.push(format!("{}: {}: {NOT_SERVED}", place.at(""), draft.key));
+                }
+                Err(format::Error::UnknownKind { .. } | format::Error::Superseded(_)) if skip_unknown => {}
+                Err(error) => mistakes.push(format!("{}: {error}", place.at(&field_of(&place, &error)))),
+            }
+        }
+    }
+    refuse(mistakes, "the input is not valid, nothing was sent")?;
+    Ok(keys)
 }
 
 /// Every document of all texts, each with its place.
@@ -87,112 +165,168 @@ pub fn read(texts: &[Text]) -> Result<Vec<(String, Value)>> {
     let (mut all, mut mistakes) = (Vec::new(), Vec::new());
     for text in texts {
         match documents(text, &BTreeMap::new()) {
-            Ok(found) => {
-                all.extend(found.into_iter().map(|(line, value)| (format!("{}:{line}", text.name), value)))
-            }
+            Ok(found) => all.extend(found.into_iter().map(|(place, value)| (place.at(""), value))),
             Err(found) => mistakes.extend(found),
         }
     }
-    match mistakes.is_empty() {
-        true => Ok(all),
-        false => Err(Failure::invalid(format!("the input is not valid\n{}", mistakes.join("\n")))),
+    refuse(mistakes, "the input is not valid")?;
+    Ok(all)
+}
+
+fn refuse(mistakes: Vec<String>, what: &str) -> Result<()> {
+    if mistakes.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::invalid(format!("{what}\n{}", mistakes.join("\n"))))
+}
+
+/// Says of lines that are wrong which variables in them have no value. A variable that is not in quotes is not
+/// even YAML, so there this is all that is worth saying.
+fn add_variables(text: &Text, mistakes: &mut Vec<String>) {
+    let Ok(utf8) = std::str::from_utf8(&text.bytes) else { return };
+    if mistakes.is_empty() {
+        return;
+    }
+    let missing = template::variables(utf8);
+    let is_wrong = |line: usize| {
+        let line = format!("{}:{line}:", text.name);
+        mistakes.iter().any(|mistake| mistake.starts_with(&line))
+    };
+    let wrong: Vec<String> = missing
+        .iter()
+        .filter(|variable| is_wrong(variable.line))
+        .map(|variable| format!("{}:{variable}", text.name))
+        .collect();
+    let unreadable = !wrong.is_empty() && yaml::documents(utf8).is_err();
+    if unreadable {
+        *mistakes = missing.iter().map(|variable| format!("{}:{variable}", text.name)).collect();
+    } else {
+        mistakes.extend(wrong);
     }
 }
 
 fn documents(
     text: &Text,
     vars: &BTreeMap<String, String>,
-) -> std::result::Result<Vec<(usize, Value)>, Vec<String>> {
+) -> std::result::Result<Vec<(Place, Value)>, Vec<String>> {
     let located = |error: yaml::Error| {
         let place = if error.line > 0 { format!(":{}:{}", error.line, error.column) } else { String::new() };
         let snippet = if error.snippet.is_empty() { String::new() } else { format!("\n{}", error.snippet) };
         vec![format!("{}{place}: {}{snippet}", text.name, error.message)]
     };
-    let found = match std::str::from_utf8(&text.bytes) {
-        Ok(utf8) => {
-            let rendered = template::render(utf8, vars).map_err(|missing| {
-                missing.into_iter().map(|missing| format!("{}:{missing}", text.name)).collect::<Vec<_>>()
-            })?;
-            yaml::documents(&rendered)
-        }
-        Err(_) => yaml::from_bytes(&text.bytes),
+    let Ok(utf8) = std::str::from_utf8(&text.bytes) else {
+        return yaml::from_bytes(&text.bytes).map(|_| Vec::new()).map_err(located);
     };
-    Ok(found
-        .map_err(located)?
-        .into_iter()
-        .flat_map(|document| members(document.line, document.value))
-        .collect())
+    let rendered = template::render(utf8, vars).map_err(|missing| {
+        missing.into_iter().map(|missing| format!("{}:{missing}", text.name)).collect::<Vec<_>>()
+    })?;
+    let found = yaml::documents(&rendered).map_err(located)?;
+    let text = Arc::new(Located::new(&text.name, rendered));
+    Ok(found.into_iter().flat_map(|document| members(&text, document.line, document.value)).collect())
 }
 
 /// The resources in a document: itself, or those of the list it is (`get -o yaml`, `kind: List`).
-fn members(line: usize, value: Value) -> Vec<(usize, Value)> {
+fn members(text: &Arc<Located>, line: usize, value: Value) -> Vec<(Place, Value)> {
     let is_resource = value.get("type").is_some()
         || value["kind"].as_str().is_some_and(|kind| kind != "List" && !kind.ends_with("List"));
+    let listed = |list: &str, items: Vec<Value>| {
+        let member =
+            |(index, item): (usize, Value)| (Place::new(text, line, format!("{list}[{index}]"), &item), item);
+        items.into_iter().enumerate().map(member).collect()
+    };
     match value {
         Value::Object(mut fields) if !is_resource && fields.get("items").is_some_and(Value::is_array) => {
             match fields.shift_remove("items") {
-                Some(Value::Array(items)) => items.into_iter().map(|item| (line, item)).collect(),
+                Some(Value::Array(items)) => listed("items", items),
                 _ => Vec::new(),
             }
         }
-        Value::Array(items) => items.into_iter().map(|item| (line, item)).collect(),
-        other => vec![(line, other)],
+        Value::Array(items) => listed("", items),
+        other => vec![(Place::new(text, line, String::new(), &other), other)],
     }
 }
 
-fn check(place: &str, value: Value, skip_unknown: bool) -> std::result::Result<Checked, Vec<String>> {
+fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<Checked, Vec<String>> {
     let parsed = match format::parse(value.clone()) {
         Ok(parsed) => parsed,
         Err(format::Error::UnknownKind { name: kind, suggestion }) => {
             let why = why_unknown(&kind, suggestion);
-            return left_out(place, &value, &kind, &why, skip_unknown);
+            return left_out(&place, &value, &kind, &why, skip_unknown);
         }
         Err(format::Error::Superseded(kind)) if !skip_unknown => {
-            return Err(vec![format!("{place}: {}{HINT}", kind.refusal())]);
+            return Err(vec![format!("{}: {}{HINT}", place.at(place.kind_field()), kind.refusal())]);
         }
         Err(format::Error::Superseded(kind)) => {
-            return left_out(place, &value, kind.name, &kind.refusal(), skip_unknown);
+            return left_out(&place, &value, kind.name, &kind.refusal(), skip_unknown);
         }
         Err(format::Error::Violations { key, violations }) => {
-            return Err(violations.iter().map(|violation| format!("{place}: {key}: {violation}")).collect());
+            return Err(mistakes(&place, &key, violations));
         }
-        Err(error) => return Err(vec![format!("{place}: {error}")]),
+        Err(error) => return Err(vec![format!("{}: {error}", place.at(&field_of(&place, &error)))]),
     };
     let draft = parsed.draft;
     let descriptor = draft.kind().descriptor();
-    if skip_unknown && (descriptor.read_only || descriptor.path.is_empty()) {
-        return Ok(Checked::Skipped(format!("{place}: {}: a control plane writes this itself", draft.key)));
+    let is_written_itself = descriptor.read_only || descriptor.path.is_empty();
+    if skip_unknown && is_written_itself {
+        return Ok(Checked::Skipped(format!("{}: {}: {WRITTEN_ITSELF}", place.at(""), draft.key)));
     }
-    let mut mistakes = Vec::new();
-    if draft.key.name.is_empty() {
-        mistakes.push(format!("{place}: {}: name: cannot be empty", draft.kind()));
+    let mut found = Violations::default();
+    let (mut of_new, mut of_old) = (Violations::default(), Violations::default());
+    if descriptor.path.is_empty() {
+        found.add("type", format!("{NOT_SERVED}{HINT}"));
+    } else if is_written_itself {
+        found.add("type", format!("{WRITTEN_ITSELF}{HINT}"));
     }
-    if draft.kind().descriptor().path.is_empty() {
-        mistakes.push(format!("{place}: {}: the REST API does not serve this type", draft.kind()));
+    found.extend(draft.validate());
+    checks::names(&draft, false, &mut of_new);
+    checks::names(&draft, true, &mut of_old);
+    if !of_old.is_empty() {
+        found.extend(of_new.clone());
     }
-    for violation in draft.validate().into_vec() {
-        mistakes.push(format!("{place}: {}: {violation}", draft.key));
+    checks::labels(&draft, &mut found);
+    if !found.is_empty() {
+        return Err(mistakes(&place, &draft.key, found));
     }
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
+    let old_name = of_new.iter().next().map(ToString::to_string);
     let body = body(value, &draft);
     let (unknown_fields, advice) = (parsed.unknown_fields, parsed.advice);
-    let place = place.to_owned();
-    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, advice, place })))
+    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, advice, old_name, place })))
+}
+
+/// A line for each violation, at the line of its field.
+fn mistakes(place: &Place, key: &Key, violations: Violations) -> Vec<String> {
+    let about = if key.name.is_empty() { key.kind.to_string() } else { key.to_string() };
+    let line =
+        |violation: resources::Violation| format!("{}: {about}: {violation}", place.at(&violation.field));
+    violations.into_vec().into_iter().map(line).collect()
+}
+
+/// The field that a document cannot be read because of.
+fn field_of(place: &Place, error: &format::Error) -> String {
+    match error {
+        format::Error::UnknownKind { .. } | format::Error::Superseded(_) => place.kind_field().to_owned(),
+        format::Error::NotAString { field } | format::Error::NotAMapping { field } => field.clone(),
+        format::Error::Shape { error, .. } => error.path.clone(),
+        format::Error::ApiVersion { .. } => "apiVersion".to_owned(),
+        format::Error::SecretType { .. } => "type".to_owned(),
+        _ => String::new(),
+    }
 }
 
 fn why_unknown(kind: &str, suggestion: Option<&'static str>) -> String {
-    match (kuma_kinds::has(kind), suggestion) {
-        (true, _) => "Kuma has this type, and it is not known here yet".to_owned(),
-        (false, Some(known)) => format!("there is no such type; did you mean {known:?}?"),
-        (false, None) => "there is no such type".to_owned(),
+    if kuma_kinds::has(kind) {
+        return "it is known in Kuma, not supported by kuma-rs".to_owned();
+    }
+    let known = Kind::ALL.iter().map(|kind| kind.name()).chain(SUPERSEDED.iter().map(|kind| kind.name));
+    match suggestion.or_else(|| nearest(kind, known)) {
+        Some(known) => format!("there is no such type; did you mean {known:?}?"),
+        None => "there is no such type".to_owned(),
     }
 }
 
 /// A resource of a kind that is not known here: left out, or a mistake.
 fn left_out(
-    place: &str,
+    place: &Place,
     value: &Value,
     kind: &str,
     why: &str,
@@ -200,21 +334,26 @@ fn left_out(
 ) -> std::result::Result<Checked, Vec<String>> {
     if skip {
         let name = value.get("name").unwrap_or(&value["metadata"]["name"]).as_str().unwrap_or_default();
-        return Ok(Checked::Skipped(format!("{place}: {kind} {name:?}: {why}")));
+        return Ok(Checked::Skipped(format!("{}: {kind} {name:?}: {why}", place.at(""))));
     }
+    let place = place.at(place.kind_field());
     Err(vec![format!("{place}: unknown resource type {kind:?}: {why}{HINT}")])
 }
 
 fn duplicates(planned: &[Planned]) -> Vec<String> {
-    let mut first: BTreeMap<&Key, &str> = BTreeMap::new();
+    let mut first: BTreeMap<&Key, &Place> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for resource in planned {
         match first.get(&resource.draft.key) {
             None => {
                 first.insert(&resource.draft.key, &resource.place);
             }
-            Some(earlier) => mistakes
-                .push(format!("{}: {} is already defined at {earlier}", resource.place, resource.draft.key)),
+            Some(earlier) => mistakes.push(format!(
+                "{}: {} is already defined at {}",
+                resource.place.at(""),
+                resource.draft.key,
+                earlier.at("")
+            )),
         }
     }
     mistakes

@@ -1,10 +1,10 @@
-//! Sending one resource, and telling whether that changed anything.
+//! Sends one resource, unless the control plane has it already.
 
 use resources::{Draft, format::universal};
 use serde_json::Value;
 
 use super::plan::Planned;
-use crate::{client::Client, failure::Result, types::Type};
+use crate::{client::Client, failure::Result};
 
 /// What applying a resource did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub enum Action {
     Created,
     Updated,
     Unchanged,
+    Pruned,
 }
 
 impl Action {
@@ -20,14 +21,14 @@ impl Action {
             Action::Created => "created",
             Action::Updated => "updated",
             Action::Unchanged => "unchanged",
+            Action::Pruned => "pruned",
         }
     }
 }
 
 /// Sends a resource unless the control plane has it already; gives the server's warnings, too.
 pub fn send(planned: &Planned, client: &Client) -> Result<(Action, Vec<String>)> {
-    let key = &planned.draft.key;
-    let path = Type::of_kind(key.kind).item(&key.mesh, &key.name);
+    let path = planned.path();
     let answer = client.get(&path)?;
     if answer.status == 200
         && planned.unknown_fields.is_empty()
@@ -40,7 +41,12 @@ pub fn send(planned: &Planned, client: &Client) -> Result<(Action, Vec<String>)>
 
 fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<String>)> {
     let answer = client.put(path, &planned.body)?.accepted("the control plane refused it")?;
-    let action = if answer.status == 201 { Action::Created } else { Action::Updated };
+    let action = match (answer.status, answer.outcome.as_deref()) {
+        // The control plane adds to some specs, so only it knows.
+        (_, Some("unchanged")) => Action::Unchanged,
+        (201, _) => Action::Created,
+        _ => Action::Updated,
+    };
     let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
     let mut warnings: Vec<String> = said["warnings"]
         .as_array()

@@ -15,7 +15,7 @@ use crate::{
     terminal,
 };
 
-/// One text and the name its mistakes are reported under.
+/// One text and the name that its mistakes are reported with.
 #[derive(Debug)]
 pub struct Text {
     pub name: String,

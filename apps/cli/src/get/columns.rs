@@ -18,7 +18,7 @@ pub fn render<'a>(kind: &Type, items: impl IntoIterator<Item = &'a Value>, forma
     output::table(&titles, rows)
 }
 
-/// `meshtimeout/slow`: what `delete` takes as two words.
+/// `meshtimeout/slow`, which `get`, `delete` and others accept.
 pub fn name_of(kind: &Type, item: &Value) -> String {
     format!("{}/{}", kind.name.to_lowercase(), text(&item["name"]))
 }

@@ -1,4 +1,4 @@
-//! `get -w`: looks again and again and tells the difference.
+//! `get -w`: reads a list again and again and shows what changed.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -20,8 +20,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 type Seen = BTreeMap<(String, String), Value>;
 
 /// Runs until interrupted. The first look must succeed; later ones are tried again when they fail.
-pub fn run(get: &Get, kind: &Type, client: &Client) -> Result<()> {
-    let first = get.look(kind, client)?;
+pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &Client) -> Result<()> {
+    let first = get.look(kind, name, client)?;
     let mut revision = first.revision.clone();
     let mut seen = index(first);
     let mut header = true;
@@ -30,7 +30,7 @@ pub fn run(get: &Get, kind: &Type, client: &Client) -> Result<()> {
     let mut connected = true;
     loop {
         thread::sleep(get.interval.max(SHORTEST_PAUSE));
-        let found = match get.look(kind, client) {
+        let found = match get.look(kind, name, client) {
             Ok(found) => found,
             Err(failure) => {
                 if connected {

@@ -34,8 +34,9 @@ fn a_file_is_created_when_the_control_plane_has_nothing_of_that_name() {
     let file = program.file("slow.yaml", TIMEOUT);
     let ran = program.run(&["apply", "-f", &file]).ok();
     assert_eq!(ran.err, "MeshTimeout \"slow\" in mesh \"default\" created\n");
-    assert_eq!(ran.out, "", "nobody asked for data");
-    assert_eq!(server.lines(), [format!("GET {TIMEOUT_PATH}"), format!("PUT {TIMEOUT_PATH}")]);
+    assert_eq!(ran.out, "", "no data was asked for");
+    let selected = format!("GET {TIMEOUT_PATH}/_resources/dataplanes?size=1");
+    assert_eq!(server.lines(), [format!("GET {TIMEOUT_PATH}"), format!("PUT {TIMEOUT_PATH}"), selected]);
     let sent = server.puts().remove(0);
     assert_eq!(sent.headers["content-type"], "application/json");
     assert_eq!(
@@ -69,6 +70,17 @@ fn what_the_control_plane_has_already_is_left_unchanged() {
     assert!(server.puts().is_empty(), "{:?}", server.lines());
     program.run(&["apply", "-f", &file]).ok().says("updated");
     assert_eq!(server.puts().len(), 1, "a label of the user's is gone, which is a change");
+}
+
+#[test]
+fn what_the_control_plane_calls_unchanged_is_unchanged() {
+    let server = Server::start();
+    let stored = json!({"type": "Mesh", "name": "a", "mtls": {}});
+    server.on("GET", "/meshes/a", 200, stored);
+    server.reply("PUT", "/meshes/a", 200, &[("X-Kuma-Outcome", "unchanged")], "{}");
+    let ran = Program::of(&server).run_with_stdin(&["apply"], &mesh("a")).ok();
+    assert_eq!(ran.err, "Mesh \"a\" unchanged\n");
+    assert_eq!(server.puts().len(), 1);
 }
 
 #[test]
@@ -120,7 +132,7 @@ fn a_list_is_as_good_as_its_members() {
 }
 
 #[test]
-fn variables_are_filled_in_and_those_nobody_gave_are_refused() {
+fn variables_are_filled_in_and_those_without_a_value_are_refused() {
     let program = Program::new();
     let file = program.file("t.yaml", "type: Mesh\nname: {{ name }}\n");
     let ran = program.run(&["apply", "-f", &file, "-v", "name=shop", "--dry-run"]).ok();

@@ -56,19 +56,57 @@ fn duplicate_names_are_refused_across_files() {
 fn violations_and_wrong_types_name_the_field() {
     refused(
         &[("t.yaml", "type: MeshTimeout\nname: t\nspec:\n  to: 5\n")],
-        "t.yaml:1: MeshTimeout \"t\" in mesh \"default\": spec.to: in body must be of type array: \"number\"",
+        "t.yaml:4: MeshTimeout \"t\" in mesh \"default\": spec.to: in body must be of type array: \"number\"",
     );
     refused(
         &[("t.yaml", "type: MeshTimeout\nname: t\nspec:\n  targetRef:\n    kind: Nonsense\n")],
-        "t.yaml:1: MeshTimeout \"t\" in mesh \"default\": spec.targetRef.kind:",
+        "t.yaml:5: MeshTimeout \"t\" in mesh \"default\": spec.targetRef.kind:",
     );
-    let everybody = "type: MeshTrafficPermission\nname: p\nspec:\n  from:\n  - targetRef:\n      kind: MeshSubset\n      \
+    let tagged = "type: MeshTrafficPermission\nname: p\nspec:\n  from:\n  - targetRef:\n      kind: MeshSubset\n      \
          tags:\n        team:\n    default: {action: Allow}\n";
     refused(
-        &[("p.yaml", everybody)],
-        "p.yaml:1: MeshTrafficPermission \"p\" in mesh \"default\": spec.from[0].targetRef.tags.team: \
+        &[("p.yaml", tagged)],
+        "p.yaml:8: MeshTrafficPermission \"p\" in mesh \"default\": spec.from[0].targetRef.tags.team: \
          in body must be of type string: \"null\"",
     );
+}
+
+#[test]
+fn a_mistake_has_the_line_of_its_field_in_every_form() {
+    // A list, in JSON.
+    refused(
+        &[(
+            "l.json",
+            "{\"items\": [\n  {\"type\": \"Mesh\", \"name\": \"a\"},\n  {\"type\": \"Mesh\",\n   \"name\": \"b\",\n   \
+             \"mtls\": {\n    \"enabledBackend\": \"x\"}}]}\n",
+        )],
+        "l.json:6: Mesh \"b\": mtls.enabledBackend: ",
+    );
+    // Kubernetes has some fields elsewhere.
+    let object = "# first\n---\napiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata:\n  name: t\n  labels:\n    \
+                  kuma.io/mesh: Shop\n    team: -x\nspec:\n  to:\n  - targetRef: {kind: Mesh}\n    default:\n      \
+                  connectionTimeout: soon\n";
+    refused(
+        &[("k.yaml", object)],
+        "k.yaml:14: invalid MeshTimeout object: spec.to[0].default.connectionTimeout: ",
+    );
+    let object = object.replace("soon", "1s");
+    refused(&[("k.yaml", &object)], "k.yaml:8: MeshTimeout \"t\" in mesh \"Shop\": mesh: invalid characters");
+    refused(&[("k.yaml", &object)], "k.yaml:9: MeshTimeout \"t\" in mesh \"Shop\": labels[\"team\"]: ");
+    let mesh = "apiVersion: kuma.io/v1alpha1\nkind: Mesh\nmetadata:\n  name: m\nspec:\n  mtls:\n    enabledBackend: x\n";
+    refused(&[("m.yaml", mesh)], "m.yaml:7: Mesh \"m\": mtls.enabledBackend: ");
+    // What is missing is reported where it should stand.
+    let route = "type: MeshTimeout\nname: t\nspec:\n  targetRef:\n    kind: Mesh\n  to:\n  - default:\n      http: {}\n";
+    refused(&[("t.yaml", route)], "t.yaml:7: MeshTimeout \"t\" in mesh \"default\": spec.to[0]");
+}
+
+#[test]
+fn a_variable_without_a_value_is_named_with_its_line_even_if_none_is_given() {
+    let text = "type: Mesh\nlabels:\n  team: {{ TEAM }}\nname: {{ NAME }}\n";
+    refused(&[("t.yaml", text)], "t.yaml:4:7: no value for {{ NAME }}; pass -v NAME=…");
+    refused(&[("t.yaml", text)], "nothing was sent\nt.yaml:3:9: no value for {{ TEAM }}; pass -v TEAM=…\n");
+    let quoted = "type: Mesh\nname: \"{{ NAME }}\"\n";
+    refused(&[("t.yaml", quoted)], "t.yaml:2:8: no value for {{ NAME }}; pass -v NAME=…");
 }
 
 #[test]
@@ -143,9 +181,9 @@ fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
     let program = Program::new();
     let file = program.file("all.yaml", EXPORTED);
     let ran = program.run(&["apply", "-f", &file]).failed(2);
-    ran.says("unknown resource type \"MeshServiceInsight\": Kuma has this type, and it is not known here yet")
+    ran.says("unknown resource type \"MeshServiceInsight\": it is known in Kuma, not supported by kuma-rs")
         .says("unknown resource type \"MeshTimout\": there is no such type")
-        .says("all.yaml:12: TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead; `kumactl migrate policies -f FILE` translates it")
+        .says("all.yaml:13: TrafficRoute is known in Kuma, not supported by kuma-rs: use MeshHTTPRoute and MeshTCPRoute instead; `kumactl migrate policies -f FILE` translates it")
         .says("--skip-unknown applies the rest");
 }
 
@@ -159,11 +197,11 @@ fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
     assert_eq!(server.lines(), ["GET /meshes/a", "PUT /meshes/a"]);
     ran.says("warning: 4 resources skipped:")
         .says(&format!(
-            "* {file}:1: MeshServiceInsight \"logs\": Kuma has this type, and it is not known here yet"
+            "* {file}:1: MeshServiceInsight \"logs\": it is known in Kuma, not supported by kuma-rs"
         ))
         .says("MeshTimout \"slip\": there is no such type")
         .says(
-            "TrafficRoute \"old\": TrafficRoute is not supported: use MeshHTTPRoute and MeshTCPRoute instead",
+            "TrafficRoute \"old\": TrafficRoute is known in Kuma, not supported by kuma-rs: use MeshHTTPRoute and MeshTCPRoute instead",
         )
         .says("MeshInsight \"a\": a control plane writes this itself")
         .says("Mesh \"a\" created");

@@ -77,13 +77,15 @@ fn tokens_made_here_are_valid_for_the_public_half_of_the_key() {
 fn tokens_made_by_the_control_plane_are_passed_on() {
     let server = Server::start();
     for kind in ["dataplane", "zone", "user"] {
-        server.reply("POST", &format!("/tokens/{kind}"), 200, &[], &format!("{kind}-token"));
+        let warning = ("warning", "299 kuma-cp \"look at it\"");
+        server.reply("POST", &format!("/tokens/{kind}"), 200, &[warning], &format!("{kind}-token"));
     }
     let program = Program::of(&server);
     let made = program
         .run(&["generate", "dataplane-token", "--name", "web", "--tag", "a=1", "--valid-for", "90m"])
         .ok();
     assert_eq!(made.out, "dataplane-token");
+    made.says("warning: look at it");
     assert_eq!(
         server.requests()[0].json(),
         json!({"name": "web", "mesh": "default", "tags": {"a": ["1"]}, "type": "", "workload": "", "validFor": "1h30m0s"})

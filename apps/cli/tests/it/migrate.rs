@@ -4,8 +4,8 @@ use std::{fs, path::Path, sync::Arc};
 
 use plan::{Action, ProxyPlan, ProxyTraits, Routing};
 use policy::Effect;
-use resources::{Resource, format};
-use topology::State;
+use resources::format;
+use topology::{Change, State};
 
 use crate::{
     program::{Program, Ran},
@@ -68,15 +68,9 @@ networking:
 
 /// The plan of a proxy of the mesh under policies.
 fn plan(policies: &str, name: &str) -> ProxyPlan {
-    let mut changes = Vec::new();
-    for document in format::yaml::documents(&format!("{MESH}---\n{policies}")).unwrap() {
-        let draft = format::parse(document.value).unwrap().draft;
-        let at = jiff::Timestamp::UNIX_EPOCH;
-        let (key, labels, spec) = (draft.key, draft.labels, draft.spec);
-        let resource =
-            Resource { key, labels, spec, created: at, modified: at, version: 1, owner: None, status: None };
-        changes.push((resource.key.clone(), Some(Arc::new(resource))));
-    }
+    let resources = testkit::resource::read(&format!("{MESH}---\n{policies}"));
+    let changes: Vec<Change> =
+        resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
     let mut state = State::default();
     state.apply(&changes);
     let traits = ProxyTraits::assumed("default", name);

@@ -179,8 +179,9 @@ fn shares(config: &Config) -> Shares {
         tracing::warn!(
             files,
             connections,
-            "this process may open fewer files than dpServer.limits.maxConnections ({proxies}) needs, so fewer \
-             proxies are let in: raise its limit (ulimit -n, LimitNOFILE) or lower that"
+            wanted = proxies,
+            "this process may open fewer files than dpServer.limits.maxConnections needs, so fewer proxies are let in: \
+             raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
         );
     }
     shares

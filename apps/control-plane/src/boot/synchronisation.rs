@@ -22,9 +22,8 @@ use super::{
     serves_alone, std_duration,
 };
 use crate::{
-    certificates,
+    certificates::{self, Server, rotation},
     config::{Config, GlobalKds, ZoneKds, print},
-    diagnostics,
     kds::{
         KeepAlive,
         admin::{
@@ -106,7 +105,10 @@ impl Setup<'_> {
         let tls = match peers::server_tls(&*registrar.store().snapshot()?) {
             Ok(tls) => tls.to_config()?,
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "other instances cannot ask this one");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "other instances of the global control plane cannot query this one"
+                );
                 return Ok(String::new());
             }
         };
@@ -136,10 +138,9 @@ impl Setup<'_> {
         let Setup { config, registrar, .. } = self;
         let settings: &GlobalKds = &config.multizone.global.kds;
         let tls = if settings.tls_enabled {
-            let now = Timestamp::now();
-            let tls = certificates::kds_server(config, now)?;
-            diagnostics::certificate_shown(self.metrics, "kds_server", &tls, now);
-            Some(tls.to_config()?)
+            let tls = certificates::tls(Server::Zones, config, Timestamp::now())?;
+            let expiries = self.metrics.certificate_expiries();
+            Some(rotation::start(Server::Zones, config, tls, None, expiries, shutdown)?)
         } else {
             None
         };
@@ -155,6 +156,7 @@ impl Setup<'_> {
             limit: self.limit(),
             patience: std_duration(settings.msg_send_timeout),
             meter: Meter::register(self.metrics),
+            tally: listener.tally().clone(),
             turns: Arc::new(Semaphore::new(TURNS)),
             shutdown: shutdown.clone(),
         };

@@ -12,6 +12,10 @@ use super::{
     without_effect,
 };
 
+/// The current directory would be a place that changes with how the program is started.
+const NO_WORK_DIR: &str = "general.workDir (KUMA_GENERAL_WORK_DIR): must be set, because HOME is not, and the database, \
+                           the TLS certificate and its key would be kept below it; for example /var/lib/kuma";
+
 /// A configuration, and what the operator should know about it.
 #[derive(Debug)]
 pub struct Loaded {
@@ -42,7 +46,13 @@ pub fn load(
         Some(path) => std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration file {}", path.display()))?,
     };
-    Ok(parse(&text, environment)?)
+    let environment: Vec<(String, String)> = environment.into_iter().collect();
+    let has_home = environment.iter().any(|(name, value)| name == "HOME" && !value.is_empty());
+    let loaded = parse(&text, environment)?;
+    if loaded.config.general.work_dir.is_empty() && !has_home {
+        return Err(Problems(vec![NO_WORK_DIR.to_owned()]).into());
+    }
+    Ok(loaded)
 }
 
 /// As [`load`], with the text of the file given.

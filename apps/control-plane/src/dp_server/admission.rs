@@ -191,6 +191,11 @@ impl Admission {
         self.tally.auth_failed(reason);
     }
 
+    /// Counts and logs a request or stream whose token is refused, or is for another proxy.
+    pub fn unauthenticated(&self, peer: Option<SocketAddr>, why: &str) {
+        self.tally.rejected(peer, "unauthenticated", why);
+    }
+
     /// Says that a stream ended with an error, and counts those that were turned away for what they are.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
@@ -198,10 +203,10 @@ impl Admission {
             return;
         }
         match status.code() {
-            Code::Unauthenticated => self.tally.count("unauthenticated"),
+            Code::Unauthenticated => return self.unauthenticated(caller.peer, status.message()),
             Code::PermissionDenied => {
-                self.tally.count("unauthenticated");
                 self.auth_failed("not_permitted");
+                return self.unauthenticated(caller.peer, status.message());
             }
             Code::NotFound => self.tally.count("unknown_proxy"),
             Code::InvalidArgument | Code::Unimplemented | Code::OutOfRange => {
@@ -211,7 +216,7 @@ impl Admission {
             _ => {}
         }
         let peer = caller.peer.map(tracing::field::display);
-        tracing::info!(peer, reason = status.message(), "a discovery stream was refused or broke");
+        tracing::info!(peer, reason = status.message(), "discovery stream ended with an error");
     }
 }
 

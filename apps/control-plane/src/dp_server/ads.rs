@@ -116,17 +116,20 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
         return Ok(());
     };
     let proxy = registration.proxy();
-    tracing::info!(proxy = %proxy.key(), "connected");
+    let key = proxy.key();
+    tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "proxy connected");
     let connected = context.push.connect(proxy.traits.clone());
     if let Some(own) = &proxy.own_dataplane {
         connected.watcher.registered_with(&own.spec);
     }
-    let connections = context.push.connections(&proxy.key());
+    let connections = context.push.connections(&key);
     if connections > 1 {
-        let proxy = proxy.key();
         tracing::warn!(
-            %proxy, connections,
-            "connected more than once: several proxies use one definition, or its last connection is not seen to be dead yet"
+            mesh = &*key.mesh,
+            name = &*key.name,
+            connections,
+            "proxy is connected more than once: several proxies use one Dataplane, or its last connection is dead and \
+             still open"
         );
     }
     let delivery = connected.watcher.delivery();
@@ -156,7 +159,7 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
         () = context.shutdown.begun() => Ok(()),
     };
     drop(session);
-    tracing::info!(proxy = %proxy.key(), "disconnected");
+    tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "proxy disconnected");
     registration.end();
     ended
 }
@@ -280,7 +283,8 @@ impl<P: Protocol> Session<'_, P> {
         // Told once, not with every other change.
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
-            tracing::warn!(proxy = %self.registration.proxy().key(), code = %problem.code, "{problem}");
+            let key = self.registration.proxy().key();
+            tracing::warn!(mesh = &*key.mesh, name = &*key.name, code = %problem.code, "{problem}");
         }
         let zone_secrets = next.zone_secrets.clone();
         let before = self.current.replace(next);
@@ -311,8 +315,14 @@ impl<P: Protocol> Session<'_, P> {
                         Ok(denied) => return Err(denied),
                         Err(error) => error,
                     };
-                    // The proxy keeps what it has; one that has nothing waits: without it there is no mTLS.
-                    tracing::error!(proxy = %proxy.key(), error = %format!("{error:#}"), "no certificate could be issued");
+                    // The proxy keeps what it has, and one that has none waits: without it there is no mTLS.
+                    let (key, error) = (proxy.key(), format!("{error:#}"));
+                    tracing::error!(
+                        mesh = &*key.mesh,
+                        name = &*key.name,
+                        error,
+                        "no certificate could be issued"
+                    );
                     self.issued = self.issued.take().map(|issued| issued.retry_after(PAUSE));
                     self.retry = self.issued.is_none().then(|| renewal::after(PAUSE));
                 }
@@ -397,13 +407,14 @@ impl<P: Protocol> Session<'_, P> {
                 }
                 Action::Rejected { kind, names, message, .. } => {
                     self.delivery.meter().answered(kind, Confirmation::Nack);
-                    let proxy = self.registration.proxy().key();
-                    tracing::warn!(%proxy, ?kind, ?names, message, "the proxy rejected its configuration");
+                    let key = self.registration.proxy().key();
+                    let (mesh, name) = (&*key.mesh, &*key.name);
+                    tracing::warn!(mesh, name, ?kind, ?names, message, "proxy rejected its configuration");
                     if !names.is_empty() && self.second_try.is_none() {
                         self.second_try = Some(Instant::now() + self.patience.next_delay());
                     }
                 }
-                Action::Ignored { reason } => tracing::debug!(reason, "a discovery request without effect"),
+                Action::Ignored { reason } => tracing::debug!(reason, "discovery request ignored"),
                 Action::Close(error) => return Err(Status::invalid_argument(error.to_string())),
             }
         }

@@ -105,16 +105,16 @@ fn control_plane_host(context: &Context, headers: &HeaderMap) -> Result<String, 
         Refusal(StatusCode::BAD_REQUEST, format!("the request's host {host:?} cannot be read"))
     })?;
     let host = authority.host().trim_matches(['[', ']']).to_owned();
-    context.certificate.check_host(&host).map_err(|text| Refusal(StatusCode::BAD_REQUEST, text))?;
+    context.certificate.current().check_host(&host).map_err(|text| Refusal(StatusCode::BAD_REQUEST, text))?;
     Ok(host)
 }
 
-/// Whom Envoy trusts to vouch for the control plane: whom the agent trusts, or else the certificate itself.
+/// The authorities by which Envoy verifies the control plane: those of the agent, or else the certificate itself.
 fn authority(context: &Context, request: &Request) -> Result<String, Refusal> {
-    let own = &context.certificate.pem;
+    let own = context.certificate.current();
     // A certificate that was pinned vouches for itself.
-    if request.ca_cert.is_empty() || request.ca_cert.trim() == own.trim() {
-        return Ok(own.clone());
+    if request.ca_cert.is_empty() || request.ca_cert.trim() == own.pem.trim() {
+        return Ok(own.pem.clone());
     }
     match identity::certificate::may_be_authority(&request.ca_cert) {
         Ok(true) => Ok(request.ca_cert.clone()),

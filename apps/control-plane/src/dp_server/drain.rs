@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use jiff::Timestamp;
 use resources::{
     Resource, Spec,
     kinds::dataplane::{Dataplane, InboundState},
 };
+use runtime::listen::Peer;
 use serde::Deserialize;
 use serde_json::json;
 use store::{Error, Write};
@@ -31,6 +32,7 @@ pub struct Request {
 
 pub async fn answer(
     State(context): State<Arc<Context>>,
+    peer: Option<Extension<Peer>>,
     Json(request): Json<Request>,
 ) -> Result<StatusCode, (StatusCode, String)> {
     // Zone proxies have no inbounds that others could be told of.
@@ -44,13 +46,20 @@ pub async fn answer(
     let store = context.registrar.store();
     let mut snapshot = store.snapshot().map_err(unavailable)?;
     for _ in 0..ATTEMPTS {
-        let unauthorized = |status: Status| (StatusCode::UNAUTHORIZED, status.message().to_owned());
+        let unauthorized = |status: Status| {
+            context.admission.unauthenticated(peer.as_ref().map(|peer| peer.addr), status.message());
+            (StatusCode::UNAUTHORIZED, status.message().to_owned())
+        };
         let credentials =
             Credentials::verify(&context, &snapshot, &request.mesh, token).map_err(unauthorized)?;
         let Some(stored) = snapshot.get(&proxy.key()) else { return Ok(StatusCode::NO_CONTENT) };
         credentials.allow_stored(stored).map_err(unauthorized)?;
         if is_replaced(&context, &proxy) {
-            tracing::info!(proxy = %proxy.key(), "is about to stop, and another one has taken its place");
+            tracing::info!(
+                mesh = request.mesh,
+                name = request.name,
+                "proxy is about to stop, and another has replaced it"
+            );
             return Ok(StatusCode::NO_CONTENT);
         }
         if let Some(hds) = &context.hds {
@@ -60,7 +69,7 @@ pub async fn answer(
         let expected = draining.version;
         match store.write(vec![Write::Update { resource: draining, expected }]).await {
             Ok(_) => {
-                tracing::info!(proxy = %proxy.key(), "is about to stop");
+                tracing::info!(mesh = request.mesh, name = request.name, "proxy is about to stop");
                 return Ok(StatusCode::NO_CONTENT);
             }
             Err(error) if error.is_outdated() => {
@@ -69,7 +78,7 @@ pub async fn answer(
             Err(error) => return Err(unavailable(error)),
         }
     }
-    Err((StatusCode::CONFLICT, format!("{} is being changed by somebody else all the time", proxy.key())))
+    Err((StatusCode::CONFLICT, format!("{} is being changed by other writers all the time", proxy.key())))
 }
 
 /// Whether the proxy runs twice, as when one with other settings is started before the first is stopped.

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use jiff::Timestamp;
 use plan::{Effective, ServerTls};
@@ -15,6 +15,7 @@ use resources::{
     kinds::dataplane::{Dataplane, Inbound, Networking},
     naming::SelfName,
 };
+use runtime::listen::Peer;
 use serde::Deserialize;
 use topology::{
     ClientClass, MeshSnapshot, Mode, matching,
@@ -44,13 +45,18 @@ type Refusal = (StatusCode, String);
 
 pub async fn answer(
     State(context): State<Arc<Context>>,
+    peer: Option<Extension<Peer>>,
     Json(report): Json<Report>,
 ) -> Result<StatusCode, Refusal> {
     // Zone proxies pass on what others call.
     if report.mesh.is_empty() {
         return Ok(StatusCode::NO_CONTENT);
     }
-    let key = authenticated(&context, &report)?;
+    let key = authenticated(&context, &report).inspect_err(|(code, why)| {
+        if *code == StatusCode::UNAUTHORIZED {
+            context.admission.unauthenticated(peer.map(|peer| peer.addr), why);
+        }
+    })?;
     let unavailable = |what: &str| {
         (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
     };

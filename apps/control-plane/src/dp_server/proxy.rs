@@ -139,6 +139,7 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
         admin_port: port("dataplane.admin.port").unwrap_or_default(),
         admin_target,
         readiness_port: port("dataplane.readinessReporter.port").unwrap_or_default(),
+        readiness_address: text("dataplane.readinessReporter.address").and_then(|ip| ip.parse().ok()),
         work_dir: text("workdir").unwrap_or_default().to_owned(),
         host_ip: metadata["dynamicMetadata"]["HOST_IP"].as_str().and_then(|ip| ip.parse().ok()),
         system_ca_path: text("systemCaPath").filter(|path| !path.is_empty()).map(str::to_owned),

@@ -98,7 +98,7 @@ impl Registration {
         .await
     }
 
-    /// Stores the Dataplane that `draft` makes of the stored one, also when somebody else writes it at the same time.
+    /// Stores the Dataplane that `draft` makes of the stored one, also when another writer changes it at the same time.
     /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
     async fn put(&self, draft: impl Fn(Option<&Spec>) -> Draft) -> Result<(), Status> {
         let (registrar, kind) = (&self.context.registrar, self.proxy.key().kind);
@@ -150,7 +150,13 @@ impl Registration {
         if let Err(status) = &put {
             *self.announced() = before;
             let reason = status.message();
-            tracing::warn!(proxy = %self.proxy.key(), reason, "others cannot be told that the proxy is ready");
+            let key = self.proxy.key();
+            tracing::warn!(
+                mesh = &*key.mesh,
+                name = &*key.name,
+                reason,
+                "the proxy could not be stored as ready"
+            );
         }
         put.is_ok()
     }
@@ -233,6 +239,7 @@ impl Registration {
             return;
         }
         let key = self.proxy.key();
+        let (mesh, name) = (&*key.mesh, &*key.name);
         for _ in 0..ATTEMPTS {
             // Another control plane may have told that the proxy is connected there.
             let snapshot = self.context.registrar.store().caught_up(CATCH_UP).await;
@@ -241,10 +248,12 @@ impl Registration {
             };
             let write = Write::Update { expected: gone.version, resource: gone };
             match self.context.registrar.store().write(vec![write]).await {
-                Ok(_) => return tracing::info!(dataplane = %key, "not ready: its proxy is not connected"),
+                Ok(_) => {
+                    return tracing::info!(mesh, name, "Dataplane is not ready: its proxy is not connected");
+                }
                 Err(error) if error.is_outdated() => {}
                 Err(error) => {
-                    return tracing::warn!(dataplane = %key, %error, "cannot be told to be not ready");
+                    return tracing::warn!(mesh, name, %error, "the Dataplane could not be stored as not ready");
                 }
             }
         }
@@ -257,7 +266,12 @@ impl Registration {
             return None;
         }
         if self.context.departures.are_most(push.connected(), Instant::now()) {
-            tracing::info!(dataplane = %key, "stays ready: most proxies were disconnected at the same time");
+            let (mesh, name) = (&*key.mesh, &*key.name);
+            tracing::info!(
+                mesh,
+                name,
+                "Dataplane stays ready: most proxies were disconnected at the same time"
+            );
             return None;
         }
         let record = snapshot.get(self.connection.insight());
@@ -282,7 +296,8 @@ impl Registration {
                 return;
             }
             let Err(error) = self.deregister(&key).await else { return };
-            tracing::warn!(dataplane = %key, %error, "its proxy has gone, but it cannot be deleted yet");
+            let (mesh, name) = (&*key.mesh, &*key.name);
+            tracing::warn!(mesh, name, %error, "the Dataplane of a proxy that has gone cannot be deleted yet");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = self.context.shutdown.begun() => return,
@@ -302,7 +317,8 @@ impl Registration {
             let Some(dataplane) = snapshot.get(key) else { return Ok(()) };
             if let Err(status) = self.credentials.allow_stored(dataplane) {
                 let reason = status.message();
-                tracing::info!(dataplane = %key, reason, "stays, though a proxy of that name has gone");
+                let (mesh, name) = (&*key.mesh, &*key.name);
+                tracing::info!(mesh, name, reason, "Dataplane stays, though a proxy of that name has gone");
                 return Ok(());
             }
             // A proxy that connects right now writes its insight: then this is refused, and what follows is
@@ -314,7 +330,11 @@ impl Registration {
             let delete = Write::Delete { key: key.clone(), expected: Some(dataplane.version) };
             match store.write(vec![claim, delete]).await {
                 Ok(_) => {
-                    tracing::info!(dataplane = %key, "deleted: its proxy has gone");
+                    tracing::info!(
+                        mesh = &*key.mesh,
+                        name = &*key.name,
+                        "Dataplane deleted: its proxy has gone"
+                    );
                     return Ok(());
                 }
                 Err(error) if error.is_outdated() => snapshot = store.caught_up(CATCH_UP).await?,

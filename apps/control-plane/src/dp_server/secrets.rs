@@ -296,7 +296,11 @@ impl Secrets {
             }
         };
         for key in context.registrar.ensure_with(missing).await? {
-            tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+            tracing::info!(
+                mesh = &*key.mesh,
+                name = &*key.name,
+                "secret created for the certificate authority of the mesh"
+            );
         }
         Ok(context.registrar.store().snapshot()?)
     }
@@ -310,7 +314,7 @@ impl OfMesh {
         let backends: Arc<[String]> = listed.map(|backend| backend.name.clone()).collect();
         let roots = ca::trust_bundle(from, mesh);
         for problem in &roots.problems {
-            tracing::warn!(mesh, %problem, "an authority is not trusted");
+            tracing::warn!(mesh, %problem, "a certificate authority is not trusted");
         }
         let trusted = trusted(from.snapshot, mesh, backend.is_some().then_some(roots.pem.as_str()));
         // Proxies that trust the same as before share what they have.

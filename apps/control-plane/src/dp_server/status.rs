@@ -6,7 +6,7 @@ use xds::Type;
 
 use super::blame::Blamed;
 
-/// How many rejections are told.
+/// Maximum rejections listed.
 const REJECTIONS: usize = 20;
 /// Maximum bytes of Envoy's error message kept.
 const MESSAGE: usize = 1024;

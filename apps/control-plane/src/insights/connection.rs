@@ -153,7 +153,7 @@ impl Connection {
         let mut taken = WrittenFacts { changes: facts.changes, certificates: 0, found: false };
         let ended = facts.subscription.disconnect_time.is_some();
         let known = insight.as_ref().is_some_and(|i| i.subscriptions.iter().any(|s| s.id == self.id));
-        // A connection that somebody took from the record stays away, unless the whole record went.
+        // A connection that was removed from the record stays away, unless the whole record went.
         if !known && (ended || facts.recorded && insight.is_some()) {
             return taken;
         }

@@ -22,7 +22,7 @@ use super::{
 
 /// How many records are written in one batch.
 const BATCH: usize = 256;
-/// How often a batch is written again after somebody else changed a record in between.
+/// How often a batch is written again after another writer changed a record in between.
 const ATTEMPTS: usize = 10;
 /// How long another control plane's write may take to arrive here.
 const ARRIVAL: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ struct PendingWrites {
     patient: Queue,
     /// When patience ends.
     due: Option<Instant>,
-    /// Somebody is writing, or is about to.
+    /// A task is writing, or is about to.
     running: bool,
 }
 

@@ -1,7 +1,6 @@
 //! What a proxy reaches, what trimming by permissions takes from it or would take, and why.
 
 mod measure;
-mod servers;
 
 use std::sync::Arc;
 
@@ -12,8 +11,8 @@ use api::{
         ProxyReachability, ProxySavings, Reached, Report, Verdict,
     },
 };
-use plan::{Calls, ProxyTraits};
-use resources::{Resource, naming::Kri};
+use plan::{Calls, ProxyTraits, access};
+use resources::{Key, Resource, naming::Kri};
 use store::Snapshot;
 use topology::{
     ClientClass, ClientTls, Destination, DestinationId, MeshSnapshot, Mode, Said,
@@ -113,7 +112,8 @@ impl<'a> Sight<'a> {
             let endpoints = self.mesh.endpoints.get(id);
             let here = endpoints.is_some_and(|it| it.0.iter().any(|endpoint| endpoint.instance.is_some()));
             let remote = destination.remote.is_some();
-            here || !remote && !servers::inbounds(self.snapshot, self.mesh, destination).is_empty()
+            let inbounds = || access::inbounds(&|key: &Key| self.snapshot.get(key), self.mesh, destination);
+            here || !remote && !inbounds().is_empty()
         };
         destination.tls != ClientTls::Off && destination.external.is_none() && !is_served()
     }
@@ -167,14 +167,14 @@ fn all(sight: &Sight<'_>, mode: ModeInUse) -> ProxyReachability {
 }
 
 fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReachability, String> {
-    let found = servers::find(sight.mesh, to)?;
+    let found = access::destinations(sight.mesh, to)?;
     let ids = || found.iter().map(|destination| &destination.id);
     let trims =
         ids().any(|id| sight.is_trimmed(id)) && !ids().any(|id| sight.after.destinations.contains(id));
-    let (asked, truncated) = servers::of(sight.snapshot, sight.mesh, &found);
+    let (servers, truncated) = access::servers(&|key: &Key| sight.snapshot.get(key), sight.mesh, &found);
     let name = name_of(found.first().copied());
     let call = Call { mesh: sight.mesh, client: sight.class.client(), destination: &name, trims };
-    let explained = explained(explain(&call, &asked), truncated);
+    let explained = explained(explain(&call, &servers), truncated);
     let destination = match found.as_slice() {
         [one] => spelled(&one.id),
         several => several.first().map_or_else(String::new, |one| whole(&one.id)),

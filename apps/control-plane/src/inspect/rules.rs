@@ -241,7 +241,7 @@ fn reference(inbound: &Inbound) -> InboundRef {
 /// An entry of `from` in effect.
 pub struct FromEntry {
     pub conf: Value,
-    /// Whom it is about; everyone without one.
+    /// The clients it is about; all of them without one.
     pub matchers: Vec<TagMatcher>,
     pub origin: Kri,
 }

@@ -29,7 +29,11 @@ async fn run(registrar: &Registrar) {
     loop {
         for mesh in meshes(registrar, &dirty) {
             if let Err(error) = make(registrar, &mesh).await {
-                tracing::warn!(mesh, error = format!("{error:#}"), "the authority of a mesh cannot be made");
+                tracing::warn!(
+                    mesh,
+                    error = format!("{error:#}"),
+                    "the certificate authority of a mesh cannot be created"
+                );
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -71,7 +75,11 @@ async fn make(registrar: &Registrar, mesh: &str) -> anyhow::Result<()> {
         }
     };
     for key in registrar.ensure_with(missing).await? {
-        tracing::info!(secret = %key, "made for the certificate authority of the mesh");
+        tracing::info!(
+            mesh = &*key.mesh,
+            name = &*key.name,
+            "secret created for the certificate authority of the mesh"
+        );
     }
     Ok(())
 }

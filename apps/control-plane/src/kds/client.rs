@@ -95,7 +95,10 @@ impl Client {
     async fn stay_connected(self: Arc<Self>) {
         let mut backoff = Backoff::new(self.pauses.0, self.pauses.1);
         if let Err(status) = self.own.enter(&self.zone).await {
-            tracing::warn!(reason = status.message(), "this zone cannot show how it is connected");
+            tracing::warn!(
+                reason = status.message(),
+                "the state of the connection to the global control plane cannot be stored"
+            );
         }
         loop {
             let begun = Timestamp::now();
@@ -110,7 +113,7 @@ impl Client {
             tracing::warn!(
                 global = format!("{host}:{port}"),
                 reason = ended,
-                again_in = ?pause,
+                retry_in_ms = pause.as_millis(),
                 "not connected to the global control plane; proxies are served from what is stored"
             );
             tokio::time::sleep(pause).await;
@@ -363,7 +366,7 @@ impl providing::Watch for Sending<'_> {
 
     fn answered(&mut self, kind: Kind, rejected: Option<&str>) {
         if let Some(reason) = rejected {
-            tracing::warn!(%kind, reason, "the global control plane refuses a part of what this zone has");
+            tracing::warn!(%kind, reason, "the global control plane rejected resources of this zone");
         }
         self.problem(Way::ToGlobal, kind, rejected);
     }
@@ -373,7 +376,7 @@ impl providing::Watch for Sending<'_> {
             self.problem(Way::UnsentToGlobal, kind, None);
         }
         for (kind, reason) in &problems {
-            tracing::warn!(%kind, reason, "not sent to the global control plane");
+            tracing::warn!(%kind, reason, "resources were not sent to the global control plane");
             self.problem(Way::UnsentToGlobal, *kind, Some(reason));
         }
         self.unsent = problems;

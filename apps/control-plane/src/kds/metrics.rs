@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
 };
 use resources::{Kind, kinds::zone_insight::Presence};
-use runtime::metrics::{AuthFailures, Metrics};
+use runtime::metrics::Metrics;
 
 use super::zones::Zones;
 
@@ -24,14 +24,13 @@ pub struct Meter {
     rejected: ByKind,
     /// Responses that the peers have not answered yet.
     pub unanswered: Gauge,
-    auth_failures: AuthFailures,
     last_received: Gauge,
     last_acknowledged: Gauge,
 }
 
 impl Meter {
     pub fn register(metrics: &Metrics) -> Arc<Meter> {
-        let meter = Meter { auth_failures: metrics.auth_failures(), ..Meter::default() };
+        let meter = Meter::default();
         let help = "Resources sent to other control planes, by type; deletions are counted, too";
         metrics.register("kds_resources_sent", help, meter.sent.clone());
         let help = "Resources that came from other control planes, by type; deletions are counted, too";
@@ -59,11 +58,6 @@ impl Meter {
         add(&self.received, kind, count);
         add(&self.refused, kind, refused);
         self.last_received.set(Timestamp::now().as_second());
-    }
-
-    /// Counts a zone that could not prove who it is.
-    pub fn auth_failed(&self, reason: &'static str) {
-        self.auth_failures.with("kds_server", reason);
     }
 
     pub fn acknowledged(&self) {

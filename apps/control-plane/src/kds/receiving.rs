@@ -111,7 +111,7 @@ impl Receiving {
         let label = snapshot.get(&self.zone()).and_then(|zone| zone.label(labels::ACCEPT_DELETIONS));
         let accepted = self.held.guard().accept(Accepted::of(label));
         for (kind, keys) in accepted {
-            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deletions that were held back are made");
+            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deletions that were held back are carried out");
             let deletions = keys.into_iter().collect();
             let batch = Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0 };
             self.apply(receiver, &batch).await?;
@@ -185,7 +185,7 @@ impl Receiving {
         self.meter.received(kind, count, refused.len());
         let complaint = receiver.complaint(&batch, refused, &self.held.guard());
         if let Some(complaint) = &complaint {
-            tracing::warn!(zone = self.role.zone(), %kind, reason = complaint, "part of what was synchronised is not stored");
+            tracing::warn!(zone = self.role.zone(), %kind, reason = complaint, "some synchronised resources were not stored");
             reject(&mut answer, complaint);
         }
         watch.stored(kind, complaint.as_deref());

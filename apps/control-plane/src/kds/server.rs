@@ -1,6 +1,6 @@
 //! What zones connect to.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -8,7 +8,7 @@ use axum::{
     extract::{Request, State},
     routing::any,
 };
-use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE};
+use http::{Extensions, HeaderMap, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
 use identity::{Purpose, ZoneToken};
 use jiff::Timestamp;
 use kds::{
@@ -18,7 +18,10 @@ use kds::{
 };
 use prost_types::Duration as WireDuration;
 use resources::{Kind, kinds::zone_insight::KdsSubscription, naming::dns};
-use runtime::Shutdown;
+use runtime::{
+    Shutdown,
+    listen::{Peer, Tally},
+};
 use store::Store;
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -56,6 +59,8 @@ pub struct Context {
     /// How long a zone may take to take a message.
     pub patience: Duration,
     pub meter: Arc<Meter>,
+    /// Where zones that are turned away are counted.
+    pub tally: Tally,
     /// For large messages.
     pub turns: Arc<Semaphore>,
     pub shutdown: Shutdown,
@@ -75,20 +80,21 @@ pub fn router(context: Arc<Context>) -> Router {
 /// A zone that is let in.
 struct Caller {
     zone: Arc<str>,
+    peer: Option<SocketAddr>,
     token: Option<String>,
     compress: bool,
 }
 
 impl Context {
     /// Lets a zone in with a stream, or says why not.
-    async fn welcome(&self, headers: &HeaderMap, stream: Stream) -> Result<(Caller, Visit), Status> {
-        let caller = self.admit(headers).await?;
+    async fn welcome(&self, request: &Parts, stream: Stream) -> Result<(Caller, Visit), Status> {
+        let caller = self.admit(&request.headers, &request.extensions).await?;
         let visit = self.zones.visit(&caller.zone, stream, caller.token.is_some())?;
         Ok((caller, visit))
     }
 
     /// Lets a zone in, or says why not.
-    async fn admit(&self, headers: &HeaderMap) -> Result<Caller, Status> {
+    async fn admit(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<Caller, Status> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let zone = text(CLIENT_ID).filter(|zone| !zone.is_empty());
         let zone = zone.ok_or_else(|| Status::invalid_argument("metadata client-id must name the zone"))?;
@@ -98,11 +104,17 @@ impl Context {
             )));
         }
         let token = text(AUTHORIZATION).map(|token| bare(&token).to_owned());
-        self.check_token(&zone, token.as_deref())?;
+        let peer = extensions.get::<Peer>().map(|peer| peer.addr);
+        self.check_token(&zone, token.as_deref()).inspect_err(|status| self.refused(peer, status))?;
         self.zones.enter(&zone).await?;
         let accepted = text("grpc-accept-encoding").unwrap_or_default();
         let compress = accepted.split(',').any(|encoding| encoding.trim() == "gzip");
-        Ok(Caller { zone: zone.into(), token, compress })
+        Ok(Caller { zone: zone.into(), peer, token, compress })
+    }
+
+    /// Counts and logs a token that is refused.
+    fn refused(&self, peer: Option<SocketAddr>, status: &Status) {
+        self.tally.rejected(peer, "unauthenticated", status.message());
     }
 
     fn check_token(&self, zone: &str, token: Option<&str>) -> Result<(), Status> {
@@ -110,7 +122,7 @@ impl Context {
             return Ok(());
         }
         let token = token.ok_or_else(|| {
-            self.meter.auth_failed("missing");
+            self.tally.auth_failed("missing");
             Status::unauthenticated(
                 "no zone token: generate one with 'kumactl generate zone-token --scope cp', and set \
                  multizone.zone.kds.tokenFile of the zone",
@@ -119,11 +131,11 @@ impl Context {
         let snapshot = self.store.snapshot().map_err(|error| Status::unavailable(error.to_string()))?;
         let claims: ZoneToken = identity::token::validate(token, Purpose::Zone, &snapshot, Timestamp::now())
             .map_err(|error| {
-                self.meter.auth_failed(error.reason());
+                self.tally.auth_failed(error.reason());
                 Status::unauthenticated(format!("the zone token is refused: {error}"))
             })?;
         if claims.zone != zone || !claims.scope.iter().any(|scope| scope == "cp") {
-            self.meter.auth_failed("not_permitted");
+            self.tally.auth_failed("not_permitted");
         }
         if claims.zone != zone {
             let other = claims.zone;
@@ -142,6 +154,7 @@ impl Context {
         loop {
             tokio::time::sleep(TOKEN_CHECK).await;
             if let Err(status) = self.check_token(&caller.zone, caller.token.as_deref()) {
+                self.refused(caller.peer, &status);
                 return status;
             }
         }
@@ -169,7 +182,7 @@ impl Context {
                 status = context.distrust(&caller) => Err(status),
             };
             if let Err(status) = ended {
-                tracing::info!(zone = &*caller.zone, reason = status.message(), "a stream of a zone ended");
+                tracing::info!(zone = &*caller.zone, reason = status.message(), "stream of a zone ended");
                 outgoing.end(status).await;
             }
         });
@@ -197,7 +210,7 @@ pub(super) fn answer(frames: Frames, compress: bool) -> Response<Body> {
 
 async fn global_to_zone(State(context): State<Arc<Context>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let (caller, visit) = match context.welcome(&parts.headers, Stream::GlobalToZone).await {
+    let (caller, visit) = match context.welcome(&parts, Stream::GlobalToZone).await {
         Ok(welcome) => welcome,
         Err(status) => return status.into_http(),
     };
@@ -221,7 +234,7 @@ async fn global_to_zone(State(context): State<Arc<Context>>, request: Request) -
 
 async fn zone_to_global(State(context): State<Arc<Context>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let (caller, visit) = match context.welcome(&parts.headers, Stream::ZoneToGlobal).await {
+    let (caller, visit) = match context.welcome(&parts, Stream::ZoneToGlobal).await {
         Ok(welcome) => welcome,
         Err(status) => return status.into_http(),
     };
@@ -245,7 +258,7 @@ async fn zone_to_global(State(context): State<Arc<Context>>, request: Request) -
 }
 
 async fn health_check(State(context): State<Arc<Context>>, request: Request) -> Response<Body> {
-    let caller = match context.admit(request.headers()).await {
+    let caller = match context.admit(request.headers(), request.extensions()).await {
         Ok(caller) => caller,
         Err(status) => return status.into_http(),
     };
@@ -275,7 +288,7 @@ async fn clusters(state: State<Arc<Context>>, request: Request) -> Response<Body
 
 async fn ask(State(context): State<Arc<Context>>, request: Request, stream: Stream) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let (caller, visit) = match context.welcome(&parts.headers, stream).await {
+    let (caller, visit) = match context.welcome(&parts, stream).await {
         Ok(welcome) => welcome,
         Err(status) => return status.into_http(),
     };

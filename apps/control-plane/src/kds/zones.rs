@@ -127,7 +127,7 @@ impl Zones {
                 .map_err(|error| Status::unavailable(format!("cannot create the Zone {zone:?}: {error}")))?;
             // A zone makes several calls at once.
             if !made.is_empty() {
-                tracing::info!(zone, "a zone has come for the first time");
+                tracing::info!(zone, "zone connected for the first time");
             }
         }
         self.states().entry(zone.to_owned()).or_insert_with(|| self.new_state());
@@ -255,7 +255,7 @@ impl Zones {
         };
         for zone in due {
             if let Err(error) = self.write(&zone).await {
-                tracing::warn!(zone, %error, "what is known about a zone cannot be stored yet");
+                tracing::warn!(zone, %error, "the insight of a zone cannot be stored yet");
                 return Instant::now() + PAUSE;
             }
         }

@@ -86,7 +86,7 @@ impl Observations {
             let _ = self.store.caught_up(CATCH_UP).await;
         }
         if let Some(error) = &failure {
-            tracing::warn!(mesh, %error, "observed calls could not be written; this is tried again");
+            tracing::warn!(mesh, %error, "observed calls could not be written; trying again");
         }
         failure.is_none()
     }

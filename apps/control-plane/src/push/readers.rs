@@ -1,4 +1,4 @@
-//! Who reads what: from a change to the proxies and classes it concerns, without asking the others.
+//! Who reads what: from a change to the proxies and classes it affects, without looking at the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -41,7 +41,7 @@ struct OfMesh {
 /// A mesh, and how its change concerns a zone proxy.
 type MeshImpact = (Arc<str>, ZoneImpact);
 
-/// Whom changes concern, and in which way. Nothing is done to them until they are woken.
+/// The proxies and classes that changes affect, and in which way. Nothing is done to them until they are woken.
 #[derive(Debug, Default)]
 pub(super) struct AffectedReaders {
     /// They look at everything.
@@ -212,50 +212,54 @@ impl Readers {
 
     /// Everything: what changed is not known.
     pub(super) fn all(&self, cells: &[Arc<ZoneCell>]) -> AffectedReaders {
-        let mut concerned = AffectedReaders::default();
-        concerned.zones.extend(cells.iter().map(|cell| (cell.clone(), None)));
-        self.zone_proxies.values().flatten().for_each(|watcher| concerned.add(watcher));
-        self.meshes.values().for_each(|mesh| mesh.all(&mut concerned));
-        concerned
+        let mut affected_readers = AffectedReaders::default();
+        affected_readers.zones.extend(cells.iter().map(|cell| (cell.clone(), None)));
+        self.zone_proxies.values().flatten().for_each(|watcher| affected_readers.add(watcher));
+        self.meshes.values().for_each(|mesh| mesh.all(&mut affected_readers));
+        affected_readers
     }
 
-    /// Whom changes of meshes concern.
-    pub(super) fn whom(&self, updates: &[MeshUpdate]) -> AffectedReaders {
-        let mut concerned = AffectedReaders::default();
-        updates.iter().for_each(|update| self.concerned(update, &mut concerned));
-        concerned
+    /// What changes of meshes affect.
+    pub(super) fn affected_by(&self, updates: &[MeshUpdate]) -> AffectedReaders {
+        let mut affected_readers = AffectedReaders::default();
+        updates.iter().for_each(|update| self.add_affected(update, &mut affected_readers));
+        affected_readers
     }
 
-    /// Whom a change of a mesh concerns.
-    fn concerned(&self, update: &MeshUpdate, concerned: &mut AffectedReaders) {
+    /// Adds what a change of a mesh affects.
+    fn add_affected(&self, update: &MeshUpdate, affected_readers: &mut AffectedReaders) {
         let Some(mesh) = self.meshes.get(&update.mesh) else { return };
         let affected = &update.affected;
         if affected.whole_mesh {
-            return mesh.all(concerned);
+            return mesh.all(affected_readers);
         }
         for read in reads::touched(affected) {
             if let Dependency::Proxy(name) = &read {
-                mesh.watchers.get(name).into_iter().flatten().for_each(|watcher| concerned.add(watcher));
+                mesh.watchers
+                    .get(name)
+                    .into_iter()
+                    .flatten()
+                    .for_each(|watcher| affected_readers.add(watcher));
             }
             let cells = match &read {
                 Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Permissions => {
-                    &mut concerned.reach
+                    &mut affected_readers.reach
                 }
-                _ => &mut concerned.cells,
+                _ => &mut affected_readers.cells,
             };
             mesh.collect(&read, cells);
         }
         for (service, labels) in &affected.services {
             labels
                 .iter()
-                .for_each(|labels| mesh.collect_labelled(service.kind, labels, &mut concerned.cells));
+                .for_each(|labels| mesh.collect_labelled(service.kind, labels, &mut affected_readers.cells));
         }
         for id in &affected.endpoints {
-            concerned.endpoints.extend(mesh.readers_of(id).map(|cell| (cell.clone(), id.clone())));
+            affected_readers.endpoints.extend(mesh.readers_of(id).map(|cell| (cell.clone(), id.clone())));
         }
         if let Some(snapshot) = &update.snapshot {
             let policies = affected.policies.iter().flat_map(|change| change.versions());
-            mesh.selected(snapshot, policies, concerned);
+            mesh.selected(snapshot, policies, affected_readers);
         }
     }
 }
@@ -285,10 +289,10 @@ impl OfMesh {
         }
     }
 
-    fn all(&self, concerned: &mut AffectedReaders) {
+    fn all(&self, affected_readers: &mut AffectedReaders) {
         let cells = self.classes.get(&Dependency::Mesh).into_iter().flatten();
-        concerned.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
-        self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
+        affected_readers.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
+        self.watchers.values().flatten().for_each(|watcher| affected_readers.add(watcher));
     }
 
     fn collect(&self, read: &Dependency, cells: &mut Cells) {
@@ -319,7 +323,7 @@ impl OfMesh {
         &self,
         snapshot: &MeshSnapshot,
         policies: impl Iterator<Item = &'p Arc<Policy>>,
-        concerned: &mut AffectedReaders,
+        affected_readers: &mut AffectedReaders,
     ) {
         let has_effect = |policy: &&Arc<Policy>| KINDS.contains(&policy.resource.kind());
         for policy in policies.filter(has_effect) {
@@ -328,17 +332,18 @@ impl OfMesh {
                 || snapshot.selections.referring_to_routes().filter_map(|k| snapshot.policies.get(k));
             let moves_others =
                 policy.resource.kind() == Kind::MeshHTTPRoute && referring().any(|other| by_route(other));
-            // A policy with a route at its top selects whom that route selects, which may have been others a
+            // A policy with a route at its top selects what that route selects, which may have been others a
             // moment ago. This way of writing is old and rare: everything looks again.
             if by_route(policy) || moves_others {
-                return self.watchers.values().flatten().for_each(|watcher| concerned.add(watcher));
+                return self.watchers.values().flatten().for_each(|watcher| affected_readers.add(watcher));
             }
             let selector = PolicySelector::default();
             let selects = |dataplane: &Arc<Resource>| selector.selects(&policy.resource, dataplane);
             let connected = |name: &Arc<str>| {
                 self.watchers.get(name).filter(|_| snapshot.dataplanes.get(name).is_some_and(selects))
             };
-            let mut add = |found: &Vec<Arc<Watcher>>| found.iter().for_each(|watcher| concerned.add(watcher));
+            let mut add =
+                |found: &Vec<Arc<Watcher>>| found.iter().for_each(|watcher| affected_readers.add(watcher));
             match snapshot.selections.dataplanes(&policy.view) {
                 Some(names) => names.into_iter().filter_map(connected).for_each(&mut add),
                 None => self.watchers.keys().filter_map(connected).for_each(&mut add),
@@ -380,6 +385,7 @@ mod tests {
             admin_port: 0,
             admin_target: AdminTarget::Port(IpAddr::from([127, 0, 0, 1]), 9901),
             readiness_port: 0,
+            readiness_address: None,
             work_dir: String::new(),
             host_ip: None,
             system_ca_path: None,
@@ -420,7 +426,7 @@ mod tests {
         readers.replace_reads(member.cell(), &Reads::default(), &reads);
 
         let woken = |mesh: &str, service: &str, readers: &Readers| {
-            readers.whom(&[update(mesh, &destination(service))]).wake(None)
+            readers.affected_by(&[update(mesh, &destination(service))]).wake(None)
         };
         assert_eq!(woken("one", "a", &readers), 1);
         assert_eq!(woken("one", "b", &readers), 0, "nothing it reads");
@@ -428,7 +434,7 @@ mod tests {
         assert_eq!(woken("three", "a", &readers), 0);
         let everyone = |mesh: &str| {
             let affected = Affected { whole_mesh: true, ..Affected::default() };
-            readers.whom(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake(None)
+            readers.affected_by(&[MeshUpdate { mesh: mesh.into(), snapshot: None, affected }]).wake(None)
         };
         assert_eq!((everyone("one"), everyone("two")), (0, 1), "it reads the mesh itself of one of them");
 

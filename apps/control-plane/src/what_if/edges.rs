@@ -9,9 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use api::inspect::{
-    reach::{Check, Verdict},
-    what_if::{Edge, Edges},
+use api::inspect::what_if::{Edge, Edges};
+use plan::access::{
+    Certificate, Check, ClientConnection, Group, InboundRequirement, Server, Verdict, certificate, check,
+    grouped,
 };
 use policy::PolicySelector;
 use resources::{
@@ -24,14 +25,9 @@ use resources::{
 };
 use topology::{DestinationId, MeshSnapshot, MeshUpdate, matching};
 
-use crate::{
-    inspect::reach::{
-        Certificate, ClientConnection, Group, InboundRequirement, Server, certificate, check, grouped,
-    },
-    push::Hypothetical,
-};
+use crate::{inspect::reach::shown_verdict, push::Hypothetical};
 
-/// How many edges are told of each sort, and how many questions are asked for them.
+/// Maximum edges listed of each sort, and maximum checks made for them.
 const MAX_EDGES: usize = 500;
 const MAX_CHECKS: usize = 100_000;
 /// For how many inbounds it is worked out who may call them, before and after together.
@@ -76,7 +72,7 @@ impl Touched {
                         let selected = plan::effective::selected(mesh, &policy.resource);
                         touched.servers.extend(selected.into_iter().map(|d| d.key.name.clone()));
                     }
-                    // A permission may be for "whom this route selects", which is old and rare.
+                    // A permission may be for the proxies that a route selects, which is old and rare.
                     Kind::MeshHTTPRoute => touched.whole_mesh |= by_route(mesh),
                     _ => {}
                 }
@@ -186,14 +182,9 @@ impl<'a> Asked<'a> {
         let pairs = clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
         let made: Vec<Check> = pairs.map(|(client, server)| check(client, server)).collect();
         *checks += made.len();
-        let allowed = made.iter().filter(|check| check.allowed).count();
-        let verdict = match allowed {
-            0 => Verdict::Denied,
-            all if all == made.len() => Verdict::Allowed,
-            _ => Verdict::Mixed,
-        };
+        let verdict = Verdict::of(&made);
         // A denial explains what is mixed.
-        let worst = made.into_iter().min_by_key(|check| check.allowed)?;
+        let worst = made.into_iter().min_by_key(Check::is_allowed)?;
         Some((verdict, worst))
     }
 }
@@ -275,7 +266,7 @@ fn add(
         return;
     }
     let (rule, reason) = match is {
-        Some((_, check)) => (check.rule, check.reason),
+        Some((_, check)) => (check.rule.map(|rule| rule.to_string()), check.reason),
         None => (None, "there would be no such client, or no such service".to_owned()),
     };
     let (mesh, from) = (mesh.to_owned(), client.to_owned());
@@ -284,8 +275,8 @@ fn add(
         from,
         to: service.clone(),
         inbound: inbound.clone(),
-        before,
-        after,
+        before: before.map(shown_verdict),
+        after: after.map(shown_verdict),
         rule,
         reason,
     });

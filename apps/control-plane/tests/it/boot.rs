@@ -278,8 +278,8 @@ async fn a_port_in_use_is_named_with_its_variable() {
     let mut settings = config(directory.path(), StoreType::Memory);
     settings.api_server.https.port = port;
     let error = refusal(settings).await;
-    for part in ["KUMA_API_SERVER_HTTPS_PORT", &port.to_string(), "another process"] {
-        assert!(error.contains(part), "{part:?} is not in: {error}");
+    for part in ["KUMA_API_SERVER_HTTPS_PORT", &port.to_string(), "another process", "in use"] {
+        assert_eq!(error.matches(part).count(), 1, "{part:?} is not once in: {error}");
     }
 }
 
@@ -300,8 +300,13 @@ async fn a_store_that_cannot_be_used_refuses_the_start_and_says_what_to_do() {
     fs::write(&blocked, "").unwrap();
     for kind in [StoreType::Memory, StoreType::Sqlite] {
         let error = refusal(config(&blocked.join("below"), kind)).await;
-        assert!(error.contains("a-file") && error.contains("KUMA_"), "{error}");
+        assert!(error.contains("a-file") && error.contains("KUMA_GENERAL_WORK_DIR"), "{error}");
+        assert!(!error.contains("KUMA_STORE_SQLITE_PATH"), "that is not set: {error}");
     }
+    let mut elsewhere = config(directory.path(), StoreType::Sqlite);
+    elsewhere.store.sqlite.path = blocked.join("below/kuma.db").to_str().unwrap().to_owned();
+    let error = refusal(elsewhere).await;
+    assert!(error.contains("KUMA_STORE_SQLITE_PATH") && !error.contains("KUMA_GENERAL_WORK_DIR"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

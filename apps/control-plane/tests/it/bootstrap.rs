@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use control_plane::dp_server::Certificate;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -188,7 +189,7 @@ async fn a_token_in_a_file_is_read_by_envoy_when_that_is_switched_on() {
         );
         let authority = google["channelCredentials"]["sslCredentials"]["rootCerts"]["inlineBytes"].as_str();
         let pem = BASE64_STANDARD.decode(authority.unwrap()).unwrap();
-        assert_eq!(pem, server.context.certificate.pem.as_bytes());
+        assert_eq!(pem, server.context.certificate.current().pem.as_bytes());
     }
     // An agent without a file keeps its inline token.
     let inline = server.bootstrap(asking(|_| ())).await;
@@ -318,12 +319,32 @@ async fn a_certificate_that_cannot_vouch_for_the_control_plane_is_refused() {
     refused(&server, "localhost", with(&leaf), 400, &["which is not a certificate authority"]).await;
     // One that does not say what it is may vouch, and the control plane's own certificate vouches for itself.
     let silent = identity::certificate::self_signed(usage, &names, &[], now).unwrap().certificate;
-    let own = server.context.certificate.pem.clone();
-    for pem in [silent, own] {
+    let own = server.context.certificate.current().pem.clone();
+    // During a change of authorities agents trust several.
+    let both = format!("{silent}{own}");
+    for pem in [silent, own, both] {
         let bootstrap = server.bootstrap(with(&pem)).await;
-        let trusted = &bootstrap["staticResources"]["secrets"][0]["validationContext"]["trustedCa"];
-        assert_eq!(trusted["inlineBytes"], BASE64_STANDARD.encode(&pem));
+        assert_eq!(trusted(&bootstrap), BASE64_STANDARD.encode(&pem));
     }
+}
+
+/// Whom Envoy trusts to vouch for the control plane.
+fn trusted(bootstrap: &Value) -> String {
+    let context = &bootstrap["staticResources"]["secrets"][0]["validationContext"];
+    context["trustedCa"]["inlineBytes"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_replaced_is_the_one_that_new_proxies_trust() {
+    let server = Server::configured(|_| ()).await;
+    let names = ["localhost".to_owned()];
+    let now = jiff::Timestamp::now();
+    let usage = identity::certificate::Usage::Server;
+    let pair = identity::certificate::self_signed(usage, &names, &[], now).unwrap();
+    let facts = pair.check(now).unwrap();
+    server.context.certificate.replace(Certificate { facts, pem: pair.certificate.clone() });
+    let bootstrap = server.bootstrap(asking(|_| ())).await;
+    assert_eq!(trusted(&bootstrap), BASE64_STANDARD.encode(&pair.certificate));
 }
 
 #[tokio::test]

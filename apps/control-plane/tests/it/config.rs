@@ -447,6 +447,28 @@ fn the_configuration_of_the_guide_to_production_is_one() {
 }
 
 #[test]
+fn the_guide_to_security_names_settings_that_exist() {
+    let guide = |name: &str| {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(name);
+        fs::read_to_string(path).unwrap()
+    };
+    let settings = settings();
+    let known = |key: &str| settings.iter().any(|(path, ..)| path == key);
+    let sections = ["general.", "store.", "apiServer.", "dpServer.", "multizone.", "access.", "audit."];
+    let mut named = 0;
+    for page in [guide("security.md"), guide("certificates.md")] {
+        for code in
+            page.split('`').skip(1).step_by(2).filter(|code| sections.iter().any(|s| code.starts_with(s)))
+        {
+            let key = code.split(':').next().unwrap();
+            assert!(known(key), "{code}: there is no such setting");
+            named += 1;
+        }
+    }
+    assert!(named > 20, "{named}");
+}
+
+#[test]
 fn the_range_of_hostnames_may_contain_those_of_services_and_must_leave_enough() {
     let pool = |cidr: &str| {
         let config = read(&format!("dnsServer:\n  CIDR: {cidr}\n"), &[]).unwrap().config;

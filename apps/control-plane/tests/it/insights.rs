@@ -38,7 +38,7 @@ use crate::{
     world::{SOON, World, dataplane, eventually, mesh, resource, service},
 };
 
-/// How long something may wait that nobody waits for.
+/// How long something may wait that nothing depends on.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The last connection of a proxy, as it is on record.

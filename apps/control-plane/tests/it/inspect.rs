@@ -1,4 +1,4 @@
-//! Looking into proxies: over mutual TLS with whoever listens there, and from what is stored.
+//! Looking into proxies: over mutual TLS with what listens there, and from what is stored.
 
 mod faults;
 pub mod hostnames;
@@ -84,7 +84,7 @@ impl Inspected {
         self.world.push.connect(ProxyTraits { admin_port: admin.port(), admin_target, ..traits })
     }
 
-    /// Something like an Envoy, which answers to nobody but the control plane.
+    /// Something like an Envoy, which answers the control plane only.
     async fn envoy(&self, ip: &str, tls: impl FnOnce(SocketAddr) -> Option<AdminTls>) -> SocketAddr {
         let listener = Listener::bind(SocketAddr::new(ip.parse().unwrap(), 0)).await.unwrap();
         let addr = listener.addr();

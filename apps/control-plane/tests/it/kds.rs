@@ -282,6 +282,9 @@ async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() 
         assert_eq!((status.as_str(), message.contains(reason)), (code, true), "{message}");
     }
     assert_eq!(names(&global, "/zones").await, Vec::<String>::new());
+    let metrics = format!("http://{}/metrics", global.diagnostics.unwrap());
+    let (_, counted) = get_with(agent(None, None), metrics).await;
+    assert!(counted.contains("kds_server_rejected_total{reason=\"unauthenticated\"} 4"), "{counted}");
 
     let token_file = zone_dir.path().join("token");
     std::fs::write(&token_file, token("east", "cp").await).unwrap();

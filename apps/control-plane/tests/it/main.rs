@@ -5,6 +5,7 @@ mod absence;
 mod access;
 mod boot;
 mod bootstrap;
+mod certificates;
 mod churn;
 mod client;
 mod command;

@@ -190,7 +190,7 @@ async fn of_several_changes_the_last_counts_and_none_is_lost() {
     assert_eq!(callable(&scene.web), [1, 3]);
 }
 
-/// A proxy that says what it has and acknowledges what it is told to.
+/// A proxy that says what it has and acknowledges what the test asks for.
 async fn stream(server: &Server, name: &str) -> Stream {
     let node = Node { id: format!("default.{name}"), ..Node::default() };
     let mut stream = Stream::of(server, node, None).await;

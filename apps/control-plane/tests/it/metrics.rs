@@ -145,8 +145,9 @@ async fn a_control_plane_tells_about_its_store_its_certificates_and_itself() {
         assert!(read(&series) > now() + 86_400.0, "{server}");
     }
     assert!(read("process_resident_memory_bytes") > 1_000_000.0);
-    let version = env!("CARGO_PKG_VERSION");
-    is(&format!("build_info{{version=\"{version}\",based_on_kuma=\"2.14.3\"}}"), 1.0);
+    let (version, commit) = (version::VERSION, version::COMMIT);
+    let build = format!("build_info{{version=\"{version}\",commit=\"{commit}\",based_on_kuma=\"2.14.3\"}}");
+    is(&build, 1.0);
     assert!(page.contains("cp_info{product=\"kuma-rs\"") && page.contains("mode=\"zone\""), "{page}");
     running.finish().await;
 }
@@ -160,6 +161,7 @@ async fn described() -> BTreeSet<Described> {
     let mut zone = config(dirs[1].path(), StoreType::Memory);
     zone.multizone.zone.name = "east".to_owned();
     zone.multizone.zone.global_address = "grpcs://127.0.0.1:1".to_owned();
+    zone.audit.file = dirs[1].path().join("audit.log").to_str().unwrap().to_owned();
     let zone = start(zone).await;
     let found = global.metrics.described().into_iter().chain(zone.metrics.described()).collect();
     global.finish().await;

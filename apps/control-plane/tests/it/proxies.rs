@@ -17,7 +17,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
     config::{Config, HealthDiscovery},
     dp_server::{
-        self, Certificate, Context,
+        self, Certificate, Context, Shown,
         admission::{Admission, Limits},
         bootstrap::Params,
         credentials::Credentials,
@@ -126,7 +126,7 @@ impl Server {
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
             insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
-            certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
+            certificate: Shown::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
             tokens_required,
             zone_tokens_required: tokens_required,
             zone: "default".into(),
@@ -287,7 +287,11 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
     // What the proxy sends back when it connects says who it is.
     let proxy = IdentifiedProxy::identify("default.web", metadata.clone()).unwrap();
     assert_eq!(proxy.own_dataplane, Some(web()));
-    assert_eq!(proxy.traits.readiness_port, 9999);
+    assert_eq!((proxy.traits.readiness_port, proxy.traits.readiness_address), (9999, None));
+    let elsewhere = server.bootstrap(asking(|r| r["readinessAddress"] = json!("::1"))).await;
+    let proxy_elsewhere =
+        IdentifiedProxy::identify("default.web", elsewhere["node"]["metadata"].clone()).unwrap();
+    assert_eq!(proxy_elsewhere.traits.readiness_address, Some("::1".parse().unwrap()));
     assert!(!metadata.to_string().contains("a-token"), "{metadata}");
 
     let text = bootstrap.to_string();
@@ -470,7 +474,7 @@ async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
     changed.borrow_and_update();
     server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
     assert_eq!(check(Some(&good)), Err(tonic::Code::Unauthenticated));
-    assert!(changed.has_changed().unwrap(), "whoever is connected looks again");
+    assert!(changed.has_changed().unwrap(), "connected proxies look again");
     let before = changed.borrow_and_update().of("next-door");
     server.world.put([mesh("default", "STRICT")]).await;
     assert_eq!(changed.borrow_and_update().of("next-door"), before, "another mesh has nothing to look at");

@@ -47,7 +47,7 @@ impl Busy {
         Busy { world, callers, bystanders }
     }
 
-    /// Lets everybody do what there is to do: what the callers did, and what the others did.
+    /// Lets all proxies do what there is to do: what the callers did, and what the others did.
     async fn turns(&mut self) -> (Vec<Work>, Vec<Work>) {
         let (mut callers, mut bystanders) = (Vec::new(), Vec::new());
         for proxy in &mut self.callers {
@@ -59,7 +59,7 @@ impl Busy {
         (callers, bystanders)
     }
 
-    /// Checks that storing this wakes nobody and costs nothing.
+    /// Checks that storing this wakes no proxy and costs nothing.
     async fn nobody_notices(&mut self, what: &str, resource: Resource) {
         let (encoded, woken) = (self.world.encoded(), self.world.push.woken());
         self.world.put([resource]).await;
@@ -308,7 +308,7 @@ async fn a_route_wakes_whom_it_selects_and_those_whose_policies_speak_of_routes(
     hundred.put_wakes([timeout("default", "of-the-route", dataplane(2), named.clone())], &[2]).await;
     hundred.put_wakes([route(3)], &[1, 2, 3]).await;
 
-    // Whoever is selected through a route is not followed further.
+    // Proxies that are selected through a route are not followed further.
     hundred.put_wakes([timeout("default", "through", named, json!({ "kind": "Mesh" }))], &all).await;
     hundred.put_wakes([route(4)], &all).await;
 }

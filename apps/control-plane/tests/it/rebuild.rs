@@ -37,7 +37,7 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..20)
 }
 
-/// Mostly policies, in a mesh in which everybody is there already: whom does each of them concern?
+/// Mostly policies, in a mesh in which all proxies are there already: which ones does each of them affect?
 pub fn policies_in_a_full_mesh() -> impl Strategy<Value = Vec<Step>> {
     let content = || (prop::array::uniform4(0u8..4), 0u8..12);
     let policy = (14..KINDS, 0u8..PROXIES, prop::option::weighted(0.8, content()));
@@ -275,7 +275,7 @@ pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
 }
 
 pub fn same(incremental: &Proxy, scratch: &Proxy) {
-    // Whoever has lost its Dataplane keeps what it has; there is nothing to compare it with.
+    // A proxy that has lost its Dataplane keeps what it has; there is nothing to compare it with.
     let Some(expect) = scratch.told() else { return };
     let told = incremental.told().unwrap_or_default();
     let names = |all: &[(xds::Type, String, Vec<u8>)]| -> Vec<String> {
@@ -383,7 +383,7 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
     }
 }
 
-/// A proxy as the server runs it: it works whenever it is woken, until it is told to say what it has.
+/// A proxy as the server runs it: it works whenever it is woken, until it is asked what it has.
 async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Proxy {
     let mut proxy = Proxy { connected: push.connect(traits), current: None };
     loop {
@@ -440,12 +440,12 @@ async fn nothing_is_missed_by_proxies_that_connect_while_everything_changes() {
         }
         let server = ["a", "b"][usize::from(round % 2)];
         let address = format!("127.0.5.{}", 1 + round / 2);
-        // Not waited for: whoever computes now may see it or not, but must hear of it.
+        // Not waited for: a proxy that is planned now may see it or not, but must be woken by it.
         let resource = dataplane("default", &format!("server-{}", round % 20), &address, server, &[]);
         world.put_unheard([resource]).await;
     }
     world.push.caught_up().await;
-    // Whoever still has something to do does that before it ends.
+    // A proxy that still has something to do does that before it ends.
     ending.begin();
     for proxy in proxies {
         let proxy = proxy.await.unwrap();

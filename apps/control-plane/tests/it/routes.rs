@@ -1,4 +1,4 @@
-//! Whoever is sent elsewhere by a route follows what is there.
+//! A proxy that a route sends elsewhere follows what is there.
 
 use control_plane::push::Work;
 use resources::{Key, Kind};

@@ -1,4 +1,4 @@
-//! MeshServices come from Dataplanes, and go when nobody needs them any more.
+//! MeshServices come from Dataplanes, and go when no Dataplane needs them any more.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ async fn two_generators_on_one_store_agree_and_come_to_rest() {
     eventually("every service has an address", || vips().len() == 10).await;
     let distinct: std::collections::BTreeSet<String> = vips().into_iter().collect();
     assert_eq!(distinct.len(), 10);
-    // At rest: nobody writes any more, so that the revision stays the same for a while.
+    // At rest: nothing is written any more, so that the revision stays the same for a while.
     let (mut last, mut unchanged) = (0, 0);
     eventually("nothing is written any more", || {
         let revision = store.snapshot().unwrap().revision();

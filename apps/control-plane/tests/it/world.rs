@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use control_plane::push::{Connected, Current, Push, Work};
 use jiff::Timestamp;
 use plan::{AdminTarget, ProxyTraits};
-use resources::{Key, Kind, Labels, Resource, Spec};
+use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
 use serde_json::{Value, json};
 use store::{
@@ -42,30 +42,7 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
     Registrar::new(store, setup)
 }
 
-pub fn resource(key: Key, labels: &[(&str, &str)], spec: Value) -> Resource {
-    let mut spec = Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap();
-    spec.apply_defaults();
-    Resource {
-        spec,
-        key,
-        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        status: None,
-    }
-}
-
-/// A mesh; `mode` is that of its mutual TLS, or empty for none.
-pub fn mesh(name: &str, mode: &str) -> Resource {
-    let mut spec = json!({ "meshServices": { "mode": "Everywhere" } });
-    if !mode.is_empty() {
-        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": mode });
-        spec["mtls"] = json!({ "enabledBackend": "ca-1", "backends": [backend] });
-    }
-    resource(Key::global(Kind::Mesh, name), &[], spec)
-}
+pub use testkit::resource::{complete as resource, mesh, service};
 
 /// A Dataplane with one inbound that calls MeshServices, the first at port 10000.
 pub fn dataplane(mesh: &str, name: &str, address: &str, service: &str, calls: &[&str]) -> Resource {
@@ -80,15 +57,6 @@ pub fn dataplane(mesh: &str, name: &str, address: &str, service: &str, calls: &[
     let networking =
         json!({ "address": address, "inbound": [{ "port": 80, "tags": tags }], "outbound": outbounds });
     resource(Key::new(Kind::Dataplane, mesh, name), &[], json!({ "networking": networking }))
-}
-
-pub fn service(mesh: &str, name: &str, labels: &[(&str, &str)]) -> Resource {
-    let spec = json!({
-        "selector": { "dataplaneTags": { "kuma.io/service": name } },
-        "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }],
-        "identities": [{ "type": "ServiceTag", "value": name }]
-    });
-    resource(Key::new(Kind::MeshService, mesh, name), labels, spec)
 }
 
 pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
@@ -106,6 +74,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
+        readiness_address: None,
         work_dir: String::new(),
         host_ip: None,
         system_ca_path: None,

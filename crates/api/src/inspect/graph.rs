@@ -52,7 +52,7 @@ pub enum NodeAccess {
     Anyone,
     /// Everyone but those listed.
     AnyoneExcept,
-    /// Those from whom an edge leads here.
+    /// The clients from which an edge leads here.
     Listed,
     /// It is a client and no service.
     None,

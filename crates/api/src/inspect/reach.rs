@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::reachability::Explained;
 
-/// Who asks for whom. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`.
+/// The client and the server. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub mesh: String,

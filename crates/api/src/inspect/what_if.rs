@@ -24,7 +24,7 @@ pub enum Diffs {
     None,
     /// Those of these names in this mesh.
     Of { mesh: String, names: BTreeSet<String> },
-    /// As many as are told.
+    /// As many as are listed.
     All,
 }
 

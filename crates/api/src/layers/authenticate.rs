@@ -57,7 +57,7 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
             Ok(if has_certificate { User::admin() } else { User::anonymous() })
         }
         AuthnType::Tokens => match bearer(headers) {
-            Some(token) => token::authenticate(context, token),
+            Some(token) => token::authenticate(context, token, peer.map(|peer| peer.addr)),
             None => Ok(User::anonymous()),
         },
     }

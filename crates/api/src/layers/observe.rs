@@ -22,6 +22,6 @@ pub async fn observe(State(context): State<Arc<Context>>, request: Request, next
 
     let took = started.elapsed();
     context.metrics.observe(handler, &method, response.status(), took);
-    tracing::debug!(%method, path, status = response.status().as_u16(), ?took, "request");
+    tracing::debug!(%method, path, status = response.status().as_u16(), took_ms = took.as_millis(), "request");
     response
 }

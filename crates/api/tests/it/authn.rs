@@ -9,7 +9,10 @@ use resources::Kind;
 use runtime::listen::{Owner, Peer};
 use serde_json::json;
 
-use crate::world::{World, peer, remote, request, zone};
+use crate::{
+    log::Log,
+    world::{World, peer, remote, request, zone},
+};
 
 const ADMIN: &str = "mesh-system:admin";
 const ANONYMOUS: &str = "mesh-system:anonymous";
@@ -183,16 +186,32 @@ async fn a_good_token_says_who_it_is_and_a_bad_one_is_refused() {
     let expired = token::issue(&john(&[]), &key, long_ago, hour).unwrap();
     let stranger = SigningKey { kid: "1".into(), pair: KeyPair::generate().unwrap() };
     let forged = token::issue(&john(&[ADMIN]), &stranger, Timestamp::now(), hour).unwrap();
-    for bad in ["", "nonsense", "a.b.c", &expired, &forged] {
+    let elsewhere = SigningKey { kid: "7".into(), pair: KeyPair::generate().unwrap() };
+    let unknown = token::issue(&john(&[]), &elsewhere, Timestamp::now(), hour).unwrap();
+    let later = Timestamp::now() + SignedDuration::from_hours(2);
+    let early = token::issue(&john(&[]), &key, later, hour).unwrap();
+    for (bad, why) in [
+        ("", "the token is missing"),
+        ("nonsense", "the token is malformed"),
+        ("a.b.c", "the token is malformed"),
+        (&*expired, "the token expired at 20"),
+        (&*early, "the token is not valid before 20"),
+        (&*unknown, "there is no signing key with the serial number \"7\""),
+        // Times of a token that anyone could have made are not looked at.
+        (&*forged, "the token's signature does not belong to its content or its key"),
+    ] {
         let answer = world.send(bearer("/who-am-i", bad)).await;
-        answer.expect_problem(401, "Invalid authentication data", "Unauthenticated");
+        let problem = answer.expect_problem_titled(401, "Invalid authentication data");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("Unauthenticated: {why}")), "{detail}");
+        assert!(bad.is_empty() || !detail.contains(bad), "the token is not echoed: {detail}");
     }
     for scheme in ["bearer", "BEARER"] {
         let mut request = remote(Method::GET, "/who-am-i", Body::empty());
         request.headers_mut().insert("authorization", format!("{scheme} {good}").parse().unwrap());
         assert_eq!(name(&world, request).await, "john");
     }
-    // Whoever is an administrator anyway is not asked for a token.
+    // An administrator by other means is not asked for a token.
     assert_eq!(name(&world, with("authorization", "Bearer nonsense")).await, ADMIN);
     // Other schemes are not ours to judge.
     let mut basic = remote(Method::GET, "/who-am-i", Body::empty());
@@ -211,7 +230,29 @@ async fn a_revoked_token_is_refused() {
     let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
     let ids = base64::engine::general_purpose::STANDARD.encode(claims["jti"].as_str().unwrap());
     world.store(Kind::GlobalSecret, "", "user-token-revocations", json!({ "data": ids })).await;
-    world.send(bearer("/who-am-i", &issued)).await.expect(401);
+    let problem = world.send(bearer("/who-am-i", &issued)).await;
+    let problem = problem.expect_problem_titled(401, "Invalid authentication data");
+    assert!(problem["detail"].as_str().unwrap().contains("is revoked"), "{problem}");
+}
+
+#[tokio::test]
+async fn refused_tokens_are_logged_with_the_address_and_the_reason_and_a_flood_in_one_line() {
+    let (world, key) = with_key().await;
+    let log = Log::default();
+    let _guard = log.listen();
+    let hour = std::time::Duration::from_secs(3600);
+    let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
+    let expired = token::issue(&john(&[]), &key, long_ago, hour).unwrap();
+    for _ in 0..100 {
+        world.send(bearer("/who-am-i", "nonsense")).await.expect(401);
+    }
+    world.send(bearer("/who-am-i", &expired)).await.expect(401);
+    let lines = log.lines();
+    let of = |reason: &str| lines.iter().filter(|line| line["reason"] == reason).collect::<Vec<_>>();
+    assert_eq!((of("malformed").len(), of("expired").len()), (1, 1), "{lines:?}");
+    let line = of("expired")[0];
+    assert_eq!((&line["level"], &line["peer"]), (&json!("WARN"), &json!("192.0.2.7:40000")), "{line}");
+    assert!(!line.to_string().contains(&expired), "{line}");
 }
 
 #[tokio::test]

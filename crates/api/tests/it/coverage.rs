@@ -75,6 +75,7 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::Index => Case::get("/", vec![("/product", json!("Kuma"))]),
         Operation::Config => Case::get("/config", Vec::new()),
         Operation::WhoAmI => Case::get("/who-am-i", vec![("/name", json!("mesh-system:admin"))]),
+        Operation::Backup => Case::get("/_backup", Vec::new()),
         Operation::Policies => Case::get("/policies", vec![("/policies/0/name", json!("MeshAccessLog"))]),
         Operation::ResourceTypes => Case::get("/_resources", vec![("/resources/0/name", json!("Dataplane"))]),
         Operation::GlobalInsight => Case::get("/global-insight", vec![("/meshes/total", json!(1))]),

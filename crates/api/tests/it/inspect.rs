@@ -19,7 +19,6 @@ use api::{
 };
 use axum::body::Body;
 use http::Method;
-use jiff::Timestamp;
 use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
 use store::registrar::Mode;
@@ -118,7 +117,7 @@ impl Inspect for FakeProxies {
         Ok(["one", "other", "three"].map(|name| Arc::new(dataplane(&policy.mesh, name))).to_vec())
     }
 
-    /// One that is called as nobody's.
+    /// A name that no resource has.
     async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
         let spec = Spec::from_json(Kind::MeshTimeout, json!({}), &mut Vec::new()).unwrap();
         let key = Key::new(Kind::MeshTimeout, &proxy.mesh, "mine");
@@ -194,16 +193,7 @@ impl Inspect for FakeProxies {
 }
 
 fn dataplane(mesh: &str, name: &str) -> Resource {
-    Resource {
-        key: Key::new(Kind::Dataplane, mesh, name),
-        labels: Labels::from([("app".to_owned(), name.to_owned())]),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        spec: Spec::from_json(Kind::Dataplane, json!({}), &mut Vec::new()).unwrap(),
-        status: None,
-    }
+    testkit::resource::stored(Key::new(Kind::Dataplane, mesh, name), &[("app", name)], json!({}))
 }
 
 /// Makes every service of the mesh a resource, which views by identifier need.

@@ -1,12 +1,15 @@
 //! The API seen from outside: requests in, answers out.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod audit;
 mod authn;
+mod backup;
 mod coverage;
 mod documents;
 mod faults;
 mod inspect;
 mod lists;
+mod log;
 mod meshes;
 mod samples;
 mod sni_usage;

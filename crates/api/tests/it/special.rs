@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use api::Settings;
-use resources::{Key, Kind, Labels, Resource, Spec, Status, naming::kds};
+use resources::{Key, Kind, Labels, Spec, naming::kds};
 use serde_json::{Value, json};
 use store::{Write, registrar::Mode};
+use testkit::resource::{stored, with_status};
 
 use crate::world::{World, zone};
 
@@ -15,6 +16,7 @@ async fn the_index_says_which_control_plane_this_is() {
         hostname: "host-1".into(),
         version: "2.14.3".into(),
         implementation_version: "1.2.3".into(),
+        implementation_commit: "abc123".into(),
         instance_id: "host-1-abcd".into(),
         cluster_id: Arc::new(|| "cluster-9".into()),
         gui_url: "http://localhost:5681/gui".into(),
@@ -25,6 +27,7 @@ async fn the_index_says_which_control_plane_this_is() {
         "hostname": "host-1", "product": "Kuma", "version": "2.14.3", "instanceId": "host-1-abcd",
         "clusterId": "cluster-9", "gui": "http://localhost:5681/gui", "implementation": "kuma-rs",
         "implementationVersion": "1.2.3",
+        "implementationCommit": "abc123",
     });
     let index = world.get("/").await.expect(200).json();
     assert_eq!(index, expect);
@@ -294,16 +297,9 @@ async fn the_address_of_a_service_is_one_that_resolves() {
 async fn a_services_hostnames_come_from_its_status() {
     let world = World::new().await;
     let status = json!({ "addresses": [{ "hostname": "web.svc.mesh.local" }, { "hostname": "a.mesh" }] });
-    let resource = Resource {
-        key: Key::new(Kind::MeshService, "default", "web"),
-        labels: Labels::from([("kuma.io/zone".into(), "east".into())]),
-        created: jiff::Timestamp::UNIX_EPOCH,
-        modified: jiff::Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        spec: Spec::from_json(Kind::MeshService, json!({}), &mut Vec::new()).unwrap(),
-        status: Some(Status::from_json(Kind::MeshService, status).unwrap()),
-    };
+    let web = Key::new(Kind::MeshService, "default", "web");
+    let resource = stored(web, &[("kuma.io/zone", "east")], json!({}));
+    let resource = with_status(resource, status);
     world.registrar.store().write(vec![Write::Create(resource)]).await.unwrap();
     let hostnames = world.get("/meshes/default/meshservices/web/_hostnames").await.expect(200).json();
     let zones = json!([{ "name": "east" }]);
@@ -355,7 +351,7 @@ async fn a_mesh_service_lists_the_dataplanes_it_selects() {
 #[tokio::test]
 async fn collections_of_kinds_with_successors_are_empty_and_refuse_what_is_written() {
     let world = World::with(zone(), Settings { base_path: "/some/path".into(), ..Settings::default() }).await;
-    let refusal = "TrafficPermission is not supported: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
+    let refusal = "TrafficPermission is known in Kuma, not supported by kuma-rs: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
     for path in [
         "/some/path/traffic-permissions",
         "/some/path/meshes/default/traffic-permissions",

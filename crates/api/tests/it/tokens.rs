@@ -5,7 +5,7 @@ use axum::body::Body;
 use http::Method;
 use identity::{DataplaneToken, KeyPair, Purpose, UserToken, ZoneToken, signing_key, token};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{World, remote, zone};
 
@@ -61,6 +61,26 @@ async fn dataplane_and_zone_tokens_last_ten_years_unless_told_otherwise() {
     );
     let later = Timestamp::now() + SignedDuration::from_hours(24 * 3651);
     assert!(token::validate::<ZoneToken>(&zone, Purpose::Zone, &snapshot, later).is_err());
+}
+
+#[tokio::test]
+async fn tokens_that_anyone_could_use_for_years_come_with_warnings() {
+    let world = with_keys().await;
+    let warnings = async |kind: &str, body: Value| {
+        let answer = world.post(&format!("/tokens/{kind}"), &body).await.expect(200);
+        let all = answer.headers.get_all("warning").iter();
+        all.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let found = warnings("dataplane", json!({ "mesh": "default" })).await;
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("299 kuma-cp \"any proxy of mesh 'default' can use the token"), "{found:?}");
+    assert!(found[1].contains("valid for 3650 days"), "{found:?}");
+    let found = warnings("zone", json!({ "scope": ["ingress"], "validFor": "24h" })).await;
+    assert!(matches!(&*found, [one] if one.contains("any zone can use")), "{found:?}");
+    let found = warnings("user", json!({ "name": "jane", "validFor": "87600h" })).await;
+    assert!(matches!(&*found, [one] if one.contains("valid for 3650 days")), "{found:?}");
+    let bound = json!({ "mesh": "default", "name": "web", "validFor": "720h" });
+    assert_eq!(warnings("dataplane", bound).await, Vec::<String>::new());
 }
 
 #[tokio::test]

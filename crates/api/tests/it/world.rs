@@ -73,16 +73,9 @@ impl World {
     }
 
     pub async fn store_resource(&self, kind: Kind, mesh: &str, name: &str, labels: Labels, spec: Spec) {
-        let resource = Resource {
-            key: Key::new(kind, mesh, name),
-            labels,
-            created: "2026-01-02T03:04:05Z".parse().unwrap(),
-            modified: "2026-01-02T03:04:05Z".parse().unwrap(),
-            version: 0,
-            owner: None,
-            spec,
-            status: None,
-        };
+        let at = "2026-01-02T03:04:05Z".parse().unwrap();
+        let resource = testkit::resource::bare(Key::new(kind, mesh, name), spec);
+        let resource = Resource { labels, created: at, modified: at, ..resource };
         // Stores that are broken on purpose refuse; what is asked of them then does not depend on it.
         let _ = self.registrar.store().write(vec![Write::Create(resource)]).await;
     }

@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         Some(Line { family, object, stat })
     }
 
-    /// `http.<object>.rbac.` is behind us; permissions with a prefix of their own are told under that.
+    /// `http.<object>.rbac.` is behind us; permissions with a prefix of their own are listed under that.
     fn of_requests<'n>(&self, object: &'n str, rest: &'n str) -> Line<'n> {
         let own = rest.rsplit_once('.').filter(|(_, stat)| is_decision(stat)).map(|(own, _)| own.len());
         match own.or_else(|| self.planned.longest(rest)) {

@@ -268,6 +268,12 @@ fn the_admin_interface_and_readiness_are_called_on_the_machine() {
         &shown(&target, Type::Cluster, "kuma:readiness"),
         &[(address, json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9902}}))],
     );
+    let elsewhere = ProxyTraits { readiness_address: Some("::1".parse().unwrap()), ..traits("web") };
+    let target = self::target(&[PLAIN, &web("inbound: [{ port: 80 }]")], &elsewhere);
+    check(
+        &shown(&target, Type::Cluster, "kuma:readiness"),
+        &[(address, json!({"socketAddress": {"address": "::1", "portValue": 9902}}))],
+    );
 }
 
 #[test]

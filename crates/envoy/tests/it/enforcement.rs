@@ -168,7 +168,7 @@ impl Running {
     }
 }
 
-/// A port of 127.0.0.1 where nobody listens.
+/// A port of 127.0.0.1 where nothing listens.
 pub fn free_port() -> u16 {
     testkit::ports::own_port().unwrap()
 }
@@ -185,7 +185,7 @@ fn poll<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The proxy's resources with its secrets beside them, because there is nobody to ask for them.
+/// The proxy's resources with its secrets beside them, because there is no server to ask for them.
 fn self_contained(plan: &ProxyPlan, [authority, other]: [&Authority; 2], admin: u16) -> bootstrap::Bootstrap {
     let encoder = Encoder::default();
     let target = encoder.lower(plan);
@@ -262,7 +262,7 @@ fn permissions() -> Permissions {
 }
 
 pub const REFUSED: &str = "HTTP/1.1 403 Forbidden";
-/// Let in, and then nobody is there.
+/// Let in, and then no application answers.
 pub const LET_IN: &str = "HTTP/1.1 503 Service Unavailable";
 
 #[test]
@@ -289,7 +289,7 @@ fn requests_are_let_in_by_the_first_rule_that_matches_and_refusals_are_counted()
     assert_eq!(envoy.stat("http.self_main.rbac.self_main.shadow_denied"), 6);
 }
 
-/// What an application says to whoever was let in.
+/// What an application says to clients that were let in.
 pub const GREETING: &str = "hello";
 
 /// The port of an application that greets.
@@ -298,7 +298,7 @@ pub fn greeting_application() -> u16 {
     let port = application.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for client in application.incoming().flatten() {
-            // Only whoever was let in has something to say.
+            // Only clients that were let in send anything.
             let mut client = io::BufReader::new(client);
             if client.read_line(&mut String::new()).is_ok_and(|length| length > 0) {
                 let _ = writeln!(client.get_mut(), "{GREETING}");

@@ -1,4 +1,4 @@
-//! A real Envoy with everything a proxy is told, without a control plane.
+//! A real Envoy with everything a proxy is sent, without a control plane.
 //!
 //! It starts with the bootstrap every proxy gets. What it would discover stands beside: listeners and
 //! clusters in the bootstrap itself, endpoints and secrets in files.
@@ -115,7 +115,7 @@ fn bootstrap(target: &Target, names: ClusterNames, counted: Option<Counting>, fo
         node_cluster: "web".to_owned(),
         metadata: serde_json::Map::new(),
         control_plane: ControlPlane {
-            // Nobody listens there.
+            // Nothing listens there.
             host: "127.0.0.1".to_owned(),
             port: 1,
             ca_pem: certificate.clone(),

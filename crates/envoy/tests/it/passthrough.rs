@@ -1,6 +1,6 @@
 //! What MeshPassthrough lets out of the mesh.
 //!
-//! Nothing is redirected here. Where a connection was to go is told in front of it (PROXY protocol), by a listener
+//! Nothing is redirected here. Where a connection was to go is sent in front of it (PROXY protocol), by a listener
 //! filter that a patch puts where the one stands that asks the kernel.
 
 use std::{
@@ -217,7 +217,7 @@ fn a_proxy_without_redirected_traffic_is_told_that_it_has_no_effect() {
     );
 }
 
-/// A server outside of the mesh, which answers whatever it is told.
+/// A server outside of the mesh, which sends back what it gets.
 fn server(ip: &str) -> SocketAddr {
     saying((ip, 0), "outside")
 }
@@ -248,7 +248,7 @@ fn told() -> Value {
     } })
 }
 
-/// An Envoy that is told where connections were to go.
+/// An Envoy that learns from the PROXY protocol where connections were to go.
 pub struct World {
     _envoy: Live,
     port: u16,

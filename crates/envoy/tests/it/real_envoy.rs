@@ -1,4 +1,4 @@
-//! A real Envoy reads what it is told.
+//! A real Envoy accepts what it is sent.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,4 @@
-//! What a real Envoy counts is told under the right names, in both schemes.
+//! What a real Envoy counts is listed under the right names, in both schemes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

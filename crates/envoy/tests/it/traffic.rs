@@ -47,7 +47,7 @@ fn answer(name: &str, client: TcpStream) {
     let mut headers = String::new();
     while client.read_line(&mut headers).is_ok_and(|length| length > 2) {}
     if asked.contains("/slow") {
-        // Until whoever asked has gone.
+        // Until the client has gone.
         let _ = client.read_line(&mut headers);
         return;
     }

@@ -199,7 +199,7 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
 
 #[test]
 fn an_egress_calls_other_zones_while_one_does_not_answer_and_leaves_that_one_out() {
-    // Nobody listens there.
+    // Nothing listens there.
     let (west, south) = (abroad("west", free_port()), abroad("south", server("south")));
     let (envoy, port) = start(ProxyKind::Egress, &[SECURED, &west, &south, ALL], unified("gate"));
     for _ in 0..40 {

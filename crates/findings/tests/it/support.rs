@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use findings::{Finding, MeshFindings};
-use resources::{Resource, format};
+use resources::Resource;
 use topology::{Change, State};
 
 pub const SECURED: &str = r#"
@@ -48,23 +48,7 @@ spec:
 
 #[track_caller]
 pub fn resources(documents: &[&str]) -> Vec<Resource> {
-    let documents = format::yaml::documents(&documents.join("\n---\n")).unwrap();
-    documents
-        .into_iter()
-        .map(|document| {
-            let draft = format::parse(document.value).unwrap().draft;
-            Resource {
-                key: draft.key,
-                labels: draft.labels,
-                created: jiff::Timestamp::UNIX_EPOCH,
-                modified: jiff::Timestamp::UNIX_EPOCH,
-                version: 1,
-                owner: None,
-                spec: draft.spec,
-                status: None,
-            }
-        })
-        .collect()
+    testkit::resource::read(&documents.join("\n---\n"))
 }
 
 #[track_caller]

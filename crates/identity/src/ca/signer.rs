@@ -51,7 +51,7 @@ pub struct Leaf<'a> {
     pub key: LeafKey<'a>,
     /// Sets keys for different uses apart.
     pub purpose: &'a str,
-    /// Whom it is for, whatever it says; the key depends on it.
+    /// The proxy it is for, whatever it says; the key depends on it.
     pub holder: &'a [&'a str],
     pub common_name: DistinguishedName,
     pub names: Vec<SanType>,

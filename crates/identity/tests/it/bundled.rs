@@ -5,8 +5,7 @@ use identity::{
     ca::{Sources, bundled},
     workload,
 };
-use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, Spec, kinds::secret::Secret};
+use resources::{Key, Kind, Resource, kinds::secret::Secret};
 use serde_json::{Value, json};
 use store::Snapshot;
 
@@ -18,16 +17,7 @@ use crate::{
 pub fn identity(bundled: Value) -> Resource {
     let provider = json!({ "type": "Bundled", "bundled": bundled });
     let spec = json!({ "selector": { "dataplane": {} }, "provider": provider });
-    Resource {
-        key: Key::new(Kind::MeshIdentity, "default", "all"),
-        labels: Labels::new(),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec: Spec::from_json(Kind::MeshIdentity, spec, &mut Vec::new()).unwrap(),
-        status: None,
-    }
+    testkit::resource::stored(Key::new(Kind::MeshIdentity, "default", "all"), &[], spec)
 }
 
 pub fn load(stored: &Snapshot, identity: &Resource) -> Result<Authority, String> {

@@ -26,16 +26,8 @@ fn noon() -> Timestamp {
 /// A store with just these resources in it.
 fn snapshot(drafts: impl IntoIterator<Item = Draft>) -> Snapshot {
     let resources = drafts.into_iter().map(|draft| {
-        Arc::new(Resource {
-            key: draft.key,
-            labels: draft.labels,
-            created: noon(),
-            modified: noon(),
-            version: 1,
-            owner: None,
-            spec: draft.spec,
-            status: None,
-        })
+        let resource = testkit::resource::of_draft(draft);
+        Arc::new(Resource { created: noon(), modified: noon(), ..resource })
     });
     Snapshot::load(1, resources)
 }

@@ -6,7 +6,7 @@ use identity::{
     workload::{Certificate, issue, names, rotation},
 };
 use jiff::{Timestamp, ToSpan};
-use resources::{Key, Kind, Labels, Resource, Spec};
+use resources::{Key, Kind, Resource};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certificate};
@@ -18,17 +18,7 @@ use crate::{
 };
 
 fn dataplane(mesh: &str, networking: Value) -> Resource {
-    let spec = Spec::from_json(Kind::Dataplane, json!({ "networking": networking }), &mut Vec::new());
-    Resource {
-        key: web(mesh),
-        labels: Labels::default(),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec: spec.unwrap(),
-        status: None,
-    }
+    testkit::resource::stored(web(mesh), &[], json!({ "networking": networking }))
 }
 
 pub fn web(mesh: &str) -> Key {

@@ -52,14 +52,6 @@ pub fn arrival(response: &Response) -> Arrival {
 
 /// A resource with nothing but what is given.
 pub fn resource(kind: Kind, mesh: &str, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
-    Resource {
-        key: Key::new(kind, mesh, name),
-        labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        created: jiff::Timestamp::UNIX_EPOCH,
-        modified: jiff::Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        spec: Spec::from_json(kind, spec, &mut Vec::new()).unwrap(),
-        status: None,
-    }
+    let resource = testkit::resource::stored(Key::new(kind, mesh, name), labels, spec);
+    Resource { version: 0, ..resource }
 }

@@ -1,7 +1,7 @@
 //! Patches that name what a proxy calls otherwise.
 //!
 //! A patch with a name that nothing has changes nothing, which may be meant. One with the name that something of
-//! this proxy has in the other scheme is not: only those are told.
+//! this proxy has in the other scheme is not: only those are reported.
 
 use std::net::IpAddr;
 

@@ -176,7 +176,7 @@ fn clients_do_not_leave_out_an_egress_because_of_one_zone_behind_it() {
     let west = "kri_msvc_default_west__backend_http";
     let through = SECURED.replace("mtls:", "routing: { zoneEgress: true }\nmtls:");
     assert_eq!(detects(SECURED), [(west.to_owned(), true), (EVERYWHERE.to_owned(), true)]);
-    // One zone alone may fail, and several have an egress of their own: nobody else is called by that cluster.
+    // One zone alone may fail, and several have an egress of their own: that cluster calls nothing else.
     assert_eq!(detects(&through), [(west.to_owned(), true), (EVERYWHERE.to_owned(), false)]);
 }
 

@@ -1,6 +1,7 @@
-//! Plans as seen from outside: what a proxy is told to do in a mesh written as users write it.
+//! Plans as seen from outside: what a proxy does in a mesh written as users write it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod access;
 mod checks_and_balance;
 mod classes;
 mod clients;

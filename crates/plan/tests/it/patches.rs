@@ -21,7 +21,7 @@ fn planned(modifications: &Value, traits: &ProxyTraits) -> ProxyPlan {
     plan::for_proxy(&mesh(&[PLAIN, BACKEND, &web(WEB), &policy]), traits).unwrap()
 }
 
-/// What is told about a modification that matches like this.
+/// What is reported about a modification that matches like this.
 fn told(field: &str, matched: Value, traits: &ProxyTraits) -> Vec<String> {
     let modification = json!([{ field: { "operation": "Remove", "match": matched } }]);
     let plan = planned(&modification, traits);

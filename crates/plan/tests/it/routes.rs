@@ -274,7 +274,7 @@ fn connections_are_spread_unless_a_route_is_about_requests() {
         http_route("r", &format!("{{ matches: [{{ path: {{ type: Exact, value: /x }} }}], {TO_NEXT} }}"));
     let expected = ["kri_msvc_default_east__next_http*3", "kri_msvc_default_east__backend_9000*1"];
     assert_eq!(connections(&[&tcp], 1).unwrap(), expected);
-    // The port speaks HTTP, but nobody asks for requests to be told apart.
+    // The port speaks HTTP, but no policy distinguishes requests.
     assert_eq!(connections(&[&tcp], 0).unwrap(), expected);
     assert_eq!(connections(&[&tcp, &http], 0), None);
     let itself = route("MeshTCPRoute", "itself", ", sectionName: '9000'", "");

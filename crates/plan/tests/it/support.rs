@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use plan::{AdminTarget, ProxyPlan, ProxyTraits};
-use resources::{Key, Kind, Resource, Status, format};
-use topology::{MeshSnapshot, State};
+use resources::{Key, Kind};
+use topology::{Change, MeshSnapshot, State};
 
 /// A mesh whose proxies prove who they are.
 pub const SECURED: &str = r#"
@@ -50,25 +50,9 @@ networking:
 /// The mesh `default` made of these documents; VIPs come from the `status` of services.
 #[track_caller]
 pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
-    let mut changes = Vec::new();
-    for document in format::yaml::documents(&documents.join("\n---\n")).unwrap() {
-        let mut value = document.value;
-        let status = value.as_object_mut().unwrap().remove("status");
-        let parsed = format::parse(value).unwrap();
-        assert_eq!(parsed.unknown_fields, Vec::<String>::new());
-        let draft = parsed.draft;
-        let resource = Resource {
-            status: status.map(|status| Status::from_json(draft.kind(), status).unwrap()),
-            key: draft.key,
-            labels: draft.labels,
-            created: jiff::Timestamp::UNIX_EPOCH,
-            modified: jiff::Timestamp::UNIX_EPOCH,
-            version: 1,
-            owner: None,
-            spec: draft.spec,
-        };
-        changes.push((resource.key.clone(), Some(Arc::new(resource))));
-    }
+    let resources = testkit::resource::read(&documents.join("\n---\n"));
+    let changes: Vec<Change> =
+        resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
     assert!(changes.iter().any(|(key, _)| *key == Key::global(Kind::Mesh, "default")));
     let mut state = State::default();
     state.apply(&changes);
@@ -90,6 +74,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
+        readiness_address: None,
         work_dir: "/tmp/kuma-dp".to_owned(),
         host_ip: None,
         system_ca_path: None,

@@ -35,7 +35,7 @@ fn sidecar() -> Arc<Resource> {
 const HERE: &[(&str, &str)] =
     &[("kuma.io/origin", "zone"), ("kuma.io/zone", "east"), ("k8s.kuma.io/namespace", "shop")];
 
-/// Whoever asks only whether a policy applies gets the same answer.
+/// Asking only whether a policy applies gives the same answer.
 #[track_caller]
 fn selection(policy: &Resource, proxy: &Resource) -> Selection {
     let found = PolicySelector::default().select(policy, proxy);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use policy::{Destinations, PolicyView};
 use resources::{
     Key, Kind, Labels, Resource, Spec,
@@ -12,26 +11,12 @@ use resources::{
 };
 use serde_json::{Value, json};
 
-pub fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-}
+pub use testkit::resource::labels;
 
 /// A resource of mesh `default`; panics on fields that the kind does not have.
 #[track_caller]
 pub fn resource(kind: Kind, name: &str, with: &[(&str, &str)], spec: Value) -> Arc<Resource> {
-    let mut unknown = Vec::new();
-    let spec = Spec::from_json(kind, spec, &mut unknown).unwrap();
-    assert_eq!(unknown, Vec::<String>::new(), "{kind} {name}");
-    Arc::new(Resource {
-        key: Key::new(kind, "default", name),
-        labels: labels(with),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec,
-        status: None,
-    })
+    Arc::new(testkit::resource::stored(Key::new(kind, "default", name), with, spec))
 }
 
 pub fn mtp(name: &str, spec: Value) -> Arc<Resource> {

@@ -18,6 +18,16 @@ pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec
     if vars.is_empty() {
         return Ok(text.to_owned());
     }
+    let (rendered, missing) = fill(text, vars);
+    if missing.is_empty() { Ok(rendered) } else { Err(missing) }
+}
+
+/// Every place that names a variable, for a text that was read without values and turned out to be wrong.
+pub fn variables(text: &str) -> Vec<Missing> {
+    fill(text, &BTreeMap::new()).1
+}
+
+fn fill(text: &str, vars: &BTreeMap<String, String>) -> (String, Vec<Missing>) {
     let mut out = String::with_capacity(text.len());
     let mut missing = Vec::new();
     let mut rest = text;
@@ -36,7 +46,7 @@ pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec
         rest = &opened[length..];
     }
     out.push_str(rest);
-    if missing.is_empty() { Ok(out) } else { Err(missing) }
+    (out, missing)
 }
 
 /// The name in `{{ name }}` or `{{{ name }}}`, and how long the whole is.
@@ -89,8 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_nobody_gave_is_named_with_its_place() {
+    fn a_variable_without_a_value_is_named_with_its_place() {
         let missing = render("a: 1\nb: {{ port }}\n", &vars(&[("x", "1")])).unwrap_err();
         assert_eq!(missing, [Missing { name: "port".to_owned(), line: 2, column: 4 }]);
+        assert_eq!(variables("a: {{ .x }}\nb: {{ port }}\n"), missing);
     }
 }

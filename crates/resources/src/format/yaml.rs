@@ -6,8 +6,11 @@
 //! mapping, and text that grows when its aliases are expanded is refused before it has grown.
 //! JSON is YAML, so files and answers in JSON are read here too.
 
+mod positions;
+
 use std::fmt::Write as _;
 
+pub use positions::Positions;
 use serde_json::{Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, SnippetMode, Spanned, UserMessageFormatter};
 

@@ -12,8 +12,7 @@ mod spiffe;
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use resources::{Key, Kind, Resource, Spec};
+use resources::{Key, Kind, Resource};
 use serde_json::Value;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -21,16 +20,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn resource(kind: Kind, mesh: &str, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
-    Resource {
-        key: Key::new(kind, mesh, name),
-        labels: map(labels),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec: Spec::from_json(kind, spec, &mut Vec::new()).expect("a spec"),
-        status: None,
-    }
+    testkit::resource::stored(Key::new(kind, mesh, name), labels, spec)
 }
 
 /// RFC 1123 lower-case label, the shape of meshes, zones, namespaces and most names.

@@ -3,9 +3,8 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use jiff::Timestamp;
 use resources::{
-    Form, Key, Kind, Resource, Spec,
+    Form, Key, Kind, Spec,
     format::{universal, yaml},
 };
 use schemars::SchemaGenerator;
@@ -54,16 +53,8 @@ fn a_full_spec_of_every_kind_is_written_as_it_was_read() {
 #[test]
 fn every_kind_is_shown_with_each_field_once_and_its_spec_and_status_as_they_are() {
     for &kind in Kind::ALL {
-        let resource = Resource {
-            key: Key::new(kind, "default", "shown"),
-            labels: [("team".to_owned(), "x".to_owned())].into(),
-            created: Timestamp::UNIX_EPOCH,
-            modified: Timestamp::UNIX_EPOCH,
-            version: 1,
-            owner: None,
-            spec: read(kind, full(kind)),
-            status: None,
-        };
+        let resource =
+            testkit::resource::stored(Key::new(kind, "default", "shown"), &[("team", "x")], full(kind));
         let value = universal::render(&resource);
         let text = serde_json::to_string(&universal::Shown(&resource)).unwrap();
         assert_eq!(text, value.to_string(), "{kind}");

@@ -1,12 +1,6 @@
 //! What became of connections and requests, as metrics and as log lines.
 
-use std::{
-    collections::HashMap,
-    fmt, io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -14,10 +8,10 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::{AuthFailures, Metrics};
-
-/// How often at most one reason is logged.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+use crate::{
+    logs::Throttle,
+    metrics::{AuthFailures, Metrics},
+};
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,7 +164,7 @@ impl Tally {
         self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
             let (server, peer) = (self.0.server, peer.map(tracing::field::display));
-            tracing::warn!(server, peer, reason, unsaid, "turned away: {detail}");
+            tracing::warn!(server, peer, reason, unsaid, detail, "turned away");
         }
     }
 
@@ -192,7 +186,7 @@ impl Tally {
             Weight::Odd => {
                 if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
                     let server = self.0.server;
-                    tracing::info!(server, %peer, reason, unsaid, "a connection ended: {detail}");
+                    tracing::info!(server, %peer, reason, unsaid, detail, "a connection ended");
                 }
             }
         }
@@ -216,45 +210,5 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.dec();
-    }
-}
-
-/// Lets the first line of a reason through at once, and then one in [`LOG_EVERY`].
-#[derive(Default)]
-struct Throttle(Mutex<HashMap<&'static str, Said>>);
-
-struct Said {
-    at: Instant,
-    unsaid: u64,
-}
-
-impl Throttle {
-    /// How many were held back since the last line, if there may be one now.
-    fn admit(&self, reason: &'static str, now: Instant) -> Option<u64> {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = said.get_mut(reason) else {
-            said.insert(reason, Said { at: now, unsaid: 0 });
-            return Some(0);
-        };
-        if now.duration_since(last.at) < LOG_EVERY {
-            last.unsaid += 1;
-            return None;
-        }
-        last.at = now;
-        Some(std::mem::take(&mut last.unsaid))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_is_logged_at_once_and_then_now_and_then_with_a_count() {
-        let (throttle, start) = (Throttle::default(), Instant::now());
-        let after = |seconds| start + Duration::from_secs(seconds);
-        let admitted = [0, 1, 9, 10, 11, 25].map(|second| throttle.admit("idle", after(second)));
-        assert_eq!(admitted, [Some(0), None, None, Some(2), None, Some(1)]);
-        assert_eq!(throttle.admit("reset", after(11)), Some(0), "every reason for itself");
     }
 }

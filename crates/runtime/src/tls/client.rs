@@ -1,4 +1,4 @@
-//! TLS for clients: whom they believe.
+//! TLS for clients: which servers they trust.
 
 use std::{path::Path, sync::Arc};
 

@@ -46,12 +46,13 @@ async fn a_backup_moves_everything_to_another_database_and_survives_a_restart() 
     let source = connect(&fresh_database().unwrap()).await;
     same_history(&Memory::default(), &source, 7, 60).await;
     let mut file = Vec::new();
-    let count = backup::export(&source, &mut file).unwrap();
+    let count = backup::export(&source, &[], &mut file).unwrap();
     assert!(count > 0);
 
     let database = fresh_database().unwrap();
     let target = connect(&database).await;
-    assert_eq!(backup::import(&target, file.as_slice()).await.unwrap(), count);
+    let restored = backup::read(file.as_slice()).unwrap().resources;
+    assert_eq!(backup::restore(&target, restored).await.unwrap(), count);
     assert_eq!(contents(&target), contents(&source));
     drop(target);
     assert_eq!(contents(&connect(&database).await), contents(&source));

@@ -136,7 +136,7 @@ async fn the_log_of_changes_keeps_the_last_hundred_thousand_revisions() {
     reported(&mut changes, &["old"]).await;
     for (name, version) in [("young", 60_000), ("youngest", 150_000)] {
         store.write(vec![Write::Restore(Resource { version, ..secret(name) })]).await.unwrap();
-        // A store that keeps up does not notice.
+        // A control plane that keeps up does not notice.
         eventually(&other, "the write is seen", |shown| shown.unwrap().get(&key(name)).is_some()).await;
     }
     reported(&mut changes, &["young", "youngest"]).await;

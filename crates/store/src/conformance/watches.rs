@@ -1,4 +1,4 @@
-//! What subscribers are told.
+//! What subscribers see.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -85,7 +85,7 @@ pub async fn concurrent_updates_of_one_key_lose_none(fixture: Fixture) {
     assert_eq!(stored.label("tag"), Some((WRITERS * ROUNDS).to_string().as_str()));
 }
 
-/// Reads, adds one, writes; again when somebody was faster.
+/// Reads, adds one, writes; again when another writer was faster.
 async fn increment(store: &dyn Store) {
     loop {
         let now = store.snapshot().unwrap().get(&secret("counter").key).unwrap().clone();

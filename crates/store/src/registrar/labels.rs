@@ -1,10 +1,9 @@
 //! Labels: which ones the control plane computes, which ones a user may give.
 
 use resources::{
-    Draft, Form, Key, Kind, Labels, Path, Resource, Scope, Violations,
+    Draft, Form, Key, Kind, Labels, Path, Resource, Scope, Violations, checks,
     kinds::dataplane::{Dataplane, GatewayType, ListenerType},
     labels,
-    naming::dns,
 };
 
 use super::{Mode, Setup};
@@ -71,40 +70,9 @@ fn label_listeners(dataplane: &Dataplane, out: &mut Labels) {
 
 /// Whether a user may give these labels to this resource here.
 pub fn validate(draft: &Draft, setup: &Setup, found: &mut Violations) {
-    let path = Path::new("labels");
-    let given = &draft.labels;
-    if let Some(origin) = given.get(labels::ORIGIN)
-        && origin != labels::ORIGIN_GLOBAL
-        && origin != labels::ORIGIN_ZONE
-    {
-        found.add(path.key(labels::ORIGIN), format!("unknown resource origin {origin:?}"));
-    }
-    validate_origin(draft.kind(), given, setup, found);
+    checks::labels(draft, found);
+    validate_origin(draft.kind(), &draft.labels, setup, found);
     validate_place(draft, setup, found);
-    let descriptor = draft.kind().descriptor();
-    if descriptor.form == Form::Spec
-        && descriptor.policy.is_some()
-        && let Some(role) = given.get(labels::POLICY_ROLE)
-        && role != "system"
-    {
-        let key = labels::POLICY_ROLE;
-        found.add(path.key(key), format!("{key} label should have system value, got {role}"));
-    }
-    for (key, value) in given {
-        for message in dns::qualified_name_errors(key) {
-            found.add(path.key(key), message);
-        }
-        for message in dns::label_value_errors(value) {
-            found.add(path.key(key), message);
-        }
-    }
-    if draft.kind() == Kind::Dataplane
-        && let Some(workload) = given.get(labels::WORKLOAD)
-    {
-        for message in dns::rfc1035_label_errors(workload) {
-            found.add(path.key(labels::WORKLOAD), message);
-        }
-    }
 }
 
 /// A label that names a zone or a mesh must name this zone and the resource's mesh.

@@ -1,44 +1,17 @@
-//! Labels about trimming outbounds by permissions: what they may say, and when it may be asked for.
+//! Labels about trimming outbounds by permissions: when it may be asked for.
 //!
 //! They are checked when a user writes them. What arrives from another control plane is taken as it is; there an unknown
 //! mode is as good as none, and `enforce` without permissions has no effect.
 
-use resources::{Draft, Kind, Labels, Path, Resource, Violations, labels};
+use resources::{Draft, Kind, Labels, Path, Resource, Violations, checks::sets_reachability_mode, labels};
 
 use crate::Snapshot;
 
-const MODES: [&str; 4] = ["off", "report", "shadow", ENFORCE];
 const ENFORCE: &str = "enforce";
-const SWITCH: [&str; 2] = ["true", "false"];
 
-/// Whether a label sets a mode: of the mesh or the proxy, or of one zone.
-fn is_mode(kind: Kind, label: &str) -> bool {
-    let of_zone = || label.strip_suffix(labels::REACHABILITY_MODE).is_some_and(|zone| zone.ends_with('.'));
-    label == labels::REACHABILITY_MODE || kind == Kind::Mesh && of_zone()
-}
-
-/// Adds what is wrong with the labels of a draft about trimming.
+/// Adds what is wrong with asking for trimming here. What the labels may say is checked with all others.
 pub fn validate(draft: &Draft, existing: Option<&Resource>, snapshot: &Snapshot, found: &mut Violations) {
-    let kind = draft.kind();
-    if !matches!(kind, Kind::Mesh | Kind::Dataplane) {
-        return;
-    }
-    for (label, value) in &draft.labels {
-        let known: &[&str] = match label.as_str() {
-            label if is_mode(kind, label) => &MODES,
-            labels::REACHABILITY_STUB => &SWITCH,
-            labels::REACHABILITY_FORCE if kind == Kind::Mesh => &SWITCH,
-            _ => continue,
-        };
-        if !known.contains(&value.as_str()) {
-            let known = known.join(", ");
-            found.add(
-                Path::new("labels").key(label),
-                format!("unknown value {value:?}, available values: {known}"),
-            );
-        }
-    }
-    if kind == Kind::Mesh {
+    if draft.kind() == Kind::Mesh {
         validate_enforcing(draft, existing, snapshot, found);
     }
 }
@@ -54,7 +27,7 @@ fn validate_enforcing(
     let permitted = || snapshot.in_mesh(Kind::MeshTrafficPermission, &draft.key.name).next().is_some();
     // What was asked for before its permissions were deleted has no effect, and is no reason to refuse other changes.
     let asked_before = |label: &str| existing.is_some_and(|mesh| asks(&mesh.labels, label));
-    let enforcing = draft.labels.keys().filter(|label| is_mode(Kind::Mesh, label));
+    let enforcing = draft.labels.keys().filter(|label| sets_reachability_mode(Kind::Mesh, label));
     let mut enforcing =
         enforcing.filter(|label| asks(&draft.labels, label) && !asked_before(label)).peekable();
     if forced || enforcing.peek().is_none() || permitted() {

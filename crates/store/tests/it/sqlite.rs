@@ -75,7 +75,7 @@ async fn writes_queued_when_the_store_is_dropped_are_finished() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = Sqlite::open(&path).unwrap();
-    // Polled once, a write is queued; its answer is not awaited.
+    // Polled once, a write is queued; its answer is not waited for.
     let mut queued: Vec<_> =
         (0..20).map(|n| store.write(vec![Write::Create(secret(&n.to_string()))])).collect();
     for write in &mut queued {

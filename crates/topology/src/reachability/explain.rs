@@ -151,7 +151,7 @@ fn named(permissions: &Permissions, client: &Client, server_names: &[String]) ->
 pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
     if servers.is_empty() {
         return Explanation::unknown(
-            "no instance of the destination is known here, so nothing says whom it lets in",
+            "no instance of the destination is known here, so it is not known which clients it lets in",
         );
     }
     let groups = grouped(servers);

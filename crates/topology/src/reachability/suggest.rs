@@ -16,7 +16,6 @@ mod callers;
 mod defaults;
 mod judge;
 mod servers;
-mod targets;
 mod warnings;
 mod write;
 
@@ -29,6 +28,7 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
+use super::targets::{Choice, Wanted};
 use crate::{
     DestinationId, MeshSnapshot,
     observed::{Caller, Edge, Observed, Seen},
@@ -37,7 +37,6 @@ use callers::Callers;
 use defaults::Defaults;
 use judge::Judgement;
 use servers::{Group, Servers};
-use targets::Choice;
 use warnings::Warnings;
 
 /// What suggestions are made from.
@@ -227,9 +226,24 @@ impl<'a> Writing<'a> {
         policy::PolicySelector { routes: &self.routes, ..policy::PolicySelector::default() }
     }
 
+    /// References that select the inbounds of a group. Those by which they were closed come first: of another rank a
+    /// permission might be overruled.
+    fn choices(&self, group: &Group) -> Vec<Choice> {
+        let Question { mesh, labels, .. } = self.question;
+        let wanted = Wanted {
+            mesh,
+            places: &group.places,
+            preferred: defaults::closing_references(mesh, group),
+            selectors: &group.selectors,
+            destinations: &group.destinations,
+            labels,
+        };
+        Choice::of(&wanted, &self.selector())
+    }
+
     /// Judges the calls to one group of inbounds, and writes the permissions they need.
     fn group(&mut self, group: &Group, edges: &[(&Edge, &Seen)]) {
-        let choices = Choice::of(self.question, &self.selector(), group);
+        let choices = self.choices(group);
         for choice in &choices {
             let closing = self.closing(group, choice);
             let judge = judge::Judge::new(
@@ -305,7 +319,7 @@ impl<'a> Writing<'a> {
         let selector = self.selector();
         let mesh = self.question.mesh;
         let mentioned = judge::allows_someone(mesh, &selector, &self.defaults, &group.places);
-        let choices = Choice::of(self.question, &selector, group);
+        let choices = self.choices(group);
         for choice in &choices {
             self.closing(group, choice);
         }

@@ -67,7 +67,7 @@ pub fn observe(work: &mut Work, proxies: &[ServiceMember<'_>], secured: bool, kn
 }
 
 /// The services that the Dataplanes say they are, then their SPIFFE ids: by MeshIdentities, or where there are none
-/// those that somebody wrote down.
+/// those that a user wrote down.
 fn identities(
     spec: &MeshService,
     proxies: &[ServiceMember<'_>],

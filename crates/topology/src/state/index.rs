@@ -1,4 +1,4 @@
-//! Who selects whom, kept up to date in both directions.
+//! What selects what, kept up to date in both directions.
 //!
 //! Every Dataplane is listed under all of its anchors (its name, each tag, each label), every selector
 //! under the rarest of its own. So a changed Dataplane finds the selectors that may want it, and a

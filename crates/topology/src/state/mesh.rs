@@ -1,4 +1,4 @@
-//! One mesh: its resources, who selects whom, and the snapshot made of them.
+//! One mesh: its resources, what selects what, and the snapshot made of them.
 
 mod telemetry;
 mod wanted;

@@ -34,7 +34,7 @@ pub(super) struct Reach {
 }
 
 impl MeshState {
-    /// Brings rows and classes in line with a round of changes, and notes whom that affects.
+    /// Brings rows and classes in line with a round of changes, and notes what that affects.
     pub(super) fn settle_reach(&mut self, round: &mut Round) {
         let mut subjects = std::mem::take(&mut round.rebuilt);
         let mut dataplanes = round.affected.proxies.clone();
@@ -247,7 +247,7 @@ impl MeshState {
         Some(rulesets)
     }
 
-    /// Whom an egress lets out to a destination; `None` where it lets out every client, or none is called.
+    /// The clients that an egress lets out to a destination; `None` where it lets out every client, or none is called.
     fn at_egress(&self, destination: &Destination) -> Option<Permissions> {
         destination.external.as_ref()?.behind_egress.as_ref()?;
         let everyone = self.selections.for_all_of_kind(Kind::MeshTrafficPermission);

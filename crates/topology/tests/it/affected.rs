@@ -1,4 +1,4 @@
-//! Who is told about a change, and what the change costs.
+//! What a change affects, and what it costs.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
             zones,
             rows,
             reach,
-            open,
+            reach_by_default,
         } = update.affected;
         words.extend(whole_mesh.then(|| "whole mesh".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
@@ -58,7 +58,7 @@ fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
         words.extend(rows.iter().map(|id| format!("row {}", spelled(id))));
         words.extend(reach.iter().map(|class| format!("reach of {:?}", class.client().spiffe_ids)));
-        words.extend(open.then(|| "open".to_owned()));
+        words.extend(reach_by_default.then(|| "open".to_owned()));
     }
     (words, state.destinations_built() - before)
 }

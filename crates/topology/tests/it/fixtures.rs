@@ -2,39 +2,21 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use resources::{Key, Kind, Labels, Resource, Spec, Status};
+use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 use topology::{Change, Destination, DestinationId, MeshSnapshot, State};
 
-pub fn resource(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
-    let mut spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
-    spec.apply_defaults();
-    Resource {
-        key: Key::new(kind, "default", name),
-        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec,
-        status: None,
-    }
-}
+pub use testkit::resource::{with_labels as labelled, with_status};
 
-pub fn with_status(resource: Resource, status: Value) -> Resource {
-    let status = Some(Status::from_json(resource.kind(), status).unwrap());
-    Resource { status, ..resource }
+/// A resource of the mesh `default`, with the defaults of its kind.
+#[track_caller]
+pub fn resource(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
+    testkit::resource::complete(Key::new(kind, "default", name), labels, spec)
 }
 
 /// A mesh with MeshServices; `mtls` is `STRICT`, `PERMISSIVE` or empty for none.
 pub fn mesh(mtls: &str) -> Resource {
-    let mut spec = json!({ "meshServices": { "mode": "Everywhere" } });
-    if !mtls.is_empty() {
-        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": mtls });
-        spec["mtls"] = json!({ "enabledBackend": "ca-1", "backends": [backend] });
-    }
-    resource(Kind::Mesh, "default", &[], spec)
+    testkit::resource::mesh("default", mtls)
 }
 
 pub fn dataplane(name: &str, address: &str, inbounds: Value) -> Resource {
@@ -65,12 +47,7 @@ pub fn insight(name: &str, issued_backend: &str) -> Resource {
 
 /// A MeshService of Dataplanes with the tag, at port 80.
 pub fn service(name: &str) -> Resource {
-    let spec = json!({
-        "selector": { "dataplaneTags": { "kuma.io/service": name } },
-        "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }],
-        "identities": [{ "type": "ServiceTag", "value": name }]
-    });
-    resource(Kind::MeshService, name, &[], spec)
+    testkit::resource::service("default", name, &[])
 }
 
 /// A MeshMultiZoneService of the services with the label `app`.

@@ -7,7 +7,7 @@ use resources::{Key, Kind, Resource, Status, kinds::service_status::Condition};
 use serde_json::{Value, json};
 use topology::services::{Generator, ServiceChange};
 
-use crate::fixtures::{mesh, multi_zone, resource, service};
+use crate::fixtures::{labelled, mesh, multi_zone, resource, service};
 
 /// What is stored, and a control plane of the zone `east` that writes the statuses.
 struct World {
@@ -95,10 +95,6 @@ fn generator(name: &str, selector: Value, template: &str) -> Resource {
 
 fn for_services(name: &str, labels: Value, template: &str) -> Resource {
     generator(name, json!({ "meshService": { "matchLabels": labels } }), template)
-}
-
-fn labelled(resource: Resource, labels: &[(&str, &str)]) -> Resource {
-    Resource { labels: labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(), ..resource }
 }
 
 fn aged(resource: Resource, second: i64) -> Resource {

@@ -287,7 +287,8 @@ fn differing<K: Ord + Clone, V>(
     keys.into_iter().filter(changed).cloned().collect()
 }
 
-/// Outside `everyone` the answer is exact: whoever is named sees a difference, whoever does, is named.
+/// Without `whole_mesh` the answer is exact: every proxy that is named sees a difference, and every proxy that sees
+/// one is named.
 fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Affected) {
     if affected.whole_mesh {
         return;
@@ -313,7 +314,7 @@ fn affected_is_exact(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Aff
     }
 }
 
-/// Indexes leave out nobody whom a look at everything finds.
+/// Indexes find every policy and Dataplane that a look at everything finds.
 fn indexes_are_complete(snapshot: &MeshSnapshot) {
     let selector = policy::PolicySelector::default();
     for dataplane in snapshot.dataplanes.values() {
@@ -347,7 +348,7 @@ fn indexes_are_complete(snapshot: &MeshSnapshot) {
     }
 }
 
-/// Who serves what, found without any index: everybody is asked about everything.
+/// Who serves what, found without any index: every Dataplane is compared with every selector.
 fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Option<Arc<Resource>>>) {
     for (id, destination) in &snapshot.destinations {
         let crosses = destination.tls != ClientTls::Off;

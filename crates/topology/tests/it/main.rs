@@ -7,6 +7,7 @@ mod explain;
 mod fixtures;
 mod generation;
 mod generator;
+mod graph;
 mod hostnames;
 mod identities;
 mod incremental;

@@ -2,24 +2,19 @@
 
 use std::sync::Arc;
 
-use resources::{Key, Kind, Labels, Resource, kinds::dataplane::BackendRef};
+use resources::{Key, Kind, Resource, kinds::dataplane::BackendRef};
 use serde_json::{Value, json};
 use topology::{Change, ClientTls, Protocol, State};
 
 use crate::{
     fixtures::{
-        destination, endpoints, gone, mesh, multi_zone, present, resource, service, serving, snapshot,
-        spelled, state, with_status,
+        destination, endpoints, gone, labelled, mesh, multi_zone, present, resource, service, serving,
+        snapshot, spelled, state, with_status,
     },
     generation::World,
 };
 
 const ID: &str = "kri_mzsvc_default___all_80";
-
-fn labelled(resource: Resource, labels: &[(&str, &str)]) -> Resource {
-    let labels: Labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Resource { labels, ..resource }
-}
 
 fn web(name: &str) -> Resource {
     labelled(service(name), &[("app", "web")])

@@ -264,7 +264,7 @@ fn a_visible_deny_all_is_the_default_and_is_opened_with_a_warning() {
     assert_eq!((suggestions.permissions.len(), suggestions.denied.len()), (1, 0));
     assert_eq!(suggestions.closing, [], "it is there");
     let said = suggestions.warnings.join("\n");
-    assert!(said.contains("refuse everyone whom nothing allows; what is suggested takes precedence: kri_mtp_default___nobody_"), "{said}");
+    assert!(said.contains("deny all clients that nothing allows; what is suggested takes precedence: kri_mtp_default___nobody_"), "{said}");
     let again = world.followed(&suggestions).suggestions();
     assert_eq!((again.permissions.len(), again.already_allowed), (0, 1));
     // Of one service it is somebody's decision, unless it was written as the default.

@@ -160,7 +160,7 @@ fn a_service_of_several_zones_is_not_called_where_it_has_no_instance() {
     ]);
     let all = "kri_mzsvc_default___all_80";
     assert_eq!(endpoints(default(&state), all), ["192.168.0.1:10001"]);
-    // Whoever means that zone alone goes on calling it.
+    // Clients that mean that zone alone go on calling it.
     assert_eq!(endpoints(default(&state), "kri_msvc_default_south__backend_80"), ["192.168.0.2:10001"]);
     let before = state.destinations_built();
     let update = state.apply(&[present(in_state("south", "Available"))]).pop().unwrap();

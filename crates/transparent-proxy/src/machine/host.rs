@@ -10,7 +10,7 @@ use nix::{
 
 use crate::{Config, Failure};
 
-/// Whom kuma-dp runs as when nothing else is said.
+/// The default user of kuma-dp.
 const DEFAULT_UID: u32 = 5678;
 const DEFAULT_USER: &str = "kuma-dp";
 

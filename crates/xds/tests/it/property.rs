@@ -222,7 +222,7 @@ impl Line {
         self.inbox.push_back(response);
     }
 
-    /// Lets both sides talk until nobody has anything to say.
+    /// Lets both sides talk until neither has anything to say.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.inbox.is_empty() && self.proxy.outbox.is_empty() {

@@ -109,7 +109,7 @@ impl Proxy {
             String::from_utf8(resource.resource.as_ref().unwrap().value.to_vec()).unwrap()
         };
         let held = &self.held[kind as usize];
-        // What is no longer subscribed when it arrives is nobody's business.
+        // What is no longer subscribed when it arrives is ignored.
         let wanted =
             |name: &str| matches!(kind, Type::Cluster | Type::Listener) || held.subscribed.contains(name);
         let decoded = response.decoded().unwrap();

@@ -3,10 +3,12 @@
 mod alerts;
 mod authorities;
 mod bad_input;
+mod certificates;
 mod control_planes;
 mod crash;
 mod demo;
 mod departures;
+mod dist;
 mod documents;
 mod egress;
 mod examples;

@@ -11,7 +11,7 @@ use axum::{Router, body::Body};
 use control_plane::{
     config::Config,
     dp_server::{
-        self, Certificate, Context,
+        self, Certificate, Context, Shown,
         admission::{Admission, Limits},
         bootstrap::Params,
         hds::Hds,
@@ -117,6 +117,7 @@ impl Target {
             admin_port: 0,
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
+            readiness_address: None,
             work_dir: String::new(),
             host_ip: None,
             system_ca_path: None,
@@ -165,7 +166,7 @@ fn for_proxies(
         hds: Some(Hds::start(&config.dp_server.hds, &store, shutdown)),
         observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
         insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
-        certificate: Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate },
+        certificate: Shown::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
         tokens_required: false,
         zone_tokens_required: false,
         bootstrap: Params::of(&config, 5678).unwrap(),

@@ -74,7 +74,7 @@ spec:
           hostSelectionMaxAttempts: 5
 ";
 
-/// Where everybody listens.
+/// Where each process listens.
 pub struct Plan {
     pub global: ControlPlane,
     pub zones: Vec<Zone>,

@@ -90,12 +90,20 @@ impl<P: Protocol> Session<'_, P> {
     /// Brings back the Dataplane that the proxy had brought along.
     async fn restore(&mut self) -> Result<(), Status> {
         (self.restore_at, self.restored) = (None, Some(Instant::now()));
-        let proxy = self.registration.proxy().key();
+        let key = self.registration.proxy().key();
+        let (mesh, name) = (&*key.mesh, &*key.name);
         match self.registration.restore().await {
-            Ok(()) => tracing::info!(%proxy, "its Dataplane was deleted, and stored again"),
+            Ok(()) => {
+                tracing::info!(mesh, name, "the Dataplane of a connected proxy was deleted, and stored again")
+            }
             Err(status) if status.code() == Code::Unavailable => {
                 let reason = status.message();
-                tracing::warn!(%proxy, reason, "its Dataplane was deleted and cannot be stored yet");
+                tracing::warn!(
+                    mesh,
+                    name,
+                    reason,
+                    "the Dataplane of a connected proxy was deleted and cannot be stored yet"
+                );
                 self.restore_at = Some(Instant::now() + PAUSE);
             }
             Err(status) => return Err(status),

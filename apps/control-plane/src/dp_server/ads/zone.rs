@@ -18,7 +18,12 @@ impl<P: Protocol> Session<'_, P> {
                 Ok(one) => issued.push(one),
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::error!(%proxy, %mesh, error, "no certificate could be issued to the egress");
+                    tracing::error!(
+                        name = &*proxy.name,
+                        mesh = &**mesh,
+                        error,
+                        "no certificate could be issued to the egress"
+                    );
                     // It keeps what it has of that mesh.
                     let known = self.zone_issued.iter().find(|known| known.is_named(names));
                     issued.extend(known.cloned().map(|known| known.retry_after(PAUSE)));

@@ -156,6 +156,9 @@ fn metadata(
             put(key, port.to_string().into());
         }
     }
+    if let Some(address) = request.readiness_address.filter(|_| readiness != 0) {
+        put("dataplane.readinessReporter.address", address.to_string().into());
+    }
     if request.app_probe_proxy_disabled {
         put("dataplane.appProbeProxy.enabled", "true".into());
     }

@@ -1,6 +1,6 @@
 //! What an agent tells about itself when it asks for a bootstrap.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use resources::format::universal;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,6 +33,8 @@ pub struct Request {
     pub dns_port: u16,
     /// 0: the agent does not report readiness. Absent: it does so at the port of this control plane's settings.
     pub readiness_port: Option<u16>,
+    /// Where it does so, if not beside the admin interface.
+    pub readiness_address: Option<IpAddr>,
     /// The opposite of its name, as Kuma's agents send it.
     #[serde(deserialize_with = "or_default")]
     pub app_probe_proxy_disabled: bool,
@@ -70,6 +72,7 @@ impl Default for Request {
             otel_env: None,
             dns_port: 0,
             readiness_port: None,
+            readiness_address: None,
             app_probe_proxy_disabled: false,
             operating_system: String::new(),
             features: Vec::new(),

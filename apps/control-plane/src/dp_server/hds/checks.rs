@@ -62,7 +62,7 @@ fn check(probe: &ServiceProbe, defaults: Check) -> Check {
 /// The Dataplane after a report; `None` when nothing of it changes.
 ///
 /// A probe decides about its inbound. An inbound without one follows Envoy itself: it is not ready while Envoy does
-/// not serve, and ready again after that; `health` marks that it was taken out here and not by somebody else. A proxy
+/// not serve, and ready again after that; `health` marks that it was taken out here and not by another writer. A proxy
 /// that is about to stop has no inbound made ready.
 pub fn judge(dataplane: &Dataplane, now: &Health, draining: bool) -> Option<Dataplane> {
     let mut judged = dataplane.clone();

@@ -176,7 +176,8 @@ impl Session {
             Err(Failure::Refused(status)) => return Err(status),
             // The next report tries again.
             Err(Failure::Store(error)) => {
-                tracing::warn!(proxy = %self.proxy.key(), %error, "what its checks found cannot be stored yet");
+                let key = self.proxy.key();
+                tracing::warn!(mesh = &*key.mesh, name = &*key.name, %error, "results of health checks cannot be stored yet");
             }
         }
         Ok(())
@@ -209,7 +210,12 @@ impl Session {
         let dataplane = stored.spec.get::<Dataplane>()?;
         let draining = self.subscription.hds.is_draining(&key);
         let judged = checks::judge(dataplane, health, draining)?;
-        tracing::info!(proxy = %key, ?health, "its checks changed which inbounds are ready");
+        tracing::info!(
+            mesh = &*key.mesh,
+            name = &*key.name,
+            ?health,
+            "health checks changed which inbounds are ready"
+        );
         Some(Resource { spec: Spec::from(judged), modified: Timestamp::now(), ..Resource::clone(stored) })
     }
 }

@@ -2,24 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use proptest::prelude::*;
-use resources::{Key, Labels, Spec};
+use resources::{Key, Spec};
 use serde_json::{Value, json};
 
 use super::*;
 
 fn resource(key: Key, spec: Value) -> Arc<Resource> {
-    Arc::new(Resource {
-        spec: Spec::from_json(key.kind, spec, &mut Vec::new()).unwrap(),
-        key,
-        labels: Labels::from([("kuma.io/zone".to_owned(), "east".to_owned())]),
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        status: None,
-    })
+    Arc::new(testkit::resource::stored(key, &[("kuma.io/zone", "east")], spec))
 }
 
 fn of_kind(kind: Kind, name: &str, spec: Value) -> Arc<Resource> {

@@ -82,7 +82,7 @@ fn stored(snapshot: &Snapshot) -> Result<Pair> {
     Ok(Pair { certificate: certificate.to_owned(), key: key.to_owned() })
 }
 
-/// What an instance shows to others, and whom it believes.
+/// The certificate an instance presents to others, and the authorities it trusts.
 pub fn server_tls(snapshot: &Snapshot) -> Result<ServerTls> {
     let pair = stored(snapshot)?;
     let client_certificates = certificates(&pair.certificate)?;

@@ -164,7 +164,7 @@ async fn the_rule_that_decides_is_named() {
         assert_eq!((said.as_deref(), because.as_str()), (Some(rule), reason));
     }
     let reach = ask(&inspected, "web", "backend", None).await.unwrap();
-    // Two clients and two servers that nobody can tell apart are one check.
+    // Two clients and two servers that permissions do not distinguish are one check.
     let [Check { client, clients, spiffe_id, server, servers, .. }] = reach.checks.as_slice() else {
         panic!("{reach:#?}")
     };
@@ -234,7 +234,7 @@ async fn without_mtls_nobody_is_asked() {
     assert_eq!(reach.verdict, Verdict::Allowed);
     let Check { action, rule, reason, .. } = &reach.checks[0];
     assert_eq!((*action, rule.as_ref()), (Action::Allow, None));
-    assert_eq!(reason, "allowed: the mesh has no mTLS, so nobody is asked");
+    assert_eq!(reason, "allowed: the mesh has no mTLS, so servers ask no client for a certificate");
 }
 
 #[tokio::test]
@@ -258,11 +258,7 @@ async fn a_policy_that_makes_an_inbound_permissive_is_said_to_let_others_in() {
     let inspected = world("STRICT", [deny, tls]).await;
     let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
     assert_eq!(reach.verdict, Verdict::Denied);
-    assert!(
-        reach.checks[0].reason.contains("whoever comes without TLS gets in"),
-        "{}",
-        reach.checks[0].reason
-    );
+    assert!(reach.checks[0].reason.contains("clients without TLS are let in"), "{}", reach.checks[0].reason);
 }
 
 #[tokio::test]
@@ -273,7 +269,7 @@ async fn who_is_no_service_gets_nowhere_but_gets_visits() {
     let no_service = "denied: the client's certificate names no service, because none of its";
     for (mode, from, to, verdict, expect) in [
         ("STRICT", "stranger", "backend-1", Verdict::Denied, no_service),
-        ("PERMISSIVE", "stranger", "backend-1", Verdict::Denied, "so whoever comes without TLS gets in"),
+        ("PERMISSIVE", "stranger", "backend-1", Verdict::Denied, "so clients without TLS are let in"),
         ("STRICT", "web", "stranger", Verdict::Allowed, "kri_mtp_default___all_"),
     ] {
         let inspected = world(mode, [allow()]).await;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Inspected;
 use crate::world::{resource, traits};
 
-/// A proxy whose Envoy counts for an inbound with a dot in its name; says what is told about it.
+/// A proxy whose Envoy counts for an inbound with a dot in its name; says what is listed about it.
 async fn summary(unified_naming: bool) -> serde_json::Value {
     let inspected = Inspected::new().await;
     let addr = inspected.envoy("127.0.0.1", |_| None).await;

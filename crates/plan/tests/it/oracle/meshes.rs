@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
-use resources::{Key, Kind, Labels, Resource, Spec, Status};
+use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
 use topology::{Change, ClientTls, MeshSnapshot, State, virtual_hosts::vips};
 
@@ -30,22 +30,11 @@ struct Maker {
 }
 
 pub fn made(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Resource {
-    let mut spec = Spec::from_json(kind, spec, &mut Vec::new()).unwrap();
-    spec.apply_defaults();
     let key = match kind.descriptor().scope {
         resources::Scope::Mesh => Key::new(kind, "default", name),
         resources::Scope::Global => Key::global(kind, name),
     };
-    Resource {
-        key,
-        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
-        created: jiff::Timestamp::UNIX_EPOCH,
-        modified: jiff::Timestamp::UNIX_EPOCH,
-        version: 1,
-        owner: None,
-        spec,
-        status: None,
-    }
+    testkit::resource::complete(key, labels, spec)
 }
 
 /// A mesh of so many proxies.

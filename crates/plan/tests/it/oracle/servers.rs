@@ -158,7 +158,7 @@ impl<'w> Servers<'w> {
         services.filter(carries).cloned().collect()
     }
 
-    /// The permissions of whoever serves a port now, or would if it were ready.
+    /// The permissions of the inbounds that serve a port now, or would if it were ready.
     fn serving(&self, service: &Resource, number: u32) -> Vec<Option<usize>> {
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };

@@ -41,7 +41,7 @@ pub struct IdentitySelector {
 /// Labels a Dataplane must have; none select every Dataplane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(rename = "IdentitySelector")]
+#[schemars(rename = "IdentityLabelSelector")]
 pub struct LabelSelector {
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,

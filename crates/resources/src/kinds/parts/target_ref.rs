@@ -118,14 +118,14 @@ impl<'a> Allowed<'a> {
 
     /// At the top of a policy, of any role.
     pub fn at_top(traits: PolicyTraits) -> Self {
-        Allowed::kinds(traits.top.map_or(&[], |top| top.anybody))
+        Allowed::kinds(traits.top.map_or(&[], |top| top.any_role))
     }
 
     /// At the top of a policy: only the system may select gateways, and then single listeners of them.
     pub fn by_role(subject: Subject<'_>, traits: PolicyTraits) -> Self {
         // Policies outside Kubernetes namespaces have no role; they come from the system.
         let system = subject.labels.get(labels::POLICY_ROLE).is_none_or(|role| role == "system");
-        let kinds = traits.top.map_or(&[][..], |top| if system { top.system } else { top.anybody });
+        let kinds = traits.top.map_or(&[][..], |top| if system { top.system } else { top.any_role });
         Allowed { kinds, gateway_listener_tags: system, ..Allowed::default() }
     }
 }

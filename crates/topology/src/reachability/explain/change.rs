@@ -1,26 +1,27 @@
 //! The smallest change that would let a client in.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
+use policy::PolicySelector;
 use resources::{
-    Kind, Resource,
-    kinds::{dataplane::Inbound, mesh_traffic_permission::MeshTrafficPermission, target_ref::TargetRefKind},
-    labels,
+    Kind, Labels,
+    kinds::{mesh_traffic_permission::MeshTrafficPermission, target_ref::TargetRefKind},
     naming::Kri,
 };
 use serde_json::{Value, json};
 
 use super::{Call, Place, Server};
-
-/// Labels that usually tell workloads apart, the best first.
-const TELLING: [&str; 4] = [labels::WORKLOAD, "app", "app.kubernetes.io/name", "k8s-app"];
+use crate::{
+    matching,
+    reachability::targets::{Choice, Wanted},
+};
 
 /// What would let the client in.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// No rule is about the client: this MeshTrafficPermission would be.
     Write { resource: Value },
-    /// This deny is for everyone whom nothing else allows: the permission would be an exception to it.
+    /// This deny is for all clients that nothing else allows: the permission would be an exception to it.
     Except { rule: Kri, resource: Value },
     /// These rules deny the client, and a permission cannot allow what they deny: only changing them would.
     Edit { rules: Vec<Kri> },
@@ -36,7 +37,7 @@ impl Change {
                     .to_owned()
             }
             Change::Except { rule, .. } => format!(
-                "{rule} denies everyone whom no other rule allows; a MeshTrafficPermission for this client would be an \
+                "{rule} denies all clients that no other rule allows; a MeshTrafficPermission for this client would be an \
                  exception to it, so ask the owner of that rule"
             ),
             Change::Edit { rules } => {
@@ -108,41 +109,26 @@ fn permission(call: &Call<'_>, servers: &[&Server<'_>]) -> Option<Value> {
     }))
 }
 
-/// A reference that selects these servers, and no others if one of the usual labels tells them apart; all proxies where
-/// no inbound is known.
+/// A reference that selects these servers, and no others if there is one; all proxies where no inbound is known.
 fn target(call: &Call<'_>, servers: &[&Server<'_>]) -> Value {
-    let inbounds: Vec<(&Arc<Resource>, &Inbound)> = servers
-        .iter()
-        .filter_map(|server| match server.place {
-            Place::Inbound(dataplane, inbound) => Some((dataplane, inbound)),
-            Place::Egress | Place::Unseen => None,
-        })
-        .collect();
-    let common = |value: &dyn Fn(&Resource, &Inbound) -> Option<String>| {
-        let mut values = inbounds.iter().map(|(dataplane, inbound)| value(dataplane, inbound));
-        let first = values.next().flatten()?;
-        values.all(|value| value.as_ref() == Some(&first)).then_some(first)
-    };
-    let names: BTreeSet<&str> = inbounds.iter().map(|(dataplane, _)| dataplane.name()).collect();
-    let others = |label: &str, value: &str| {
-        let has = |dataplane: &&Arc<Resource>| dataplane.label(label) == Some(value);
-        call.mesh.dataplanes.values().filter(has).any(|dataplane| !names.contains(dataplane.name()))
-    };
-    for label in TELLING {
-        let value = common(&|dataplane, _| dataplane.label(label).map(str::to_owned));
-        if let Some(value) = value.filter(|value| !others(label, value)) {
-            return json!({ "kind": "Dataplane", "labels": { label: value } });
+    let place = |server: &&Server<'_>| match server.place {
+        Place::Inbound(dataplane, inbound) => {
+            let at = matching::inbounds(dataplane).iter().position(|it| std::ptr::eq(it, inbound))?;
+            Some((dataplane.key.name.clone(), at))
         }
-    }
-    if let Some(service) = common(&|_, inbound| inbound.tags.get(labels::SERVICE).cloned()) {
-        return json!({ "kind": "MeshSubset", "tags": { labels::SERVICE: service } });
-    }
-    match inbounds.first() {
-        Some((dataplane, inbound)) => {
-            json!({ "kind": "Dataplane", "name": dataplane.name(), "sectionName": inbound.section_name() })
-        }
-        None => json!({ "kind": "Mesh" }),
-    }
+        Place::Egress | Place::Unseen => None,
+    };
+    let places: BTreeSet<_> = servers.iter().filter_map(place).collect();
+    let wanted = Wanted {
+        mesh: call.mesh,
+        places: &places,
+        preferred: Vec::new(),
+        selectors: &[],
+        destinations: &[],
+        labels: &Labels::new(),
+    };
+    let choice = Choice::of(&wanted, &PolicySelector::default()).into_iter().next();
+    choice.map_or_else(|| json!({ "kind": "Mesh" }), |choice| json!(choice.target))
 }
 
 /// A name of a resource made of words that may be anything.

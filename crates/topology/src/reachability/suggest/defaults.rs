@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use resources::{
     Draft, Key, Kind, Resource, Spec,
     kinds::{
@@ -14,18 +13,18 @@ use resources::{
     naming::Kri,
 };
 
-use super::Question;
-use crate::MeshSnapshot;
+use super::{Question, servers::Group};
+use crate::{MeshSnapshot, reachability::targets::as_stored};
 
 /// What the policy is called that refuses everyone. Of policies of one rank the last in the alphabet decides last, so
 /// that it takes nothing from permissions that stand beside it.
 pub(super) const DENY_ALL: &str = "zz-deny-all";
 
-/// What holds for everyone of whom nothing else is said.
+/// What holds for clients that no other rule is about.
 pub(super) struct Defaults {
     /// The policies that allow everyone everywhere.
     pub allow: Vec<Arc<Resource>>,
-    /// The policies that refuse everyone whom nothing else allows, and show it.
+    /// The policies that deny all clients that nothing else allows, and show it.
     deny: BTreeSet<Kri>,
     /// Those of them that are stored.
     there: BTreeSet<Kri>,
@@ -119,24 +118,16 @@ pub(super) fn stored_about<'m>(
     candidates.filter(|policy| policy.kind() == Kind::MeshTrafficPermission)
 }
 
-/// The policy as it will be stored, for asking whom it selects.
-pub(super) fn stored(question: &Question<'_>, draft: &Draft) -> Arc<Resource> {
-    let mut labels = draft.labels.clone();
-    if !question.mesh.zone.is_empty() && labels.get(labels::ORIGIN).is_none_or(|it| it == labels::ORIGIN_ZONE)
-    {
-        labels.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
-        labels.entry(labels::ZONE.to_owned()).or_insert_with(|| question.mesh.zone.to_string());
-    }
-    Arc::new(Resource {
-        key: draft.key.clone(),
-        labels,
-        created: Timestamp::UNIX_EPOCH,
-        modified: Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        spec: draft.spec.clone(),
-        status: None,
-    })
+/// The references of policies that closed the inbounds of a group.
+pub(super) fn closing_references(mesh: &MeshSnapshot, group: &Group) -> Vec<TargetRef> {
+    let first = group.places.first().and_then(|(name, _)| mesh.dataplanes.get(name));
+    let Some(dataplane) = first else { return Vec::new() };
+    let closing = stored_about(mesh, dataplane)
+        .filter(|policy| policy.label(labels::REACHABILITY_DEFAULT_DENY) == Some("true"));
+    closing
+        .filter_map(|policy| policy.spec.target_ref()?.cloned())
+        .filter(|top| top.kind != K::Mesh)
+        .collect()
 }
 
 fn closing(question: &Question<'_>, name: &str, target: &TargetRef) -> (Draft, Arc<Resource>) {
@@ -152,7 +143,7 @@ fn closing(question: &Question<'_>, name: &str, target: &TargetRef) -> (Draft, A
     );
     draft.labels = question.labels.clone();
     draft.labels.insert(labels::REACHABILITY_DEFAULT_DENY.to_owned(), "true".to_owned());
-    let resource = stored(question, &draft);
+    let resource = as_stored(question.mesh, &draft);
     (draft, resource)
 }
 

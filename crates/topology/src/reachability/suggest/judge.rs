@@ -14,10 +14,12 @@ use super::{
     Permission,
     callers::{self, Certificates},
     defaults::{self, Defaults},
-    servers::Place,
-    targets::Choice,
 };
-use crate::{ClientTls, DestinationId, MeshSnapshot, matching, observed::Caller};
+use crate::{
+    ClientTls, DestinationId, MeshSnapshot, matching,
+    observed::Caller,
+    reachability::targets::{Choice, Place},
+};
 
 /// What is to be done about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +106,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The entry that refuses someone whom a permission for these clients would let in.
+    /// The entry that denies a client which a permission for these clients would let in.
     fn would_loosen(&self, clients: &Certificates, asking: &impl Fn(&Client) -> Client) -> Option<Kri> {
         let elsewhere = || clients.reporting.iter().find_map(|it| refusal(&asking(it), &self.besides));
         let of_others =

@@ -22,10 +22,8 @@ use super::Question;
 use crate::{
     DestinationId, MeshSnapshot,
     matching::{self, MemberSelector},
+    reachability::targets::Place,
 };
-
-/// An inbound: the name of its Dataplane, and which of its inbounds it is.
-pub(super) type Place = (Arc<str>, usize);
 
 /// Inbounds that serve the same destinations.
 #[derive(Debug)]

@@ -73,7 +73,7 @@ impl Warnings {
             (&self.elsewhere, "served outside of this zone, where permissions for them are written"),
             (
                 &opened,
-                "policies that refuse everyone whom nothing allows; what is suggested takes precedence",
+                "policies that deny all clients that nothing allows; what is suggested takes precedence",
             ),
         ] {
             said.extend(some(names, what));

@@ -19,9 +19,8 @@ use super::{
     callers::service,
     defaults::{Defaults, is_in_effect},
     servers::Group,
-    targets::Choice,
 };
-use crate::MeshSnapshot;
+use crate::{MeshSnapshot, reachability::targets::Choice};
 
 /// How permissions name clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,7 +83,7 @@ pub fn mode(content: u8) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Whoever may call something else than before is named.
+/// Every class that may call something else than before is named.
 pub fn callers_are_named(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Affected) {
     let set = |mesh: &MeshSnapshot, class: &ClientClass| -> BTreeSet<DestinationId> {
         mesh.reachability.destinations(class).into_iter().cloned().collect()

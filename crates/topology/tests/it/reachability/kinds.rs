@@ -356,7 +356,7 @@ fn trust() -> Resource {
     resource(Kind::MeshTrust, "trust", &[], json!({ "trustDomain": "td", "caBundles": [bundle] }))
 }
 
-/// Whoever has a MeshIdentity proves that and no tags, so that a permission by tags is not about it.
+/// A proxy with a MeshIdentity proves that and no tags, so that a permission by tags is not about it.
 #[test]
 fn a_client_with_an_identity_is_known_by_that_alone() {
     let by_tags = format!("{{ targetRef: {{ kind: Mesh }}, {ALLOW_A} }}");

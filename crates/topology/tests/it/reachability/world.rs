@@ -2,35 +2,15 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use resources::{Kind, Labels, Resource, format};
-use serde_json::{Value, json};
+use resources::{Kind, Resource};
+use serde_json::json;
+pub use testkit::resource::read;
 use topology::{ClientClass, DestinationId, MeshSnapshot, State};
 
+pub use crate::fixtures::labelled;
 use crate::fixtures::{calling, dataplane, destination, mesh, present, resource, service};
 
 pub const SERVICES: [&str; 4] = ["a", "b", "c", "d"];
-
-/// Resources as users write them, in either form.
-#[track_caller]
-pub fn read(yaml: &str) -> Vec<Resource> {
-    let documents = format::yaml::documents(yaml).unwrap();
-    let one = |value: Value| {
-        let parsed = format::parse(value).unwrap();
-        assert_eq!(parsed.unknown_fields, Vec::<String>::new());
-        let draft = parsed.draft;
-        Resource {
-            key: draft.key,
-            labels: draft.labels,
-            created: jiff::Timestamp::UNIX_EPOCH,
-            modified: jiff::Timestamp::UNIX_EPOCH,
-            version: 1,
-            owner: None,
-            spec: draft.spec,
-            status: None,
-        }
-    };
-    documents.into_iter().map(|document| one(document.value)).collect()
-}
 
 /// A MeshTrafficPermission whose spec is YAML.
 #[track_caller]
@@ -52,11 +32,6 @@ pub fn instance(name: &str, service: &str, further: &[(&str, &str)]) -> Resource
     }
     let built = dataplane(name, "10.0.0.1", json!([{ "port": 80, "tags": tags }]));
     labelled(built, &[("app", service)])
-}
-
-pub fn labelled(resource: Resource, labels: &[(&str, &str)]) -> Resource {
-    let labels: Labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Resource { labels, ..resource }
 }
 
 /// A proxy that asks for every service by its tags, so that these are destinations too.

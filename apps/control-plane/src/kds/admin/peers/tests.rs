@@ -1,5 +1,5 @@
 use api::{AdminView, Format};
-use resources::{Labels, Resource, Spec, kinds::zone_insight::KdsStreams};
+use resources::{Spec, kinds::zone_insight::KdsStreams};
 use runtime::{Shutdown, listen::Limits, listen::Listener, tls};
 use store::{Memory, Write};
 
@@ -9,11 +9,7 @@ use super::*;
 const LIMIT: usize = 1 << 20;
 
 async fn write(store: &Arc<dyn Store>, key: Key, spec: Spec) {
-    let now = Timestamp::UNIX_EPOCH;
-    let (labels, status) = (Labels::new(), None);
-    let resource =
-        Resource { key, labels, created: now, modified: now, version: 0, owner: None, spec, status };
-    store.write(vec![Write::Create(resource)]).await.unwrap();
+    store.write(vec![Write::Create(testkit::resource::bare(key, spec))]).await.unwrap();
 }
 
 async fn certificate(store: &Arc<dyn Store>) {

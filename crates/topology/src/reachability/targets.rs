@@ -1,10 +1,11 @@
-//! Which `targetRef` means the inbounds of a group, and nothing else.
+//! Which `targetRef` selects certain inbounds, and nothing else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use resources::{
     Draft, Key, Kind, Labels, Resource, Spec,
     kinds::{
@@ -17,38 +18,54 @@ use resources::{
     labels,
 };
 
-use super::{
-    Question, defaults,
-    servers::{Group, Place},
+use crate::{
+    DestinationId, MeshSnapshot,
+    matching::{self, MemberSelector},
 };
-use crate::matching::{self, MemberSelector};
 
 /// Labels that say which workload a Dataplane is of. Others may be shared by several.
-const NAMING: [&str; 3] = [labels::WORKLOAD, "app.kubernetes.io/name", "app"];
+const NAMING: [&str; 4] = [labels::WORKLOAD, "app.kubernetes.io/name", "app", "k8s-app"];
 /// How many inbounds are named that are selected besides.
 const MAX_NAMED: usize = 5;
+
+/// An inbound: the name of its Dataplane, and which of its inbounds it is.
+pub(super) type Place = (Arc<str>, usize);
+
+/// Inbounds that a reference is to select.
+pub(super) struct Wanted<'a> {
+    pub mesh: &'a MeshSnapshot,
+    pub places: &'a BTreeSet<Place>,
+    /// References that are tried before others.
+    pub preferred: Vec<TargetRef>,
+    /// How MeshServices choose these inbounds.
+    pub selectors: &'a [MemberSelector],
+    /// What they serve.
+    pub destinations: &'a [DestinationId],
+    /// Labels of the policy that will have the reference.
+    pub labels: &'a Labels,
+}
 
 /// A reference to inbounds.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub target: TargetRef,
-    /// The inbounds of the group that it selects.
+    /// The inbounds that it is to select, and does.
     pub serving: BTreeSet<Place>,
     /// What it selects besides.
     pub besides: BTreeSet<Place>,
 }
 
 impl Choice {
-    /// References that together select all inbounds of the group: one that selects nothing else if there is one, else
+    /// References that together select all these inbounds: one that selects nothing else if there is one, else
     /// the one that selects the least besides, else one for each Dataplane.
-    pub fn of(question: &Question<'_>, selector: &policy::PolicySelector<'_>, group: &Group) -> Vec<Choice> {
+    pub fn of(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>) -> Vec<Choice> {
         let members: Vec<(&Arc<Resource>, &Inbound)> =
-            group.places.iter().filter_map(|place| member(question, place)).collect();
-        let selected = |target| Choice::selecting(question, selector, group, target);
+            wanted.places.iter().filter_map(|place| member(wanted.mesh, place)).collect();
+        let selected = |target| Choice::selecting(wanted, selector, target);
         let mut widest: Option<Choice> = None;
-        let all = closed_by(question, &members).into_iter().chain(candidates(group, &members));
+        let all = wanted.preferred.iter().cloned().chain(candidates(wanted, &members));
         for choice in all.map(selected) {
-            if choice.serving != group.places {
+            if choice.serving != *wanted.places {
                 continue;
             }
             if choice.besides.is_empty() {
@@ -64,16 +81,11 @@ impl Choice {
         }
     }
 
-    fn selecting(
-        question: &Question<'_>,
-        selector: &policy::PolicySelector<'_>,
-        group: &Group,
-        target: TargetRef,
-    ) -> Choice {
-        let mesh = question.mesh;
+    fn selecting(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>, target: TargetRef) -> Choice {
+        let mesh = wanted.mesh;
         let listed = mesh.selections.meant_by(&target);
         let names = listed.unwrap_or_else(|| mesh.dataplanes.keys().collect());
-        let policy = probe(question, &target);
+        let policy = probe(wanted, &target);
         let mut selected = BTreeSet::new();
         for dataplane in names.into_iter().filter_map(|name| mesh.dataplanes.get(name)) {
             let inbounds = matching::inbounds(dataplane);
@@ -82,8 +94,8 @@ impl Choice {
                 chosen.filter(|i| inbounds.get(*i).is_some_and(|it| it.state != InboundState::Ignored));
             selected.extend(counted.map(|i| (dataplane.key.name.clone(), i)));
         }
-        let besides = selected.difference(&group.places).cloned().collect();
-        Choice { target, serving: selected.intersection(&group.places).cloned().collect(), besides }
+        let besides = selected.difference(wanted.places).cloned().collect();
+        Choice { target, serving: selected.intersection(wanted.places).cloned().collect(), besides }
     }
 
     /// What is to be known about it.
@@ -103,33 +115,22 @@ impl Choice {
     }
 }
 
-fn member<'m>(question: &Question<'m>, (name, i): &Place) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
-    let dataplane = question.mesh.dataplanes.get(name)?;
+fn member<'m>(mesh: &'m MeshSnapshot, (name, i): &Place) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
+    let dataplane = mesh.dataplanes.get(name)?;
     Some((dataplane, matching::inbounds(dataplane).get(*i)?))
 }
 
-/// The references by which the inbounds were closed before: of another rank a permission might be overruled.
-fn closed_by(question: &Question<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<TargetRef> {
-    let Some((dataplane, _)) = members.first() else { return Vec::new() };
-    let closing = defaults::stored_about(question.mesh, dataplane)
-        .filter(|policy| policy.label(labels::REACHABILITY_DEFAULT_DENY) == Some("true"));
-    closing
-        .filter_map(|policy| policy.spec.target_ref()?.cloned())
-        .filter(|top| top.kind != K::Mesh)
-        .collect()
-}
-
 /// References that may be it, the preferred ones first.
-fn candidates(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<TargetRef> {
+fn candidates(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<TargetRef> {
     let mut candidates = Vec::new();
     let sections: BTreeSet<String> = members.iter().map(|(_, inbound)| inbound.section_name()).collect();
     let section = sections.first().filter(|_| sections.len() == 1);
-    for labels in labels_of(group, members) {
+    for labels in labels_of(wanted, members) {
         let by_labels = TargetRef { kind: K::Dataplane, labels: Some(labels), ..TargetRef::default() };
         candidates.push(by_labels.clone());
         candidates.extend(section.map(|it| TargetRef { section_name: Some(it.clone()), ..by_labels }));
     }
-    for tags in tags_of(group, members) {
+    for tags in tags_of(wanted, members) {
         candidates.push(TargetRef { kind: K::MeshSubset, tags: Some(tags), ..TargetRef::default() });
     }
     let dataplanes: BTreeSet<&Key> = members.iter().map(|(dataplane, _)| &dataplane.key).collect();
@@ -140,8 +141,8 @@ fn candidates(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Targ
 }
 
 /// Labels that all Dataplanes have, and that say what they are.
-fn labels_of(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Labels> {
-    let of_services = group.selectors.iter().filter_map(|selector| match selector {
+fn labels_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Labels> {
+    let of_services = wanted.selectors.iter().filter_map(|selector| match selector {
         MemberSelector::Labels(labels) => Some(labels.clone()),
         _ => None,
     });
@@ -160,17 +161,17 @@ fn labels_of(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Label
 }
 
 /// Tags that all inbounds have, and that say what they are.
-fn tags_of(group: &Group, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Tags> {
+fn tags_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Tags> {
     let common = common(members.iter().map(|(_, inbound)| &inbound.tags));
     let service = common.get_key_value(labels::SERVICE);
     let service = service.map(|(name, value)| Tags::from([(name.clone(), value.clone())]));
-    let of_services = group.selectors.iter().filter_map(|selector| match selector {
+    let of_services = wanted.selectors.iter().filter_map(|selector| match selector {
         MemberSelector::Tags(tags) => Some(Tags::clone(tags)),
         _ => None,
     });
-    let of_tags = group.destinations.iter().filter_map(|id| match id {
-        crate::DestinationId::Tags(tags) => Some(Tags::clone(tags)),
-        crate::DestinationId::Port(_) => None,
+    let of_tags = wanted.destinations.iter().filter_map(|id| match id {
+        DestinationId::Tags(tags) => Some(Tags::clone(tags)),
+        DestinationId::Port(_) => None,
     });
     // `*` stands for any value in a selector; a reference by tags says it otherwise in places.
     let plain = |tags: &Tags| !tags.is_empty() && tags.values().all(|value| value != "*");
@@ -213,15 +214,34 @@ fn common<'m>(mut all: impl Iterator<Item = &'m BTreeMap<String, String>>) -> BT
     common
 }
 
-/// A policy with the reference, for asking whom it selects.
-fn probe(question: &Question<'_>, target: &TargetRef) -> Arc<Resource> {
+/// A policy with the reference, for asking what it selects.
+fn probe(wanted: &Wanted<'_>, target: &TargetRef) -> Arc<Resource> {
     let allow = Entry { target_ref: TargetRef::mesh(), default: Conf { action: Some(Action::Allow) } };
     let spec =
         MeshTrafficPermission { target_ref: Some(target.clone()), rules: Vec::new(), from: vec![allow] };
-    let key = Key::new(Kind::MeshTrafficPermission, &question.mesh.name, "probe");
+    let key = Key::new(Kind::MeshTrafficPermission, &wanted.mesh.name, "probe");
     let draft = Draft {
-        labels: question.labels.clone(),
+        labels: wanted.labels.clone(),
         ..Draft::new(key, Spec::MeshTrafficPermission(Arc::new(spec)))
     };
-    defaults::stored(question, &draft)
+    as_stored(wanted.mesh, &draft)
+}
+
+/// The policy as it will be stored, for asking what it selects.
+pub(super) fn as_stored(mesh: &MeshSnapshot, draft: &Draft) -> Arc<Resource> {
+    let mut labels = draft.labels.clone();
+    if !mesh.zone.is_empty() && labels.get(labels::ORIGIN).is_none_or(|it| it == labels::ORIGIN_ZONE) {
+        labels.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
+        labels.entry(labels::ZONE.to_owned()).or_insert_with(|| mesh.zone.to_string());
+    }
+    Arc::new(Resource {
+        key: draft.key.clone(),
+        labels,
+        created: Timestamp::UNIX_EPOCH,
+        modified: Timestamp::UNIX_EPOCH,
+        version: 0,
+        owner: None,
+        spec: draft.spec.clone(),
+        status: None,
+    })
 }

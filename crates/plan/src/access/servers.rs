@@ -1,8 +1,8 @@
-//! What is meant by a name, and who serves it.
+//! The destinations that a name means, and the inbounds that serve them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::Permissions;
+use policy::{Permissions, PolicySelector};
 use resources::{
     Kind, Resource,
     kinds::{
@@ -14,22 +14,19 @@ use resources::{
     labels,
     naming::Kri,
 };
-use store::Snapshot;
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
     matching::{self, MemberSelector},
     reachability::explain::{Place, Requirement, Server},
 };
 
-use crate::inspect::reach;
+use super::{ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
 
-/// More inbounds than this are not asked.
-const MAX_SERVERS: usize = 1000;
-/// The kinds that a name may mean, the first that there is counts.
+/// The kinds that a name may mean; the first that exists counts.
 const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshMultiZoneService, Kind::MeshExternalService];
 
 /// The destinations that are meant: by identifier, with a port or with all of them, or by name.
-pub fn find<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
+pub fn destinations<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
     let by_id = |id: &DestinationId| mesh.destinations.get(id);
     if let Ok(kri) = to.parse::<Kri>() {
         if let Some(destination) = by_id(&DestinationId::Port(kri.clone())) {
@@ -65,29 +62,25 @@ pub fn find<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destinat
     }
 }
 
-/// Who serves these destinations and what they ask, and whether there are more than are asked.
-pub fn of<'a>(
-    snapshot: &Snapshot,
+/// The servers of these destinations and what they require, and whether there are more than that.
+pub fn servers<'a>(
+    lookup: Lookup<'_, '_>,
     mesh: &'a MeshSnapshot,
     destinations: &[&'a Arc<Destination>],
 ) -> (Vec<Server<'a>>, bool) {
     let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-    let selector = policy::PolicySelector { routes: &routes, ..policy::PolicySelector::default() };
+    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     let (mut servers, mut truncated) = (Vec::new(), false);
     for destination in destinations {
         let server_names = server_names(mesh, destination);
-        let mut inbounds = inbounds(snapshot, mesh, destination);
+        let mut inbounds = inbounds(lookup, mesh, destination);
         truncated |= servers.len() + inbounds.len() > MAX_SERVERS;
         inbounds.truncate(MAX_SERVERS.saturating_sub(servers.len()));
         let mut known: BTreeSet<Permissions> = BTreeSet::new();
         for (dataplane, inbound) in inbounds {
-            let connection = reach::ClientConnection::to(mesh, &destination.id);
-            let asked = reach::InboundRequirement::of(
-                mesh,
-                &selector,
-                &reach::Server { dataplane, inbound, connection },
-            );
-            let requires = Requirement::from(&asked);
+            let connection = ClientConnection::to(mesh, &destination.id);
+            let server = super::Server { dataplane, inbound, connection };
+            let requires = Requirement::from(&InboundRequirement::of(mesh, &selector, &server));
             if let Requirement::Permission(permissions) = &requires {
                 known.insert(permissions.clone());
             }
@@ -125,7 +118,7 @@ fn server_names(mesh: &MeshSnapshot, destination: &Destination) -> Arc<[String]>
 
 /// The inbounds of this zone that serve a destination, ready or not.
 pub fn inbounds<'a>(
-    snapshot: &Snapshot,
+    lookup: Lookup<'_, '_>,
     mesh: &'a MeshSnapshot,
     destination: &Destination,
 ) -> Vec<(&'a Arc<Resource>, &'a Inbound)> {
@@ -137,7 +130,7 @@ pub fn inbounds<'a>(
         };
         return all.filter(|(_, inbound)| serves(inbound)).collect();
     }
-    let Some(service) = destination.service.as_ref().and_then(|key| snapshot.get(key)) else {
+    let Some(service) = destination.service.as_ref().and_then(|key| lookup(key)) else {
         return Vec::new();
     };
     if let Some(spec) = service.spec.get::<MeshMultiZoneService>() {
@@ -145,7 +138,7 @@ pub fn inbounds<'a>(
         let members = mesh.labelled(Kind::MeshService, &labels).flatten();
         let members = members.filter_map(|id| mesh.destinations.get(id));
         let ports = members.filter(|member| member.port == destination.port);
-        return ports.flat_map(|member| inbounds(snapshot, mesh, member)).collect();
+        return ports.flat_map(|member| inbounds(lookup, mesh, member)).collect();
     }
     let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
     let selector = MemberSelector::of_service(service, spec);

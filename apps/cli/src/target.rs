@@ -1,0 +1,83 @@
+//! Resources that a user names on the command line: `TYPE NAME…` or `TYPE/NAME…`.
+
+use resources::Key;
+
+use crate::{
+    client::Client,
+    failure::{Failure, Result},
+    types::Type,
+};
+
+/// One resource that is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub kind: Type,
+    /// Ignored for types that are in no mesh.
+    pub mesh: String,
+    pub name: String,
+}
+
+/// What a command is about.
+#[derive(Debug)]
+pub enum Targets {
+    /// Every resource of a type.
+    All(Type),
+    Named(Vec<Target>),
+}
+
+impl Targets {
+    /// Reads the words after a command: a type, a type and names, or types with names as `-o name` prints them.
+    pub fn read(kind: &str, names: &[String], mesh: &str, client: &Client) -> Result<Targets> {
+        if kind.contains('/') {
+            let words = std::iter::once(kind).chain(names.iter().map(String::as_str));
+            let named = words.map(|word| {
+                let (kind, name) = split(word)?;
+                Ok(Target {
+                    kind: Type::resolve(kind, client)?,
+                    mesh: mesh.to_owned(),
+                    name: name.to_owned(),
+                })
+            });
+            return Ok(Targets::Named(named.collect::<Result<_>>()?));
+        }
+        let kind = Type::resolve(kind, client)?;
+        if names.is_empty() {
+            return Ok(Targets::All(kind));
+        }
+        let named = names.iter().map(|name| match name.contains('/') {
+            true => Err(Failure::invalid(format!(
+                "{name:?} is not a name: write either TYPE NAME… or TYPE/NAME…, such as {}/{}",
+                kind.name.to_lowercase(),
+                name.rsplit('/').next().unwrap_or_default()
+            ))),
+            false => Ok(Target { kind: kind.clone(), mesh: mesh.to_owned(), name: name.clone() }),
+        });
+        Ok(Targets::Named(named.collect::<Result<_>>()?))
+    }
+}
+
+impl Target {
+    /// The path in the REST API.
+    pub fn path(&self) -> String {
+        self.kind.item(&self.mesh, &self.name)
+    }
+
+    /// `MeshTimeout "slow" in mesh "default"`.
+    pub fn describe(&self) -> String {
+        self.kind.describe(&self.mesh, &self.name)
+    }
+}
+
+impl From<&Key> for Target {
+    fn from(key: &Key) -> Target {
+        Target { kind: Type::of_kind(key.kind), mesh: key.mesh.to_string(), name: key.name.to_string() }
+    }
+}
+
+/// The parts of `meshtimeout/slow`.
+fn split(word: &str) -> Result<(&str, &str)> {
+    let parts = word.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
+    parts.filter(|(_, name)| !name.contains('/')).ok_or_else(|| {
+        Failure::invalid(format!("expected TYPE/NAME, such as meshtimeout/slow, instead of {word:?}"))
+    })
+}

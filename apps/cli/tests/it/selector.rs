@@ -1,0 +1,61 @@
+//! `-l` in the syntax of Kubernetes.
+
+use serde_json::{Value, json};
+
+use crate::{program::Program, server::Server};
+
+fn mesh(name: &str, team: Option<&str>) -> Value {
+    json!({"type": "Mesh", "name": name, "labels": team.map(|team| json!({"team": team}))})
+}
+
+#[test]
+fn what_the_control_plane_cannot_filter_by_is_filtered_here() {
+    let server = Server::start();
+    let items = [mesh("a", Some("t1")), mesh("b", Some("t3")), mesh("c", None), mesh("d", Some("t4"))];
+    server.on("GET", "/meshes?size=1000", 200, json!({"total": 4, "items": items, "next": null}));
+    let program = Program::of(&server);
+    let names = |arguments: &[&str]| {
+        let ran = program.run(&[&["get", "meshes", "-o", "name"], arguments].concat()).ok();
+        ran.lines().iter().map(|line| line.replace("mesh/", "")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(&["-l", "team!=t3"]), "a c d");
+    assert_eq!(names(&["-l", "team in (t1, t3)"]), "a b");
+    assert_eq!(names(&["-l", "team notin (t1,t3)"]), "c d");
+    assert_eq!(names(&["-l", "team"]), "a b d");
+    assert_eq!(names(&["-l", "!team"]), "c");
+    assert_eq!(names(&["-l", "team", "-l", "team!=t1"]), "b d");
+    let page =
+        program.run(&["get", "meshes", "-l", "team", "--size", "1", "--offset", "1", "-o", "name"]).ok();
+    assert_eq!(page.out, "mesh/b\n");
+    page.says("1 of 3 shown; continue with --offset 2");
+    let json = program.run(&["get", "meshes", "-l", "!team", "-o", "json"]).ok().json();
+    assert_eq!((&json["total"], &json["items"][0]["name"]), (&json!(1), &json!("c")));
+}
+
+#[test]
+fn equality_is_filtered_by_the_control_plane() {
+    let server = Server::start();
+    let path = "/meshes?size=1000&filter%5Blabels.team%5D=t1";
+    server.on("GET", path, 200, json!({"total": 1, "items": [mesh("a", Some("t1"))], "next": null}));
+    let program = Program::of(&server);
+    for selector in ["team=t1", "team==t1", "team in (t1)", "team=t1,team!=t2"] {
+        assert_eq!(
+            program.run(&["get", "meshes", "-l", selector, "-o", "name"]).ok().out,
+            "mesh/a\n",
+            "{selector}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_selector_is_refused_with_the_place() {
+    let program = Program::new();
+    for (selector, expect) in [
+        ("team=a,,b", "at character 8: expected the key of a label, found `,`"),
+        ("team=>a", "at character 6: expected a comma or the end, found `>`"),
+        ("te am", "at character 4: expected `=`"),
+        ("team!", "at character 5: expected `=`"),
+    ] {
+        program.run(&["get", "meshes", "-l", selector]).failed(2).says(expect);
+    }
+}

@@ -1,0 +1,132 @@
+//! Certificates are exchanged while the control plane runs: their files are looked at every few seconds, and at SIGHUP.
+//!
+//! Connections that are open keep going; new ones see the new certificate. Files that cannot be used change nothing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use identity::certificate::Pair;
+use jiff::Timestamp;
+use runtime::{
+    Shutdown,
+    metrics::CertificateExpiries,
+    tls::{ServerConfig, ServerTls, Switch},
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Server, check_xds_host};
+use crate::{
+    config::Config,
+    dp_server::{Certificate, Shown},
+};
+
+/// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate, `expiries` the metric
+/// of when it expires.
+pub fn start(
+    server: Server,
+    config: &Config,
+    tls: ServerTls,
+    shown: Option<Shown>,
+    expiries: CertificateExpiries,
+    shutdown: &Shutdown,
+) -> Result<Arc<ServerConfig>> {
+    let (serving, switch) = tls.to_switched()?;
+    let current = Pair { certificate: tls.certificate_pem, key: tls.key_pem };
+    expiries.set(server.name(), current.check(Timestamp::now())?.not_after.as_second());
+    let follower = Follower {
+        server,
+        files: server.files(config),
+        current,
+        switch,
+        shown,
+        expiries,
+        xds_host: config.bootstrap_server.params.xds_host.clone(),
+        failure: None,
+    };
+    let ending = shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = follower.run() => {}
+            () = ending.begun() => {}
+        }
+    });
+    Ok(serving)
+}
+
+/// Follows the files of one server.
+struct Follower {
+    server: Server,
+    files: (PathBuf, PathBuf),
+    current: Pair,
+    switch: Switch,
+    shown: Option<Shown>,
+    expiries: CertificateExpiries,
+    xds_host: String,
+    /// Why the last look changed nothing, and whether the log says so.
+    failure: Option<(String, bool)>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        // Without the signal, files are looked at every few seconds all the same.
+        let mut hangup = signal(SignalKind::hangup()).ok();
+        loop {
+            let asked = tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => false,
+                () = received(hangup.as_mut()) => true,
+            };
+            match self.look().await {
+                Ok(()) => self.failure = None,
+                Err(error) => self.failed(format!("{error:#}"), asked),
+            }
+        }
+    }
+
+    /// Reads the files, and shows their certificate if it is another one.
+    async fn look(&mut self) -> Result<()> {
+        let read = async |path: &PathBuf| {
+            let text = tokio::fs::read_to_string(path).await;
+            text.with_context(|| format!("cannot read {}", path.display()))
+        };
+        let pair = Pair { certificate: read(&self.files.0).await?, key: read(&self.files.1).await? };
+        if pair == self.current {
+            return Ok(());
+        }
+        let facts = pair.check(Timestamp::now())?;
+        let (expires, names) = (facts.not_after, facts.dns_names.join(","));
+        let certificate = Certificate { facts, pem: pair.certificate.clone() };
+        if self.shown.is_some() {
+            check_xds_host(&self.xds_host, &certificate)?;
+        }
+        self.switch.show(&pair.certificate, &pair.key)?;
+        self.current = pair;
+        self.expiries.set(self.server.name(), expires.as_second());
+        if let Some(shown) = &self.shown {
+            shown.replace(certificate);
+        }
+        let (server, file) = (self.server.name(), self.files.0.display());
+        tracing::info!(server, %file, %expires, names, "TLS certificate replaced");
+        Ok(())
+    }
+
+    /// Files are often replaced one after the other, so what fails once is not worth a warning yet.
+    fn failed(&mut self, why: String, asked: bool) {
+        let known = self.failure.take().filter(|(text, _)| *text == why);
+        let said = known.as_ref().is_some_and(|(_, said)| *said);
+        if asked || (known.is_some() && !said) {
+            let (server, file) = (self.server.name(), self.files.0.display());
+            tracing::warn!(server, %file, error = why, "the new TLS certificate cannot be used; the last one is still shown");
+        }
+        self.failure = Some((why, said || asked || known.is_some()));
+    }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
+}

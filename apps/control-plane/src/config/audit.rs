@@ -1,0 +1,15 @@
+//! The settings of the audit log.
+
+use super::section::section;
+
+section! {
+    /// The audit log: a line for every write through the API and every token that is issued, with user, address,
+    /// resource and result. These keys are not Kuma's.
+    pub struct Audit {
+        /// Whether it is written.
+        enabled: bool = true, "enabled", "KUMA_AUDIT_ENABLED";
+        /// File that JSON lines are appended to; it is created for its owner alone, and again when it was moved away.
+        /// Empty means the log, under the target `audit` and whatever the log level is (`off` excepted).
+        file: String = String::new(), "file", "KUMA_AUDIT_FILE";
+    }
+}

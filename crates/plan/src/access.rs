@@ -1,0 +1,308 @@
+//! May one workload call another? Decided by the same permissions that proxies enforce.
+//!
+//! Clients with the same certificate, and inbounds with the same permissions, get the same answer, so
+//! they are one client and one server here: a service costs what differs, not how many instances it has.
+
+mod servers;
+mod workload;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+    sync::Arc,
+};
+
+use policy::{Client, Effect, Permissions, PolicySelector};
+use resources::{
+    Key, Kind, Resource,
+    kinds::dataplane::Inbound,
+    labels,
+    naming::{Kri, SpiffeId},
+};
+use topology::{
+    ClientClass, ClientTls, DestinationId, MeshSnapshot,
+    reachability::explain::{self, Call, Explanation, Requirement},
+};
+
+use crate::{Effective, ServerTls};
+
+pub use servers::{destinations, inbounds, servers};
+pub use workload::Workload;
+
+/// Finds a resource by its key. The services that a mesh offers are in its snapshot, their selectors are not.
+pub type Lookup<'a, 'l> = &'l dyn Fn(&Key) -> Option<&'a Arc<Resource>>;
+
+/// The tags and the identities in a certificate.
+pub type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
+
+/// Maximum checks of one answer.
+const MAX_CHECKS: usize = 1000;
+/// Maximum inbounds of one answer.
+const MAX_SERVERS: usize = 1000;
+
+/// Whether clients may call servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    /// Some may, or all may call some.
+    Mixed,
+    Denied,
+}
+
+impl Verdict {
+    /// Without any check nothing is denied.
+    pub fn of(checks: &[Check]) -> Verdict {
+        match checks.iter().filter(|check| check.is_allowed()).count() {
+            allowed if allowed == checks.len() => Verdict::Allowed,
+            0 => Verdict::Denied,
+            _ => Verdict::Mixed,
+        }
+    }
+}
+
+/// What a server says to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// One of the clients with the same certificate.
+    pub client: Option<Kri>,
+    pub clients: usize,
+    /// Empty where the certificate names no identity.
+    pub spiffe_id: String,
+    /// One of the inbounds that require the same.
+    pub server: Option<Kri>,
+    pub servers: usize,
+    pub effect: Effect,
+    /// The rule that decides; `None` where no rule is about the client.
+    pub rule: Option<Kri>,
+    pub reason: String,
+}
+
+impl Check {
+    pub fn is_allowed(&self) -> bool {
+        self.effect != Effect::Deny
+    }
+}
+
+/// Whether one workload may call another, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Access {
+    pub verdict: Verdict,
+    pub checks: Vec<Check>,
+    /// Whether there are more clients or servers than were checked.
+    pub truncated: bool,
+    pub explanation: Explanation,
+}
+
+/// Whether a workload may call another one at a port, or at all of its ports. `trims` says whether the proxy of a
+/// client is left without these destinations. The error says why the question makes no sense.
+pub fn between(
+    mesh: &MeshSnapshot,
+    (from, to): (&Workload<'_>, &Workload<'_>),
+    port: Option<&str>,
+    trims: impl FnOnce(&Resource, &[DestinationId]) -> bool,
+) -> Result<Access, String> {
+    let mut servers = to.inbounds(mesh, port)?;
+    let mut truncated = servers.len() > MAX_SERVERS;
+    servers.truncate(MAX_SERVERS);
+    let clients = grouped(from.dataplanes.iter().map(|&dataplane| (certificate(mesh, dataplane), dataplane)));
+    let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
+    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
+    let required = |server| (InboundRequirement::of(mesh, &selector, &server), server);
+    let servers: Vec<(InboundRequirement, Server<'_>)> = servers.into_iter().map(required).collect();
+    let explained: Vec<explain::Server<'_>> =
+        servers.iter().map(|(requires, server)| server.to_explain(requires)).collect();
+    let servers = grouped(servers.into_iter());
+    let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
+    truncated |= pairs().nth(MAX_CHECKS).is_some();
+    let checks: Vec<Check> = pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect();
+    // Explained for a client that gets in, if there is one.
+    let gets_in = checks.iter().position(Check::is_allowed).map(|at| at / servers.len().max(1));
+    let client = clients.get(gets_in.unwrap_or(0)).or(clients.first());
+    let client = client.ok_or_else(|| format!("{} {:?} has no Dataplane here", from.kind, from.name))?;
+    let (tags, spiffe_ids) = client.key.clone();
+    let certificate = Client { tags, spiffe_ids, sni: None };
+    let trims = trims(client.first, &to.destinations(mesh));
+    let call = Call { mesh, client: &certificate, destination: &to.name, trims };
+    let explanation = explain::explain(&call, &explained);
+    Ok(Access { verdict: Verdict::of(&checks), checks, truncated, explanation })
+}
+
+/// A first value, and how many there are like it.
+#[derive(Debug)]
+pub struct Group<K, V> {
+    pub key: K,
+    pub first: V,
+    size: usize,
+}
+
+/// Values with equal keys together, in the order in which the keys came.
+pub fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
+    let mut index: HashMap<K, usize> = HashMap::new();
+    let mut groups: Vec<Group<K, V>> = Vec::new();
+    for (key, first) in pairs {
+        match index.get(&key).and_then(|&at| groups.get_mut(at)) {
+            Some(group) => group.size += 1,
+            None => {
+                index.insert(key.clone(), groups.len());
+                groups.push(Group { key, first, size: 1 });
+            }
+        }
+    }
+    groups
+}
+
+/// How clients connect to a server.
+#[derive(Debug, Clone, Default)]
+pub struct ClientConnection {
+    /// Clients connect without TLS, because not every server is ready for it.
+    plain: bool,
+    /// The server name they ask for.
+    sni: Option<String>,
+    /// Name and number of the service's port.
+    port: Option<(String, u32)>,
+}
+
+impl ClientConnection {
+    pub fn to(mesh: &MeshSnapshot, destination: &DestinationId) -> ClientConnection {
+        match mesh.destinations.get(destination).map(|destination| &destination.tls) {
+            Some(ClientTls::Mesh { sni, .. }) => {
+                ClientConnection { sni: Some(sni.clone()), ..ClientConnection::default() }
+            }
+            Some(ClientTls::Off) => ClientConnection { plain: true, ..ClientConnection::default() },
+            None => ClientConnection::default(),
+        }
+    }
+}
+
+/// An inbound, and how clients connect to it.
+#[derive(Debug)]
+pub struct Server<'a> {
+    pub dataplane: &'a Arc<Resource>,
+    pub inbound: &'a Inbound,
+    pub connection: ClientConnection,
+}
+
+impl<'a> Server<'a> {
+    fn to_explain(&self, requires: &InboundRequirement) -> explain::Server<'a> {
+        explain::Server {
+            place: explain::Place::Inbound(self.dataplane, self.inbound),
+            requires: Requirement::from(requires),
+            server_names: self.connection.sni.iter().cloned().collect(),
+        }
+    }
+
+    /// The name clients have for it: the port of the service, or else the inbound.
+    fn port(&self) -> String {
+        let of_service = self.connection.port.as_ref().map(|(name, _)| name.clone());
+        of_service.unwrap_or_else(|| self.inbound.section_name())
+    }
+
+    fn is_at(&self, port: &str) -> bool {
+        let of_service = self.connection.port.as_ref();
+        self.inbound.section_name() == port
+            || of_service.is_some_and(|(name, number)| name == port || number.to_string() == port)
+    }
+}
+
+/// What an inbound requires of its clients.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum InboundRequirement {
+    /// Nothing, because there is no mTLS to tell clients apart by.
+    Nothing,
+    /// Nothing of clients without TLS, and these clients connect without.
+    NothingPlain,
+    Permission {
+        permissions: Permissions,
+        sni: Option<String>,
+        permissive: bool,
+    },
+}
+
+impl InboundRequirement {
+    pub fn of(mesh: &MeshSnapshot, selector: &PolicySelector<'_>, server: &Server<'_>) -> InboundRequirement {
+        let effective = Effective::of(mesh, server.dataplane);
+        let tls = effective.server_tls(server.inbound);
+        if tls == ServerTls::Off {
+            return InboundRequirement::Nothing;
+        }
+        if server.connection.plain {
+            return InboundRequirement::NothingPlain;
+        }
+        let policies = mesh.policies_of(Kind::MeshTrafficPermission);
+        InboundRequirement::Permission {
+            permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
+            sni: server.connection.sni.clone(),
+            permissive: tls == ServerTls::Permissive,
+        }
+    }
+}
+
+impl From<&InboundRequirement> for Requirement {
+    fn from(requires: &InboundRequirement) -> Requirement {
+        match requires {
+            InboundRequirement::Nothing | InboundRequirement::NothingPlain => Requirement::Nothing,
+            InboundRequirement::Permission { permissions, .. } => {
+                Requirement::Permission(permissions.clone())
+            }
+        }
+    }
+}
+
+/// What the certificate of a proxy says: its identity, or what the mesh makes of its tags.
+pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certificate {
+    let Client { tags, spiffe_ids, .. } = ClientClass::of(mesh, dataplane).client().clone();
+    (tags, spiffe_ids)
+}
+
+/// Whether a client may call a server.
+pub fn check(
+    client: &Group<Certificate, &Arc<Resource>>,
+    server: &Group<InboundRequirement, Server<'_>>,
+) -> Check {
+    let (tags, spiffe_ids) = client.key.clone();
+    let mut certificate = Client { tags, spiffe_ids, sni: None };
+    let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
+    let (effect, rule, reason) = match &server.key {
+        InboundRequirement::Nothing => {
+            let reason = "allowed: the mesh has no mTLS, so servers ask no client for a certificate";
+            (Effect::Allow, None, reason.to_owned())
+        }
+        InboundRequirement::NothingPlain => {
+            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so clients connect \
+                          without TLS and servers ask for no certificate";
+            (Effect::Allow, None, reason.to_owned())
+        }
+        InboundRequirement::Permission { permissive, .. } if spiffe_id.is_empty() => {
+            (Effect::Deny, None, without_identity() + note(*permissive))
+        }
+        InboundRequirement::Permission { permissions, sni, permissive } => {
+            certificate.sni.clone_from(sni);
+            let decision = permissions.decide(&certificate);
+            let note = note(*permissive && !decision.is_allowed());
+            (decision.effect, decision.origin, permissions.explain(&certificate) + note)
+        }
+    };
+    Check {
+        client: client.first.kri(""),
+        clients: client.size,
+        spiffe_id,
+        server: server.first.dataplane.kri(&server.first.inbound.section_name()),
+        servers: server.size,
+        effect,
+        rule,
+        reason,
+    }
+}
+
+fn without_identity() -> String {
+    let (tag, label) = (labels::SERVICE, labels::WORKLOAD);
+    format!(
+        "denied: the client's certificate names no service, because none of its inbounds has the tag {tag} and it \
+         has no label {label}"
+    )
+}
+
+/// What to know about a server that denies and is permissive.
+fn note(permissive: bool) -> &'static str {
+    if permissive { "; mTLS is PERMISSIVE, so clients without TLS are let in all the same" } else { "" }
+}

@@ -1,0 +1,155 @@
+//! The Dataplanes that a name means, and where they are called.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use policy::Client;
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        dataplane::{Inbound, InboundState},
+        mesh_service::MeshService,
+        tags::{self, Tags},
+    },
+    labels,
+    naming::section::name_or_port,
+};
+use topology::{
+    DestinationId, MeshSnapshot,
+    matching::{self, MemberSelector},
+};
+
+use super::{ClientConnection, Lookup, Server};
+
+/// The error for a port that does not exist lists at most this many ports that do.
+const MAX_PORTS: usize = 20;
+
+/// A Dataplane, a MeshService or a `kuma.io/service`, by its name.
+#[derive(Debug)]
+pub struct Workload<'a> {
+    /// `Dataplane`, `MeshService` or `kuma.io/service`.
+    pub kind: &'static str,
+    pub name: String,
+    pub dataplanes: Vec<&'a Arc<Resource>>,
+    service: Option<(&'a Key, &'a MeshService, MemberSelector)>,
+}
+
+impl<'a> Workload<'a> {
+    /// The error says what the mesh does not have.
+    pub fn find(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Result<Workload<'a>, String> {
+        let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
+        if let Some(dataplane) = mesh.dataplanes.get(name) {
+            return Ok(workload(Kind::Dataplane.name(), vec![dataplane]));
+        }
+        let stored = lookup(&Key::new(Kind::MeshService, &mesh.name, name));
+        if let Some((resource, spec)) = stored.and_then(|r| Some((r, r.spec.get::<MeshService>()?))) {
+            let selector = MemberSelector::of_service(resource, spec);
+            let members: Vec<_> = mesh.dataplanes.values().filter(|d| selector.selects(d)).collect();
+            if members.is_empty() {
+                return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
+            }
+            let service = Some((&resource.key, spec, selector));
+            return Ok(Workload { service, ..workload(Kind::MeshService.name(), members) });
+        }
+        let has_tag = |dataplane: &&Arc<Resource>| {
+            let services = Client::of_dataplane(dataplane).tags.remove(labels::SERVICE);
+            services.is_some_and(|services| services.contains(name))
+        };
+        let members: Vec<_> = mesh.dataplanes.values().filter(has_tag).collect();
+        if members.is_empty() {
+            return Err(format!(
+                "mesh {:?} has no Dataplane and no MeshService of the name {name:?}, and no Dataplane with \
+                 the tag {}={name}",
+                mesh.name,
+                labels::SERVICE
+            ));
+        }
+        Ok(workload(labels::SERVICE, members))
+    }
+
+    /// The destinations that it is called as.
+    pub fn destinations(&self, mesh: &MeshSnapshot) -> Vec<DestinationId> {
+        match &self.service {
+            Some((key, ..)) => mesh.services.get(*key).map(|ports| ports.to_vec()).unwrap_or_default(),
+            None if self.kind == labels::SERVICE => vec![DestinationId::Tags(Arc::new(self.tags()))],
+            None => Vec::new(),
+        }
+    }
+
+    /// The tags that choose it by its name.
+    fn tags(&self) -> Tags {
+        Tags::from([(labels::SERVICE.to_owned(), self.name.clone())])
+    }
+
+    /// Where the workload is called; only at `port` when one is given. The error says which ports it has.
+    pub fn inbounds(&self, mesh: &MeshSnapshot, port: Option<&str>) -> Result<Vec<Server<'a>>, String> {
+        let Workload { kind, name, .. } = self;
+        let mut servers = match &self.service {
+            Some((key, service, selector)) => self.behind(mesh, key, service, selector),
+            None if *kind == labels::SERVICE => self.tagged(mesh),
+            None => self.listening(|_| true, &ClientConnection::default()),
+        };
+        if servers.is_empty() {
+            let reason = "it is a gateway, or none of its inbounds is ready";
+            return Err(format!("{kind} {name:?} of mesh {:?} takes no calls now: {reason}", mesh.name));
+        }
+        let Some(port) = port else { return Ok(servers) };
+        let ports: BTreeSet<String> = servers.iter().map(Server::port).collect();
+        servers.retain(|server| server.is_at(port));
+        if servers.is_empty() {
+            let ports: Vec<String> = ports.into_iter().take(MAX_PORTS).collect();
+            return Err(format!(
+                "{kind} {name:?} of mesh {:?} takes no calls at port {port:?} now; it does at {}",
+                mesh.name,
+                ports.join(", ")
+            ));
+        }
+        Ok(servers)
+    }
+
+    /// Inbounds that are part of the mesh, ready or not.
+    fn listening(&self, wanted: impl Fn(&Inbound) -> bool, connection: &ClientConnection) -> Vec<Server<'a>> {
+        let of_member = |&dataplane: &&'a Arc<Resource>| {
+            matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound))
+        };
+        let inbounds = self.dataplanes.iter().flat_map(of_member);
+        inbounds
+            .filter(|(_, inbound)| inbound.state != InboundState::Ignored && wanted(inbound))
+            .map(|(dataplane, inbound)| Server { dataplane, inbound, connection: connection.clone() })
+            .collect()
+    }
+
+    fn tagged(&self, mesh: &MeshSnapshot) -> Vec<Server<'a>> {
+        let tags = self.tags();
+        let connection = ClientConnection::to(mesh, &DestinationId::Tags(Arc::new(tags.clone())));
+        self.listening(|inbound| tags::matches(&tags, &inbound.tags), &connection)
+    }
+
+    fn behind(
+        &self,
+        mesh: &MeshSnapshot,
+        key: &Key,
+        service: &MeshService,
+        selector: &MemberSelector,
+    ) -> Vec<Server<'a>> {
+        let destinations = mesh.services.get(key).map_or(&[][..], |ports| ports);
+        let mut servers = Vec::new();
+        for port in &service.ports {
+            let Some(target) = &port.target_port else { continue };
+            let number =
+                |id: &&DestinationId| mesh.destinations.get(*id).is_some_and(|d| d.port == port.port);
+            let connection = destinations.iter().find(number).map(|id| ClientConnection::to(mesh, id));
+            let name = name_or_port(port.name.as_deref(), port.port);
+            let connection =
+                ClientConnection { port: Some((name, port.port)), ..connection.unwrap_or_default() };
+            for &dataplane in &self.dataplanes {
+                let serving = selector.serving(dataplane, target).into_iter();
+                servers.extend(serving.map(|inbound| Server {
+                    dataplane,
+                    inbound,
+                    connection: connection.clone(),
+                }));
+            }
+        }
+        servers
+    }
+}

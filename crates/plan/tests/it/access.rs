@@ -1,0 +1,103 @@
+//! May one workload call another? As the permissions of the mesh decide it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use plan::access::{Access, Check, Verdict, Workload, between, destinations, inbounds, servers};
+use resources::{Key, Resource};
+use topology::{Change, MeshSnapshot, State};
+
+use crate::support::{BACKEND, PLAIN, SECURED, web};
+
+const WEB: &str = r#"
+inbound: [{ port: 80, tags: { kuma.io/service: web } }]
+outbound: [{ port: 10001, tags: { kuma.io/service: backend } }]"#;
+const ALLOW: &str = r#"
+type: MeshTrafficPermission
+mesh: default
+name: web-to-backend
+spec:
+  targetRef: { kind: MeshSubset, tags: { kuma.io/service: backend } }
+  from: [{ targetRef: { kind: MeshSubset, tags: { kuma.io/service: web } }, default: { action: Allow } }]
+"#;
+
+/// A mesh, and the resources it was made of.
+struct World {
+    mesh: Arc<MeshSnapshot>,
+    stored: BTreeMap<Key, Arc<Resource>>,
+}
+
+impl World {
+    fn of(documents: &[&str]) -> World {
+        let web = web(WEB);
+        let all = documents.iter().copied().chain([BACKEND, web.as_str()]).collect::<Vec<_>>();
+        let resources = testkit::resource::read(&all.join("\n---\n")).into_iter().map(Arc::new);
+        let stored: BTreeMap<Key, Arc<Resource>> = resources.map(|it| (it.key.clone(), it)).collect();
+        let changes: Vec<Change> = stored.iter().map(|(key, it)| (key.clone(), Some(it.clone()))).collect();
+        let mut state = State::default();
+        state.apply(&changes);
+        World { mesh: state.mesh("default").unwrap().clone(), stored }
+    }
+
+    fn find(&self, name: &str) -> Result<Workload<'_>, String> {
+        Workload::find(&|key: &Key| self.stored.get(key), &self.mesh, name)
+    }
+
+    fn between(&self, from: &str, to: &str, port: Option<&str>) -> Result<Access, String> {
+        between(&self.mesh, (&self.find(from)?, &self.find(to)?), port, |_, _| false)
+    }
+}
+
+#[test]
+fn a_permission_for_the_client_allows_it_at_every_inbound_and_no_other_client() {
+    let world = World::of(&[SECURED, ALLOW]);
+    let access = world.between("web", "backend", None).unwrap();
+    assert_eq!((access.verdict, access.truncated), (Verdict::Allowed, false));
+    let rules: Vec<String> =
+        access.checks.iter().filter_map(|it| it.rule.as_ref()).map(ToString::to_string).collect();
+    assert_eq!(rules, ["kri_mtp_default___web-to-backend_rule_0"]);
+    assert_eq!(access.checks[0].servers, 2, "both inbounds require the same");
+
+    let back = world.between("backend", "web", None).unwrap();
+    assert_eq!(back.verdict, Verdict::Denied);
+    assert!(back.checks.iter().all(|check: &Check| !check.is_allowed()), "{back:?}");
+    assert!(back.checks[0].reason.contains("no MeshTrafficPermission applies"), "{back:?}");
+}
+
+#[test]
+fn an_allow_of_one_inbound_is_mixed_and_a_port_asks_about_that_one_only() {
+    let one = ALLOW.replace(
+        "{ kind: MeshSubset, tags: { kuma.io/service: backend } }",
+        "{ kind: Dataplane, name: backend, sectionName: http }",
+    );
+    let world = World::of(&[SECURED, &one]);
+    assert_eq!(world.between("web", "backend", None).unwrap().verdict, Verdict::Mixed);
+    for (port, verdict) in [("http", Verdict::Allowed), ("9000", Verdict::Denied)] {
+        assert_eq!(world.between("web", "backend", Some(port)).unwrap().verdict, verdict, "{port}");
+    }
+    let error = world.between("web", "backend", Some("7")).unwrap_err();
+    assert!(error.contains("takes no calls at port \"7\" now; it does at 9000, http"), "{error}");
+}
+
+#[test]
+fn without_mtls_no_client_is_asked_and_unknown_names_are_an_error() {
+    let world = World::of(&[PLAIN]);
+    let access = world.between("web", "backend", None).unwrap();
+    assert_eq!(access.verdict, Verdict::Allowed);
+    assert!(access.checks[0].reason.contains("the mesh has no mTLS"), "{access:?}");
+    let error = world.between("web", "nothing", None).unwrap_err();
+    assert!(error.contains("no Dataplane and no MeshService of the name \"nothing\""), "{error}");
+}
+
+#[test]
+fn a_destination_is_found_by_name_and_served_by_the_inbounds_of_its_port() {
+    let world = World::of(&[SECURED, ALLOW]);
+    let lookup = |key: &Key| world.stored.get(key);
+    let ports = destinations(&world.mesh, "backend").unwrap();
+    assert_eq!(ports.len(), 2);
+    let http = ports.iter().find(|port| port.port == 80).unwrap();
+    let serving = inbounds(&lookup, &world.mesh, http);
+    assert_eq!(serving.iter().map(|(_, inbound)| inbound.port).collect::<Vec<_>>(), [8080]);
+    let (all, truncated) = servers(&lookup, &world.mesh, &ports);
+    assert_eq!((all.len(), truncated), (2, false));
+    assert!(destinations(&world.mesh, "nothing").unwrap_err().contains("has no destination \"nothing\""));
+}

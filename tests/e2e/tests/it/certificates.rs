@@ -1,0 +1,87 @@
+//! What agents and real Envoys do when the control plane gets another certificate, or another machine.
+
+use std::{fs, path::Path, process::Command};
+
+use e2e::{
+    ControlPlane, Profile, Setup, eventually, program,
+    proxy::{Options, Proxy, own_address},
+    service::dataplane,
+};
+use serde_json::Value;
+
+fn service(name: &str) -> Value {
+    dataplane(name, name, own_address(), "http", ([127, 0, 0, 1], 9).into())
+}
+
+fn is_connected(proxy: &Proxy) -> bool {
+    proxy.stat("control_plane.connected_state").is_ok_and(|connected| connected == 1)
+}
+
+/// Another certificate for this machine, as `kumactl` makes them.
+fn make_certificate(folder: &Path) {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let made = Command::new(program("kumactl", Profile::Same).unwrap())
+        .args(["generate", "tls-certificate", "--type", "server", "--hostname", "localhost"])
+        .args(["--cert-file", &file("tls.crt"), "--key-file", &file("tls.key")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_its_own() {
+    let (work, files, next) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    make_certificate(files.path());
+    make_certificate(next.path());
+    let file = |name: &str| files.path().join(name).display().to_string();
+    let setup = Setup::default()
+        .with("KUMA_GENERAL_TLS_CERT_FILE", file("tls.crt"))
+        .with("KUMA_GENERAL_TLS_KEY_FILE", file("tls.key"));
+    let mut control_plane = ControlPlane::start(work.path(), setup).unwrap();
+    let read = |folder: &Path| fs::read_to_string(folder.join("tls.crt")).unwrap();
+    let both = work.path().join("both.crt");
+    fs::write(&both, format!("{}{}", read(files.path()), read(next.path()))).unwrap();
+    let options = Options { authority: Some(both), ..Options::default() };
+    let web = Proxy::start(&control_plane, &service("web"), &options).unwrap();
+    eventually("the proxy to be connected", || is_connected(&web)).unwrap();
+
+    for name in ["tls.crt", "tls.key"] {
+        fs::copy(next.path().join(name), files.path().join(name)).unwrap();
+    }
+    let replaced = || control_plane.log().matches("TLS certificate replaced").count() == 2;
+    eventually("both servers to have the new certificate", replaced).unwrap();
+    assert!(is_connected(&web), "an open connection goes on");
+    // Who connects now sees the new certificate.
+    let backend = Proxy::start(&control_plane, &service("backend"), &options).unwrap();
+    eventually("another proxy to be connected", || is_connected(&backend)).unwrap();
+    control_plane.kill().unwrap();
+    eventually("the first proxy to notice", || !is_connected(&web)).unwrap();
+    control_plane.start_again().unwrap();
+    eventually("the first proxy to accept the new certificate", || is_connected(&web))
+        .unwrap_or_else(|error| panic!("{error}: {}", web.log()));
+}
+
+#[test]
+fn proxies_connect_to_a_control_plane_that_was_restored_in_another_folder() {
+    let (work, restored) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut control_plane = ControlPlane::start(work.path(), Setup::default()).unwrap();
+    let proxy = Proxy::start(&control_plane, &service("web"), &Options::default()).unwrap();
+    eventually("the proxy to be connected", || is_connected(&proxy)).unwrap();
+    let made = control_plane.client().get("/_backup").unwrap();
+    assert_eq!(made.status, 200, "{}", made.body);
+    let backup = restored.path().join("backup.jsonl");
+    fs::write(&backup, made.body).unwrap();
+    control_plane.kill().unwrap();
+    eventually("the proxy to notice", || !is_connected(&proxy)).unwrap();
+    let imported = Command::new(program("kuma-cp", Profile::Same).unwrap())
+        .args(["store", "import"])
+        .arg(&backup)
+        .env("KUMA_GENERAL_WORK_DIR", restored.path())
+        .output()
+        .unwrap();
+    assert!(imported.status.success(), "{imported:?}");
+    control_plane.start_again_in(restored.path(), &[]).unwrap();
+    eventually("the proxy to connect to the restored control plane", || is_connected(&proxy))
+        .unwrap_or_else(|error| panic!("{error}: {}", proxy.log()));
+}
