@@ -289,7 +289,8 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
     assert_eq!(proxy.own_dataplane, Some(web()));
     assert_eq!((proxy.traits.readiness_port, proxy.traits.readiness_address), (9999, None));
     let elsewhere = server.bootstrap(asking(|r| r["readinessAddress"] = json!("::1"))).await;
-    let proxy_elsewhere = IdentifiedProxy::identify("default.web", elsewhere["node"]["metadata"].clone()).unwrap();
+    let proxy_elsewhere =
+        IdentifiedProxy::identify("default.web", elsewhere["node"]["metadata"].clone()).unwrap();
     assert_eq!(proxy_elsewhere.traits.readiness_address, Some("::1".parse().unwrap()));
     assert!(!metadata.to_string().contains("a-token"), "{metadata}");
 
