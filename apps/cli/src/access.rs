@@ -76,7 +76,17 @@ fn table(answer: &Value, outcome: Outcome) -> String {
         Value::Null => String::new(),
         explained => format!("\n{}", reachability::explained(explained)),
     };
-    format!("{}\n{checks}{more}{reach}", sentence(answer, outcome))
+    format!("{}\n{checks}{more}{}{reach}", sentence(answer, outcome), near_misses(answer))
+}
+
+/// The permissions that almost allow it, a line each.
+fn near_misses(answer: &Value) -> String {
+    let misses: Vec<&Value> = answer["nearMisses"].as_array().into_iter().flatten().collect();
+    if misses.is_empty() {
+        return String::new();
+    }
+    let lines: String = misses.iter().map(|miss| format!("  {}\n", text(&miss["reason"]))).collect();
+    format!("\nNear misses:\n{lines}")
 }
 
 const MORE: &str = "\nThis is about the checks above, and there are more: name one Dataplane or a --port.\n";

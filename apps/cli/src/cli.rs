@@ -1,11 +1,12 @@
 //! The command line: global flags, the tree of commands, and the way from one to the other.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    access, analyze, apply, client, completion, config, control_planes, delete, diff, export, failure,
+    access, analyze, apply, check, client, completion, config, control_planes, delete, describe, diff, edit,
+    examples, explain, export, failure,
     failure::{Outcome, Result},
-    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version, wait,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -39,7 +40,7 @@ pub struct Global {
     /// How long one request to the control plane may take; 0s means forever
     #[arg(long, global = true, value_name = "DURATION", default_value = "60s", value_parser = client::parse_timeout, help_heading = GLOBAL)]
     pub api_timeout: std::time::Duration,
-    /// How much to tell on stderr: debug tells every request
+    /// How much to write to stderr: debug reports every request
     #[arg(long, global = true, value_name = "LEVEL", default_value = "off", help_heading = GLOBAL)]
     pub log_level: LogLevel,
 }
@@ -56,7 +57,12 @@ pub enum Command {
     Apply(apply::Apply),
     Diff(diff::Diff),
     Get(get::Get),
+    Describe(describe::Describe),
+    Edit(edit::Edit),
     Delete(delete::Delete),
+    Wait(wait::Wait),
+    Explain(explain::Explain),
+    Check(check::Check),
     Export(export::Export),
     /// Show how proxies, meshes, services and zones are doing, and what policies apply to
     Inspect {
@@ -66,7 +72,7 @@ pub enum Command {
     Access(access::Access),
     Graph(graph::Graph),
     Analyze(analyze::Analyze),
-    /// See whether proxies run what they were sent, and look into one
+    /// Show whether proxies run what they were sent, and inspect one
     Proxy {
         #[command(subcommand)]
         command: proxy::ProxyCommand,
@@ -81,12 +87,12 @@ pub enum Command {
         #[command(subcommand)]
         command: generate::Generate,
     },
-    /// Take resource identifiers apart and put them together
+    /// Parse and build resource identifiers
     Kri {
         #[command(subcommand)]
         command: kri::Command,
     },
-    /// Take the server names of connections between zones apart and put them together
+    /// Decode and encode the server names (SNI) of connections between zones
     Sni {
         #[command(subcommand)]
         command: sni::Command,
@@ -106,7 +112,7 @@ pub enum Command {
         #[command(subcommand)]
         command: suggest::Suggest,
     },
-    /// Translate what Kuma calls legacy, and move a mesh to permissions
+    /// Translate legacy policies, and move a mesh to permissions
     Migrate {
         #[command(subcommand)]
         command: migrate::Migrate,
@@ -129,6 +135,17 @@ pub enum ConfigCommand {
     },
 }
 
+/// The tree of commands with the examples of each.
+pub fn command() -> clap::Command {
+    examples::added(Cli::command())
+}
+
+/// Reads the arguments of the process.
+pub fn parse() -> std::result::Result<Cli, clap::Error> {
+    let mut matches = command().try_get_matches()?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+}
+
 pub fn run(cli: &Cli) -> Result<Outcome> {
     let settings = || config::Settings::load(&cli.global);
     match &cli.command {
@@ -140,6 +157,11 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Suggest { command } => command.run(&settings()?.client()?),
         Command::Apply(apply) => apply.run(&cli.global),
         Command::Get(get) => get.run(&settings()?.client()?),
+        Command::Check(check) => check.run(&settings()?.client()?),
+        Command::Describe(describe) => describe.run(&settings()?.client()?),
+        Command::Edit(edit) => edit.run(&settings()?.client()?),
+        Command::Wait(wait) => wait.run(&settings()?.client()?),
+        Command::Explain(explain) => explain.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&cli.global),
         Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),

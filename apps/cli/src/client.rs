@@ -10,7 +10,7 @@ use ureq::{
     Agent,
     http::{
         Response,
-        header::{HeaderName, WARNING},
+        header::{DATE, HeaderName, WARNING},
     },
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
@@ -45,7 +45,7 @@ pub struct Client {
     base: String,
     context: String,
     headers: Vec<(String, String)>,
-    /// Tell every request and its outcome.
+    /// Report every request and its outcome.
     trace: bool,
 }
 
@@ -59,6 +59,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// What a write came to, where the control plane says so.
     pub outcome: Option<String>,
+    /// When the server answered, by its own clock.
+    pub date: Option<String>,
     pub body: String,
 }
 
@@ -87,6 +89,11 @@ impl Client {
         // Following is decided here, because it depends on what was asked and on who answers.
         let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout, 0);
         Ok(Client { agent, base, context: context.to_owned(), headers, trace })
+    }
+
+    /// Where the control plane is, as the configuration says.
+    pub fn address(&self) -> &str {
+        &self.base
     }
 
     pub fn get(&self, path: &str) -> Result<Answer> {
@@ -285,11 +292,12 @@ fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
 }
 
 fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
-    let header = |name: &'static str| {
-        let value = response.headers().get(HeaderName::from_static(name));
-        value.and_then(|value| value.to_str().ok()).map(str::to_owned)
+    let header = |name: HeaderName| {
+        response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
-    let (revision, outcome) = (header("x-kuma-revision"), header("x-kuma-outcome"));
+    let revision = header(HeaderName::from_static("x-kuma-revision"));
+    let outcome = header(HeaderName::from_static("x-kuma-outcome"));
+    let date = header(DATE);
     let status = response.status().as_u16();
     let stale_since = response.headers().get(HeaderName::from_static("x-kuma-stale-since"));
     if let Some(since) = stale_since.and_then(|value| value.to_str().ok()) {
@@ -299,7 +307,7 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
         response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
     let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, outcome, warnings, body })
+    Ok(Answer { status, revision, date, outcome, warnings, body })
 }
 
 /// The text of a header `Warning: 299 agent "text"`.

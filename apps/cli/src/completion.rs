@@ -1,15 +1,16 @@
 //! `completion SHELL`.
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
-use crate::{cli::Cli, failure::Result, terminal};
+use crate::{cli, failure::Result, terminal};
 
 /// Print the completion script of a shell
 ///
 /// For bash: source <(kumactl completion bash)
 #[derive(Debug, Args)]
 pub struct Completion {
+    /// Which shell
     shell: Supported,
 }
 
@@ -28,7 +29,7 @@ impl Completion {
             Supported::Fish => Shell::Fish,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "kumactl", &mut script);
+        clap_complete::generate(shell, &mut cli::command(), "kumactl", &mut script);
         Ok(terminal::data(&String::from_utf8_lossy(&script))?)
     }
 }

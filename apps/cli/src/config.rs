@@ -20,7 +20,7 @@ use crate::{
     failure::{Failure, Result},
 };
 
-/// Where a control plane listens when nobody says otherwise.
+/// Where a control plane listens by default.
 const DEFAULT_URL: &str = "http://localhost:5681";
 const DEFAULT_NAME: &str = "local";
 

@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    client::Client,
     config::{ApiServer, Context, ControlPlane, Coordinates, Header, Settings},
     failure::{Failure, Result},
     output::{self, Format, Output},
     terminal,
 };
+
+/// What control planes call a user who did not authenticate.
+pub const ANONYMOUS: &str = "mesh-system:anonymous";
 
 /// Show the configuration of this client
 #[derive(Debug, Args)]
@@ -95,7 +101,7 @@ pub struct Add {
     /// Data to authenticate with, such as token=…
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, requires = "auth_type")]
     auth_conf: Vec<(String, String)>,
-    /// Do not ask the control plane whether it is one
+    /// Add it without asking the control plane whether it is one and accepts the token
     #[arg(long)]
     skip_check: bool,
 }
@@ -156,6 +162,7 @@ impl Add {
                     self.address
                 )));
             }
+            self.check_user(&client)?;
         }
         settings.config.control_planes.retain(|cp| cp.name != self.name);
         settings.config.control_planes.push(ControlPlane {
@@ -167,6 +174,37 @@ impl Add {
         settings.save()?;
         terminal::talk(&format!("added Control Plane {:?}", self.name));
         terminal::talk(&format!("switched active Control Plane to {:?}", self.name));
+        Ok(())
+    }
+
+    /// Whether the control plane accepts the token, and as whom.
+    fn check_user(&self, client: &Client) -> Result<()> {
+        let token = self.auth_conf.iter().find(|(key, _)| key == "token").map(|(_, token)| token.trim());
+        // A control plane does not look at the token of an administrator on its own machine.
+        if let Some(expired) = token.and_then(expiry).filter(|end| *end <= Timestamp::now()) {
+            return Err(Failure::invalid(format!(
+                "the token expired at {expired}; make another with `kumactl generate user-token`, or pass --skip-check to \
+                 add the control plane anyway"
+            )));
+        }
+        let answer = client.get("/who-am-i")?;
+        if answer.status == 401 || answer.status == 403 {
+            return Err(Failure::failed(format!(
+                "the control plane does not accept your credentials: {}\nhint: make another token with `kumactl generate \
+                 user-token`, or pass --skip-check to add the control plane anyway",
+                answer.refusal()
+            )));
+        }
+        // Control planes before Kuma 2.0 do not answer this.
+        let Ok(user) = answer.json("asking the control plane who you are") else { return Ok(()) };
+        let name = user["name"].as_str().unwrap_or_default();
+        match (token, name) {
+            (Some(_), ANONYMOUS) => {
+                terminal::warn("the control plane ignores the token: its apiServer.authn.type is not tokens")
+            }
+            (None, ANONYMOUS) | (_, "") => {}
+            (_, name) => terminal::talk(&format!("authenticated as {name:?}")),
+        }
         Ok(())
     }
 
@@ -188,6 +226,13 @@ impl Add {
             rest: Map::new(),
         }
     }
+}
+
+/// When a token ends, by what it says itself. The control plane is who believes it.
+fn expiry(token: &str) -> Option<Timestamp> {
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    Timestamp::from_second(claims["exp"].as_i64()?).ok()
 }
 
 fn known(settings: &Settings, name: &str) -> Result<()> {

@@ -188,7 +188,7 @@ impl Dataplanes {
     }
 }
 
-/// Lists a collection in the form asked for. `columns` are told whether there is room for all.
+/// Lists a collection in the form asked for. `columns` gets whether there is room for all.
 fn show(
     client: &Client,
     path: &str,

@@ -39,7 +39,7 @@ pub enum Uninstall {
 
 /// Remove the iptables rules of transparent proxying
 ///
-/// Rules are told by their comments and the names of their chains; all others stay as they are.
+/// Its rules are recognised by their comments and the names of their chains; all others stay.
 #[derive(Debug, Args)]
 pub struct UninstallTransparentProxy {
     #[command(flatten)]
@@ -55,7 +55,7 @@ struct Sources {
     /// Print what would be done, and do nothing; rules to install are shown without root too
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     dry_run: Option<bool>,
-    /// Tell every step, and write rules with long names of options
+    /// Report every step, and write rules with long names of options
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     verbose: Option<bool>,
     /// Programs to use: name:path[,name:path…], all three of a family (iptables, iptables-save, iptables-restore)
@@ -169,7 +169,7 @@ impl Uninstall {
     }
 }
 
-/// Steps are told when somebody asked for them.
+/// Steps are reported only with --verbose.
 fn telling(config: &Config) -> impl Fn(&str) + use<> {
     let tell = config.verbose || config.dry_run;
     move |text: &str| {

@@ -7,13 +7,18 @@ mod access;
 mod analyze;
 mod apply;
 mod cell;
+mod check;
 mod cli;
 mod client;
 mod completion;
 mod config;
 mod control_planes;
 mod delete;
+mod describe;
 mod diff;
+mod edit;
+mod examples;
+mod explain;
 mod export;
 mod failure;
 mod generate;
@@ -40,16 +45,15 @@ mod target;
 mod terminal;
 mod types;
 mod version;
+mod wait;
 mod what_if;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     // Fails only when a provider is installed already, which is then just as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let arguments = match cli::Cli::try_parse() {
+    let arguments = match cli::parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();

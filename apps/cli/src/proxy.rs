@@ -1,9 +1,12 @@
 //! `proxy status`: whether proxies run what they were sent. `proxy config NAME WHAT`: the parts of one
-//! proxy's configuration, one row each.
+//! proxy's configuration, one row each. `proxy bootstrap` and `proxy log`: what it was started with, and how
+//! much it logs.
 
+mod bootstrap;
 pub mod dump;
+mod log;
 pub mod rows;
-mod status;
+pub mod status;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -23,6 +26,8 @@ use dump::Dump;
 pub enum ProxyCommand {
     Status(status::Status),
     Config(Config),
+    Bootstrap(bootstrap::Bootstrap),
+    Log(log::Log),
 }
 
 /// Show the parts of a proxy's configuration
@@ -66,6 +71,8 @@ impl ProxyCommand {
         match self {
             ProxyCommand::Status(status) => status.run(client),
             ProxyCommand::Config(config) => config.run(client).map(|()| Outcome::Done),
+            ProxyCommand::Bootstrap(bootstrap) => bootstrap.run(client).map(|()| Outcome::Done),
+            ProxyCommand::Log(log) => log.run(client).map(|()| Outcome::Done),
         }
     }
 }
@@ -168,14 +175,9 @@ fn columns(part: Part, wide: bool) -> Vec<Column> {
             ],
             vec![("PRIORITY", |item| text(&item["priority"]))],
         ),
-        Part::Secrets => (
-            vec![
-                ("TYPE", |item| text(&item["type"])),
-                ("STATE", |item| text(&item["state"])),
-                ("LAST UPDATED AGO", |item| cell::since(&item["lastUpdated"])),
-            ],
-            Vec::new(),
-        ),
+        Part::Secrets => {
+            (secret_columns(), vec![("VALID FROM", |item| text(&item["certificates"][0]["notBefore"]))])
+        }
     };
     columns.extend(own);
     if wide {
@@ -183,6 +185,29 @@ fn columns(part: Part, wide: bool) -> Vec<Column> {
     }
     columns.push(("KRI", |item| text(&item["kri"])));
     columns
+}
+
+fn secret_columns() -> Vec<Column> {
+    vec![
+        ("TYPE", |item| text(&item["type"])),
+        ("STATE", |item| text(&item["state"])),
+        ("SUBJECT", |item| list(&item["certificates"], subject)),
+        ("ISSUER", |item| list(&item["certificates"], |of| text(&of["issuer"]))),
+        ("EXPIRES", expires),
+        ("LAST UPDATED AGO", |item| cell::since(&item["lastUpdated"])),
+    ]
+}
+
+/// Who a certificate is for: by its alternative names, because certificates of proxies have no other.
+fn subject(certificate: &Value) -> String {
+    let names = list(&certificate["subjectAlternativeNames"], text);
+    if names.is_empty() { text(&certificate["subject"]) } else { names }
+}
+
+/// When the first of the certificates ends.
+fn expires(item: &Value) -> String {
+    let ends = item["certificates"].as_array().into_iter().flatten().map(|of| &of["notAfter"]);
+    ends.min_by_key(|end| cell::time(end)).map(text).unwrap_or_default()
 }
 
 fn tls(item: &Value) -> String {

@@ -13,7 +13,7 @@ pub fn data(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Tells the user something that is not data. Nobody listening is no reason to stop.
+/// Tells the user something that is not data. A closed stderr is no reason to stop.
 pub fn talk(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }

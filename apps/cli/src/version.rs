@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{cli::Global, config::Settings, failure::Result, output::PlainOutput, terminal};
 
 /// The version of Kuma whose API this client speaks.
-const SPEAKS: &str = "2.14";
+pub const SPEAKS: &str = "2.14";
 
 /// Show the version of this client and of the control plane
 #[derive(Debug, Args)]

@@ -17,6 +17,7 @@ mod configuration;
 mod graph;
 mod hostnames;
 mod layout;
+mod logging;
 mod observed;
 pub(crate) mod policies;
 mod proxy_traits;
@@ -35,6 +36,7 @@ use api::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        logging::{LogChange, LogLevels},
         observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
@@ -163,6 +165,10 @@ impl Inspect for Proxies {
             }
             AdminView::SniUsage => Ok(AdminAnswer { content_type: "text/plain", body }),
         }
+    }
+
+    async fn logging(&self, proxy: &Key, change: Option<&LogChange>) -> Result<LogLevels, InspectError> {
+        self.log_levels(proxy, change).await
     }
 
     async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {

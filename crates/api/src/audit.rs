@@ -54,6 +54,7 @@ impl Entry {
             Operation::ZoneToken => ("issue", "ZoneToken"),
             Operation::UserToken => ("issue", "UserToken"),
             Operation::Backup => ("export", "Backup"),
+            Operation::ProxySetLogging => ("change", "LogLevel"),
             _ => return None,
         };
         let param = |name: &str| call.param(name).chars().take(MAX_NAME).collect();

@@ -6,6 +6,7 @@
 pub mod graph;
 pub mod hostnames;
 pub mod layout;
+pub mod logging;
 pub mod observed;
 pub mod older;
 pub mod policies;
@@ -44,6 +45,7 @@ use crate::{
 use graph::Graph;
 use hostnames::HostnameList;
 use layout::Layout;
+use logging::{LogChange, LogLevels};
 use observed::ObservedCalls;
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
@@ -57,6 +59,9 @@ use what_if::{Consequences, Hypothesis};
 pub trait Inspect: fmt::Debug + Send + Sync {
     /// Asks the proxy itself. The answer holds no secrets.
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError>;
+
+    /// How much the proxy logs, after a change if one is wanted.
+    async fn logging(&self, proxy: &Key, change: Option<&LogChange>) -> Result<LogLevels, InspectError>;
 
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
     /// `with_shadow`: as if policies with `kuma.io/effect: shadow` had an effect.

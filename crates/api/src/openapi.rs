@@ -1,5 +1,7 @@
 //! The OpenAPI document, made from the list of routes and the table of kinds.
 
+mod summary;
+
 use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -9,6 +11,7 @@ use crate::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        logging::LogLevels,
         observed::ObservedCalls,
         policies::{PolicyList, RouteList},
         problems::ProblemList,
@@ -191,7 +194,7 @@ fn parameters_of(path: &str) -> impl Iterator<Item = &str> {
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut operation = json!({
         "operationId": operation_id(route),
-        "summary": summary(route.operation),
+        "summary": summary::of(route.operation),
         "tags": [tag(route.operation)],
     });
     let query: Vec<Value> = query_parameters(route.operation)
@@ -225,71 +228,6 @@ fn operation_id(route: &Route) -> String {
     id
 }
 
-fn summary(operation: Operation) -> String {
-    match operation {
-        Operation::Index => "Which control plane this is".into(),
-        Operation::Config => "The configuration of the control plane, secrets masked".into(),
-        Operation::WhoAmI => "The user making the request".into(),
-        Operation::Backup => {
-            "Everything that is stored, secrets included, as kuma-cp store import reads it".into()
-        }
-        Operation::Policies => "The policy kinds".into(),
-        Operation::ResourceTypes => "The kinds of resources".into(),
-        Operation::GlobalInsight => "Counts over the whole control plane".into(),
-        Operation::GlobalInsights => "How many resources of each global kind there are".into(),
-        Operation::ByKri => "A resource by its identifier".into(),
-        Operation::DataplaneToken => "Issue a token for a dataplane proxy".into(),
-        Operation::ZoneToken => "Issue a token for a zone".into(),
-        Operation::UserToken => "Issue a token for a user".into(),
-        Operation::Hostnames => "The hostnames of a service".into(),
-        Operation::ServiceDataplanes => "The Dataplanes of a MeshService".into(),
-        Operation::ProxyXds(_) => "The configuration a proxy has, as Envoy dumps it, without secrets".into(),
-        Operation::ProxyStats(Kind::Dataplane) => {
-            "The statistics of a proxy; with format=summary by the names of its resources".into()
-        }
-        Operation::ProxyStats(_) => "The statistics of a proxy".into(),
-        Operation::ProxyClusters(_) => "The clusters of a proxy and how they are".into(),
-        Operation::ProxyConfig => "The configuration a proxy would be sent now, without secrets".into(),
-        Operation::ProxyLayout => "What a proxy consists of, and what it is called in Envoy".into(),
-        Operation::ProxyHostnames => "The hostnames that a proxy offers something under".into(),
-        Operation::ProxyRules => "Every rule in effect for a proxy".into(),
-        Operation::ProxyPolicies => "The policies in effect for a proxy as a whole".into(),
-        Operation::InboundPolicies => "The policies in effect for an inbound of a proxy".into(),
-        Operation::OutboundPolicies => "The policies in effect for an outbound of a proxy".into(),
-        Operation::OutboundRoutes => "The routes of an outbound of a proxy".into(),
-        Operation::RoutePolicies => "The policies in effect for a route of an outbound".into(),
-        Operation::PolicyDataplanes(kind) => format!("The Dataplanes that a {} selects", kind.name()),
-        Operation::OlderPolicies => "The policies that select a proxy, by kind".into(),
-        Operation::OlderRules => "Every rule by tags in effect for a proxy".into(),
-        Operation::OlderDataplanes(kind) => {
-            format!("The Dataplanes that a {} selects, for older clients", kind.name())
-        }
-        Operation::Access => "May one workload call another, and which rule says so".into(),
-        Operation::Observed => "Who was seen calling what".into(),
-        Operation::ProxyReachability => {
-            "What a proxy reaches and what trimming takes from it; with to, why it reaches a destination"
-                .into()
-        }
-        Operation::MeshReachability => "What trimming by permissions saves each proxy, or would save".into(),
-        Operation::Graph => "Who may call whom, as a graph of services".into(),
-        Operation::Problems => "What may be wrong with the mesh, the worst first".into(),
-        Operation::Snis => "Where values of SNI lead to, by value".into(),
-        Operation::SniUsage => "How many connections zone proxies saw with each value of SNI".into(),
-        Operation::Suggestions => "The MeshTrafficPermissions that observed calls need".into(),
-        Operation::WhatIf => "What writes and deletions would do; nothing is written".into(),
-        Operation::ServiceInsightList => "What is known about services".into(),
-        Operation::ServiceInsight => "What is known about a service".into(),
-        Operation::List(kind) => format!("List {}", kind.descriptor().plural_display_name()),
-        Operation::Get(kind) => format!("Get a {}", kind.name()),
-        Operation::Put(kind) => format!("Create or replace a {}", kind.name()),
-        Operation::Delete(kind) => format!("Delete a {}", kind.name()),
-        Operation::OverviewList(kind) => {
-            format!("List {} with their insights", kind.descriptor().plural_display_name())
-        }
-        Operation::Overview(kind) => format!("Get a {} with its insight", kind.name()),
-    }
-}
-
 fn tag(operation: Operation) -> &'static str {
     match operation {
         Operation::Index
@@ -307,6 +245,8 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::ProxyXds(_)
         | Operation::ProxyStats(_)
         | Operation::ProxyClusters(_)
+        | Operation::ProxyLogging
+        | Operation::ProxySetLogging
         | Operation::ProxyConfig
         | Operation::ProxyLayout
         | Operation::ProxyHostnames
@@ -378,6 +318,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         ],
         Operation::Suggestions => vec![("service", "string")],
         Operation::WhatIf => vec![("diff", "string")],
+        Operation::ProxySetLogging => vec![("level", "string"), ("logger", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
         Operation::ProxyStats(_) => vec![("format", "string"), ("usedonly", "boolean")],
@@ -416,7 +357,7 @@ fn request_body(operation: Operation) -> Option<Value> {
 const PAGE: &[&str] = &["total", "items", "next"];
 const SELECTION: &[&str] = &["total", "items"];
 
-/// What is answered about who may call whom.
+/// What is answered about who may call whom, and about how much proxies log.
 fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
     Some(match operation {
         Operation::Access => generator.subschema_for::<Reach>().to_value(),
@@ -425,6 +366,9 @@ fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<
         Operation::MeshReachability => generator.subschema_for::<MeshReachability>().to_value(),
         Operation::Graph => generator.subschema_for::<Graph>().to_value(),
         Operation::Suggestions => generator.subschema_for::<Suggestions>().to_value(),
+        Operation::ProxyLogging | Operation::ProxySetLogging => {
+            generator.subschema_for::<LogLevels>().to_value()
+        }
         _ => return None,
     })
 }

@@ -139,12 +139,18 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     Ok(json::ok(&json!({})))
 }
 
-/// Whether the user may write this kind here at all.
-pub fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
+/// Whether the user may write anything here.
+pub fn check_api_writable(call: &Call) -> Result<(), Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
     if call.context.settings.read_only {
         return Err(Error::ReadOnly(API_READ_ONLY.to_owned()));
     }
+    Ok(())
+}
+
+/// Whether the user may write this kind here at all.
+pub fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
+    check_api_writable(call)?;
     call.context
         .registrar
         .check_writable(kind)

@@ -115,6 +115,8 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::ProxyXds(kind) | Operation::ProxyStats(kind) | Operation::ProxyClusters(kind) => {
             inspect::admin(call, kind).await
         }
+        Operation::ProxyLogging => inspect::logging::get(call).await,
+        Operation::ProxySetLogging => inspect::logging::set(call).await,
         Operation::ProxyConfig => inspect::config(call).await,
         Operation::ProxyLayout => inspect::layout(call).await,
         Operation::ProxyHostnames => inspect::hostnames::list(call).await,

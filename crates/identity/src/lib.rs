@@ -12,6 +12,7 @@
 pub mod admin;
 pub mod ca;
 pub mod certificate;
+pub mod described;
 mod pem;
 pub mod signing_key;
 pub mod token;

@@ -39,8 +39,10 @@ use crate::{
 };
 
 mod client;
+mod near_miss;
 
 pub use client::{Client, Decision};
+pub use near_miss::{NearMiss, near_misses};
 
 /// The answer to "may this client call?" as rules in order of importance: the first that matches decides,
 /// and clients that match none are denied.

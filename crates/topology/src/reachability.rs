@@ -18,6 +18,7 @@ pub mod explain;
 pub mod graph;
 mod mode;
 mod names;
+mod near_misses;
 mod row;
 mod rules;
 pub mod suggest;
@@ -43,6 +44,7 @@ use crate::{
 use names::Name;
 
 pub use mode::{Inactive, Mode, Said, Trimming, label_of_zone};
+pub use near_misses::near_misses;
 pub use row::Row;
 pub use row::Rules;
 pub(crate) use rules::{AddedUp, PolicyLists, distinct, of_inbounds};

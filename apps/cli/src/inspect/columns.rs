@@ -110,7 +110,7 @@ pub fn zone_egresses(wide: bool) -> Vec<Column> {
     columns
 }
 
-/// `192.168.0.1:10001`; nothing where others are not told.
+/// `192.168.0.1:10001`; empty where none is advertised.
 fn place(address: &Value, port: &Value) -> String {
     if address.is_null() { String::new() } else { format!("{}:{}", text(address), number(port)) }
 }

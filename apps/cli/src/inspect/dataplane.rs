@@ -1,5 +1,5 @@
 //! `inspect dataplane NAME`: what applies to one proxy, what it says about itself, or what it would be
-//! told now.
+//! sent now.
 
 mod hostnames;
 mod policies;

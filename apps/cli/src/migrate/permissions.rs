@@ -99,7 +99,7 @@ enum Ended {
     Done,
     /// Evidence is missing.
     Refused,
-    /// Nobody agreed, or nothing is to be done.
+    /// The user did not agree, or nothing is to be done.
     NotTaken,
 }
 

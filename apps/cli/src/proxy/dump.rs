@@ -1,8 +1,8 @@
 //! A proxy's configuration, either as Envoy dumps it or as the control plane shows it.
 //!
 //! Envoy groups resources by how it got them and spells fields `filter_chains`; the control plane
-//! keeps them by type and name and spells fields `filterChains`. Both are read here, so that nobody
-//! else has to know where a document came from.
+//! keeps them by type and name and spells fields `filterChains`. Both are read here, so that
+//! other modules need not know where a document came from.
 
 use serde_json::Value;
 

@@ -1,8 +1,10 @@
-//! What is told about each listener, route, cluster, endpoint and secret. The same fields, in the same
+//! What is shown of each listener, route, cluster, endpoint and secret. The same fields, in the same
 //! order, whatever the proxy says: programs may rely on them.
 
 use std::fmt;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
+use identity::described::Described;
 use serde_json::{Value, json};
 
 use super::{
@@ -189,7 +191,7 @@ fn cluster(entry: &Entry<'_>) -> Value {
     })
 }
 
-/// The protocol towards endpoints; Envoy passes bytes on unless it is told more.
+/// The protocol towards endpoints; Envoy passes bytes on unless configured otherwise.
 fn spoken(cluster: &Value) -> &'static str {
     let options = at(cluster, "typed_extension_protocol_options").as_object().into_iter().flatten();
     let http = options.map(|(_, options)| options).find(|options| is_type(options, "HttpProtocolOptions"));
@@ -232,6 +234,33 @@ fn secret(entry: &Entry<'_>) -> Value {
     ];
     let kind = types.iter().find(|(field, _)| !at(of, field).is_null()).map(|(_, kind)| *kind);
     json!({
-        "name": name, "type": kind, "state": entry.state, "lastUpdated": entry.updated,
+        "name": name, "type": kind, "state": entry.state, "certificates": certificates(of),
+        "lastUpdated": entry.updated,
     })
+}
+
+/// What the certificates of a secret say; the proxy's own comes first. Keys are no part of it.
+fn certificates(secret: &Value) -> Vec<Value> {
+    let chain = at(at(secret, "tls_certificate"), "certificate_chain");
+    let trusted = at(at(secret, "validation_context"), "trusted_ca");
+    let pems = [chain, trusted].into_iter().filter_map(inline);
+    let described = pems.flat_map(|pem| Described::all_of_pem(&pem).unwrap_or_default());
+    described
+        .map(|certificate| {
+            json!({
+                "subject": certificate.subject, "subjectAlternativeNames": certificate.names,
+                "issuer": certificate.issuer, "notBefore": certificate.not_before.to_string(),
+                "notAfter": certificate.not_after.to_string(),
+            })
+        })
+        .collect()
+}
+
+/// The text of a data source that holds its data itself.
+fn inline(source: &Value) -> Option<String> {
+    if let Some(text) = at(source, "inline_string").as_str() {
+        return Some(text.to_owned());
+    }
+    let bytes = BASE64_STANDARD.decode(at(source, "inline_bytes").as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
 }

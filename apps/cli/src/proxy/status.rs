@@ -87,7 +87,7 @@ fn outcome(items: &[Value]) -> Outcome {
 }
 
 /// What is known about one proxy. The same fields, whatever its insight says: programs may rely on them.
-fn status(overview: &Value) -> Value {
+pub fn status(overview: &Value) -> Value {
     let insight = &overview["dataplaneInsight"];
     let online = insight::is_online(insight);
     let said = &insight::latest(insight)["status"];
@@ -122,7 +122,7 @@ fn status(overview: &Value) -> Value {
     })
 }
 
-/// What a proxy refuses, with the resource to blame: as the control plane says, or as the name tells.
+/// What a proxy refuses, with the resource to blame: as the control plane says, or by its name.
 fn rejection(said: &Value) -> Value {
     let kri = match said["kri"].as_str() {
         Some(kri) if !kri.is_empty() => Some(kri.to_owned()),
@@ -159,7 +159,7 @@ fn columns(wide: bool) -> Vec<Column> {
     columns
 }
 
-/// What a proxy that left would do with its configuration, nobody knows.
+/// Of a proxy that is offline nothing is known.
 fn state(item: &Value, kind: &str) -> String {
     if item["online"] == true { text(&item["types"][kind]["state"]) } else { String::new() }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    control_plane::ControlPlane,
     program::{Program, cells},
     server::Server,
 };
@@ -145,4 +146,38 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
              There are more servers than were asked.\nTo allow it: change that rule\n"
         )
     );
+}
+
+#[test]
+fn permissions_that_almost_allow_it_are_named() {
+    use api::inspect::{
+        reach::{NearMiss, Party, Reach, Verdict},
+        reachability::{self, Explained},
+    };
+    let control_plane = ControlPlane::start();
+    let party = |name: &str| Party { kind: "Dataplane", name: name.to_owned(), dataplanes: 1 };
+    let reason = "web-to-backend wants app=backend; backend-1 has no such label";
+    let miss = NearMiss { policy: "kri_mtp_default___web-to-backend_".to_owned(), reason: reason.to_owned() };
+    let reachability = Explained {
+        verdict: reachability::Verdict::Denied,
+        reason: "no rule allows it".to_owned(),
+        decided_by: Vec::new(),
+        answers: Vec::new(),
+        truncated: false,
+        change: None,
+    };
+    control_plane.taught.lock().unwrap().reach = Some(Reach {
+        from: party("web-1"),
+        to: party("backend-1"),
+        verdict: Verdict::Denied,
+        checks: Vec::new(),
+        truncated: false,
+        near_misses: vec![miss],
+        reachability,
+    });
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["access", "web-1", "backend-1"]).answered(3);
+    assert!(ran.out.contains(&format!("\nNear misses:\n  {reason}\n")), "{ran:#?}");
+    let json = program.run(&["access", "web-1", "backend-1", "-o", "json"]).answered(3).json();
+    assert_eq!(json["nearMisses"][0]["policy"], "kri_mtp_default___web-to-backend_");
 }

@@ -4,11 +4,11 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program, server::Server};
 
 #[test]
 fn adding_switching_and_removing_control_planes_changes_the_file() {
-    let server = Server::start();
+    let server = ControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "shop", "--address", &server.url];
     program
@@ -43,7 +43,7 @@ fn adding_switching_and_removing_control_planes_changes_the_file() {
 
 #[test]
 fn a_name_is_taken_only_once_unless_overwritten() {
-    let server = Server::start();
+    let server = ControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "shop", "--address", &server.url];
     program.run(&add).ok();
@@ -100,8 +100,7 @@ fn tokens_and_headers_go_with_every_request_and_are_hidden_in_the_view() {
 
 #[test]
 fn a_file_of_kumas_own_client_is_understood_and_kept() {
-    let server = Server::start();
-    server.on("GET", "/meshes?size=1000", 200, json!({"total": 0, "items": [], "next": null}));
+    let server = ControlPlane::start();
     let program = Program::new();
     let text = format!(
         "contexts:\n- controlPlane: east\n  defaults:\n    mesh: pilot\n  name: e\ncontrolPlanes:\n- coordinates:\n    \
@@ -165,4 +164,30 @@ fn an_answer_that_takes_too_long_is_given_up() {
         .failed(1)
         .says("see --api-timeout");
     program.run(&["get", "meshes", "--api-timeout", "soon"]).failed(2).says("invalid duration \"soon\"");
+}
+
+#[test]
+fn a_token_is_tried_before_it_is_kept() {
+    use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+    let authn = api::Authn { localhost_is_admin: false, ..api::Authn::default() };
+    let settings = api::Settings { authn, ..api::Settings::default() };
+    let control_plane = ControlPlane::with(settings);
+    let program = Program::new();
+    let add = |token: &str, more: &[&str]| {
+        let conf = format!("token={token}");
+        let add = ["config", "control-planes", "add", "--name", "x", "--address", &control_plane.url];
+        program.run(&[&add[..], &["--auth-type", "tokens", "--auth-conf", &conf], more].concat())
+    };
+    let refused = add("nonsense", &[]).failed(1);
+    refused.says("the control plane does not accept your credentials: ").says("[401]").says("--skip-check");
+    assert!(!program.config().exists());
+    let claims = BASE64_URL_SAFE_NO_PAD.encode(json!({ "Name": "john", "exp": 1_700_000_000 }).to_string());
+    let expired = add(&format!("head.{claims}.signature"), &[]).failed(2);
+    expired.says("the token expired at 2023-11-14T22:13:20Z");
+    assert!(!program.config().exists());
+    add("nonsense", &["--skip-check"]).ok();
+
+    let local = ControlPlane::start();
+    let add = ["config", "control-planes", "add", "--name", "local-admin", "--address", &local.url];
+    program.run(&add).ok().says("authenticated as \"mesh-system:admin\"");
 }

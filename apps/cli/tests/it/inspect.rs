@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    control_plane::ControlPlane,
     program::{Program, cells},
     server::Server,
 };
@@ -41,13 +42,10 @@ fn inbound(service: &str) -> Value {
 
 #[test]
 fn proxies_are_shown_with_what_became_of_their_connections() {
-    let server = Server::start();
-    let items = [
-        proxy("web", &json!([inbound("web"), inbound("web-admin")]), &insight()),
-        proxy("new", &json!([]), &Value::Null),
-    ];
-    server.on("GET", "/meshes/default/dataplanes/_overview?size=1000", 200, list(&items));
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    control_plane.overview(&proxy("web", &json!([inbound("web"), inbound("web-admin")]), &insight()));
+    control_plane.overview(&proxy("x-new", &json!([]), &Value::Null));
+    let program = Program::at(&control_plane.url);
     let run = |format| program.run(&["inspect", "dataplanes", "-o", format]).ok();
     let table = run("table");
     let titles = [
@@ -69,7 +67,7 @@ fn proxies_are_shown_with_what_became_of_their_connections() {
     assert_eq!(row[6..], ["15", "9", "2", "unified"], "all connections together");
     assert_eq!(
         cells(table.lines()[2]),
-        ["default", "new", "-", "Offline", "never", "never", "0", "0", "0", "-"]
+        ["default", "x-new", "-", "Offline", "never", "never", "0", "0", "0", "-"]
     );
 
     let wide = run("wide");
@@ -84,10 +82,11 @@ fn proxies_are_shown_with_what_became_of_their_connections() {
     assert_eq!(cells(wide.lines()[0])[10..], more);
     assert_eq!(cells(wide.lines()[1])[11..], ["2020-05-02 10:00:00", "3", "ca-1", "2.14.3", "1.40.0"]);
     assert_eq!(cells(wide.lines()[2])[10..], ["-"; 6]);
-    assert_eq!(run("json").json(), list(&items), "as the REST API says it");
+    let answer = control_plane.get("/meshes/default/dataplanes/_overview");
+    assert_eq!(run("json").json(), answer, "as the REST API says it");
     let yaml = resources::format::yaml::documents(&run("yaml").out).unwrap().remove(0).value;
-    assert_eq!(yaml, list(&items));
-    assert_eq!(run("name").out, "dataplane/web\ndataplane/new\n");
+    assert_eq!(yaml, answer);
+    assert_eq!(run("name").out, "dataplane/web\ndataplane/x-new\n");
 }
 
 #[test]
@@ -109,10 +108,9 @@ fn a_proxy_is_as_well_as_its_inbounds() {
         (gateway(proxy("f", &json!([]), &insight())), "Online"),
         (proxy("g", &json!([inbound("a")]), &left_open), "Offline"),
     ];
-    let server = Server::start();
-    let items: Vec<Value> = cases.iter().map(|(item, _)| item.clone()).collect();
-    server.on("GET", "/meshes/default/dataplanes/_overview?size=1000", 200, list(&items));
-    let ran = Program::of(&server).run(&["inspect", "dataplanes"]).ok();
+    let control_plane = ControlPlane::start();
+    cases.iter().for_each(|(item, _)| control_plane.overview(item));
+    let ran = Program::at(&control_plane.url).run(&["inspect", "dataplanes"]).ok();
     for ((item, expect), line) in cases.iter().zip(&ran.lines()[1..]) {
         assert_eq!(cells(line)[3], *expect, "{}", item["name"]);
     }
@@ -140,55 +138,55 @@ fn proxies_are_chosen_by_the_control_plane() {
     program.run(&["inspect", "dataplanes", "--gateway=x"]).failed(2).says("delegated");
 }
 
-/// Checks the table of what is inspected, with one item in it, and its JSON. Cells have ` | ` between them.
-pub fn check_table(
-    (server, program): (&Server, &Program),
-    what: &str,
-    path: &str,
-    item: Value,
-    titles: &str,
-    row: &str,
-) {
-    server.on("GET", &format!("{path}?size=1000"), 200, list(std::slice::from_ref(&item)));
+/// Checks the table of what is inspected, with one item in it, and that its JSON is what the REST API answers. Cells
+/// have ` | ` between them.
+pub fn check_table(control_plane: &ControlPlane, what: &str, path: &str, titles: &str, row: &str) {
+    let program = Program::at(&control_plane.url);
     let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
     assert_eq!(cells(ran.lines()[0]).join(" | "), titles, "{what}");
     assert_eq!(cells(ran.lines()[1]).join(" | "), row, "{what}");
-    assert_eq!(program.run(&["inspect", what, "-o", "json"]).ok().json(), list(&[item]), "{what}");
+    let json = program.run(&["inspect", what, "-o", "json"]).ok().json();
+    assert_eq!(json, control_plane.get(path), "{what}");
 }
 
 #[test]
 fn meshes_services_and_zones_have_their_tables() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
     let stat = json!({"total": 4, "online": 2, "offline": 1, "partiallyDegraded": 1});
-    check_table(
-        (&server, &program),
-        "meshes",
-        "/mesh-insights",
+    control_plane.store(
         json!({"type": "MeshInsight", "name": "default", "dataplanes": stat, "services": {"total": 3},
                "policies": {"MeshTimeout": {"total": 2}, "MeshRetry": {"total": 1}},
                "mTLS": {"issuedBackends": {"ca-1": {"total": 3}, "ca-2": {"total": 1}}},
                "dpVersions": {"kumaDp": {"2.14.3": {"total": 4}}, "envoy": {"1.40.0": {"total": 4}}}}),
-        "NAME | DATAPLANES | DEGRADED | SERVICES | POLICIES | CERT BACKENDS | KUMA-DP VERSIONS | ENVOY VERSIONS | LAST UPDATED AGO",
-        "default | 2/4 | 1 | 3 | 3 | ca-1=3,ca-2=1 | 2.14.3=4 | 1.40.0=4 | -",
     );
     check_table(
-        (&server, &program),
+        &control_plane,
+        "meshes",
+        "/mesh-insights",
+        "NAME | DATAPLANES | DEGRADED | SERVICES | POLICIES | CERT BACKENDS | KUMA-DP VERSIONS | ENVOY VERSIONS | LAST UPDATED AGO",
+        "default | 2/4 | 1 | 3 | 3 | ca-1=3,ca-2=1 | 2.14.3=4 | 1.40.0=4 | 0s",
+    );
+    let web = json!({"serviceType": "internal", "status": "partially_degraded", "dataplanes": stat,
+        "addressPort": "web.mesh:80", "zones": ["east", "west"], "issuedBackends": {"ca-1": 2}});
+    control_plane.store(json!({"type": "ServiceInsight", "mesh": "default", "name": "all-services-default",
+        "services": {"web": web}}));
+    check_table(
+        &control_plane,
         "services",
         "/meshes/default/service-insights",
-        json!({"type": "ServiceInsight", "mesh": "default", "name": "web", "status": "partially_degraded",
-               "dataplanes": stat, "addressPort": "web.mesh:80", "zones": ["east", "west"], "issuedBackends": {"ca-1": 2}}),
         "MESH | NAME | TYPE | STATUS | DATAPLANES | ADDRESS | ZONES | CERT BACKENDS",
-        "default | web | internal | Partially degraded | 2/4 | web.mesh:80 | east,west | ca-1=2",
+        "default | web | internal | Partially degraded | 2/3 | web.mesh:80 | east,west | ca-1=2",
+    );
+    control_plane.overview(
+        &json!({"type": "ZoneOverview", "name": "east", "zone": {"enabled": false}, "zoneInsight": {"subscriptions": [
+            {"id": "1", "connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1",
+             "version": {"kumaCp": {"version": "2.14.3"}}, "status": {"total": {"responsesSent": "7"}}}],
+            "problems": [{"type": "MeshTimeout", "what": "rejected by the zone", "reason": "no"}]}}),
     );
     check_table(
-        (&server, &program),
+        &control_plane,
         "zones",
         "/zones/_overview",
-        json!({"type": "ZoneOverview", "name": "east", "zone": {"enabled": false}, "zoneInsight": {"subscriptions": [
-            {"connectTime": "2999-01-01T00:00:00Z", "zoneInstanceId": "cp-1", "version": {"kumaCp": {"version": "2.14.3"}},
-             "status": {"total": {"responsesSent": "7"}}}],
-            "problems": [{"type": "MeshTimeout", "what": "rejected by the zone", "reason": "no"}]}}),
         "NAME | STATUS | SINCE | LAST CONNECTED AGO | LAST UPDATED AGO | TOTAL UPDATES | TOTAL ERRORS | ZONE-CP VERSION | PROBLEMS | ENABLED | ZONE-CP INSTANCE",
         "east | Offline | - | 0s | never | 7 | 0 | 2.14.3 | MeshTimeout rejected by the zone: no | no | cp-1",
     );
@@ -196,21 +194,23 @@ fn meshes_services_and_zones_have_their_tables() {
 
 #[test]
 fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let gone = json!({"connectTime": "2024-01-01T00:00:00Z", "disconnectTime": "2024-01-02T00:00:00Z"});
     let there = json!({"connectTime": "2024-01-01T00:00:00Z"});
-    let zone = |subscription: &Value, absence: Value| {
-        let insight = json!({"subscriptions": [subscription], "absence": absence});
-        json!({"type": "ZoneOverview", "name": "zone", "zone": {}, "zoneInsight": insight})
-    };
-    let zones = [
-        zone(&there, Value::Null),
-        zone(&gone, json!({"since": "2024-01-03T00:00:00Z", "reason": "TLS"})),
-        zone(&gone, json!({"since": "2024-01-03T00:00:00Z", "withdrawn": true})),
-        zone(&gone, Value::Null),
-    ];
-    server.on("GET", "/zones/_overview?size=1000", 200, list(&zones));
+    for (name, subscription, absence) in [
+        ("a", &there, Value::Null),
+        ("b", &gone, json!({"since": "2024-01-03T00:00:00Z", "reason": "TLS"})),
+        ("c", &gone, json!({"since": "2024-01-03T00:00:00Z", "withdrawn": true})),
+        ("d", &gone, Value::Null),
+    ] {
+        let mut insight = json!({"subscriptions": [subscription]});
+        if !absence.is_null() {
+            insight["absence"] = absence;
+        }
+        let zone = json!({"type": "ZoneOverview", "name": name, "zone": {}, "zoneInsight": insight});
+        control_plane.overview(&zone);
+    }
     let ran = program.run(&["inspect", "zones"]).ok();
     let shown: Vec<_> = ran.lines().iter().skip(1).map(|line| cells(line)[1..3].to_owned()).collect();
     let (connected, left, lost) = ("2024-01-01 00:00:00", "2024-01-02 00:00:00", "2024-01-03 00:00:00");
@@ -429,19 +429,26 @@ fn hostnames_of_a_proxy_are_shown_with_where_they_lead_and_claims_that_lost() {
 
 #[test]
 fn every_policy_tells_which_proxies_it_applies_to() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let item = json!({"type": "Dataplane", "mesh": "shop", "name": "web-1",
-        "labels": {"kuma.io/zone": "east", "kuma.io/workload": "web", "app": "a"}});
-    for policy in ["meshtimeouts", "meshtrafficpermissions", "meshproxypatches"] {
-        let path = format!("/meshes/shop/{policy}/slow");
-        server.on("GET", &path, 200, json!({}));
-        server.on(
-            "GET",
-            &format!("{path}/_resources/dataplanes?size=1000"),
-            200,
-            list(std::slice::from_ref(&item)),
-        );
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    control_plane.store(json!({"type": "Mesh", "name": "shop"}));
+    for (name, app) in [("web-1", "a"), ("other", "b")] {
+        control_plane.store(json!({"type": "Dataplane", "mesh": "shop", "name": name,
+            "labels": {"kuma.io/zone": "east", "kuma.io/workload": "web", "app": app},
+            "networking": {"address": "10.0.0.1", "inbound": [inbound("web")]}}));
+    }
+    let target = json!({"kind": "Dataplane", "labels": {"app": "a"}});
+    let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "1s"}}]);
+    let rules =
+        json!([{"default": {"allow": [{"spiffeID": {"type": "Exact", "value": "spiffe://shop/web"}}]}}]);
+    let patch = json!({"appendModifications": [{"cluster": {"operation": "Remove"}}]});
+    for (kind, field, value) in [
+        ("MeshTimeout", "to", to),
+        ("MeshTrafficPermission", "rules", rules),
+        ("MeshProxyPatch", "default", patch),
+    ] {
+        let spec = json!({"targetRef": target, field: value});
+        control_plane.store(json!({"type": kind, "mesh": "shop", "name": "slow", "spec": spec}));
     }
     let check = |arguments: &[&str]| {
         let run = |more: &[&str]| {
@@ -451,7 +458,7 @@ fn every_policy_tells_which_proxies_it_applies_to() {
         assert_eq!(cells(table.lines()[0]), ["MESH", "NAME", "ZONE", "WORKLOAD"], "{arguments:?}");
         assert_eq!(cells(table.lines()[1]), ["shop", "web-1", "east", "web"], "{arguments:?}");
         assert!(run(&["-o", "wide"]).lines()[1].contains("app=a"), "{arguments:?}");
-        assert_eq!(run(&["-o", "json"]).json(), list(std::slice::from_ref(&item)), "{arguments:?}");
+        assert_eq!(run(&["-o", "json"]).json()["items"][0]["name"], "web-1", "{arguments:?}");
         assert_eq!(run(&["-o", "name"]).out, "dataplane/web-1\n", "{arguments:?}");
     };
     check(&["meshtimeout"]);

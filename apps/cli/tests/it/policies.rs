@@ -135,7 +135,7 @@ fn a_part_that_cannot_be_asked_about_is_a_failure() {
             .says(said);
     };
     check("_outbounds/kri_msvc_default_east__other-7_80/_routes", 500, "broken");
-    // The proxy is there, so nobody is told that it is not.
+    // The proxy exists, so no message says that it does not.
     check(&format!("_inbounds/{INBOUND}/_policies"), 404, "has no inbound");
     program.run(&["inspect", "dataplane", "none"]).failed(1).says("there is no Dataplane \"none\"");
 }

@@ -69,11 +69,15 @@ impl Program {
     }
 
     pub fn of(server: &Server) -> Program {
+        Program::at(&server.url)
+    }
+
+    /// With a configuration that points to a control plane.
+    pub fn at(url: &str) -> Program {
         let program = Program::new();
         let config = format!(
             "contexts:\n- controlPlane: test\n  name: test\ncontrolPlanes:\n- coordinates:\n    apiServer:\n      \
-             url: {}\n  name: test\ncurrentContext: test\n",
-            server.url
+             url: {url}\n  name: test\ncurrentContext: test\n"
         );
         fs::create_dir(program.home.path().join(".kumactl")).unwrap();
         fs::write(program.config(), config).unwrap();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header::HOST};
+use http::{Method, Request, StatusCode, header::HOST};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -75,26 +75,35 @@ pub fn tls(authority: &str, pair: &Pair) -> Result<Arc<ClientConfig>, String> {
 
 /// The body of a successful answer, or why there is none.
 pub async fn get(endpoint: &Endpoint, path: &str) -> Result<Bytes, String> {
-    let asked = timeout(TOTAL, ask(endpoint, path)).await;
+    send(endpoint, Method::GET, path).await
+}
+
+/// The same for what changes something.
+pub async fn post(endpoint: &Endpoint, path: &str) -> Result<Bytes, String> {
+    send(endpoint, Method::POST, path).await
+}
+
+async fn send(endpoint: &Endpoint, method: Method, path: &str) -> Result<Bytes, String> {
+    let asked = timeout(TOTAL, ask(endpoint, method, path)).await;
     asked.unwrap_or_else(|_| Err(format!("no answer within {TOTAL:?}")))
 }
 
-async fn ask(endpoint: &Endpoint, path: &str) -> Result<Bytes, String> {
+async fn ask(endpoint: &Endpoint, method: Method, path: &str) -> Result<Bytes, String> {
     let late = |_| format!("no connection within {CONNECT:?}");
     let stream = timeout(CONNECT, TcpStream::connect(endpoint.socket())).await.map_err(late)?;
     let stream = stream.map_err(|error| error.to_string())?;
     match &endpoint.tls {
-        None => exchange(stream, endpoint, path).await,
+        None => exchange(stream, endpoint, method, path).await,
         Some(config) => {
             let name = ServerName::IpAddress(endpoint.address.into());
             let handshake = TlsConnector::from(config.clone()).connect(name, stream);
             let stream = timeout(CONNECT, handshake).await.map_err(late)?;
-            exchange(stream.map_err(|error| format!("TLS: {error}"))?, endpoint, path).await
+            exchange(stream.map_err(|error| format!("TLS: {error}"))?, endpoint, method, path).await
         }
     }
 }
 
-async fn exchange<S>(stream: S, endpoint: &Endpoint, path: &str) -> Result<Bytes, String>
+async fn exchange<S>(stream: S, endpoint: &Endpoint, method: Method, path: &str) -> Result<Bytes, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -102,7 +111,8 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // Ends when the sender and the answer are dropped, whatever happens; errors reach the sender.
     tokio::spawn(connection);
-    let request = Request::get(path).header(HOST, endpoint.socket().to_string()).body(Empty::<Bytes>::new());
+    let request = Request::builder().method(method).uri(path).header(HOST, endpoint.socket().to_string());
+    let request = request.body(Empty::<Bytes>::new());
     let answer = sender.send_request(request.map_err(|error| error.to_string())?).await.map_err(broken)?;
     if answer.status() != StatusCode::OK {
         return Err(format!("{path} was answered with {}", answer.status()));

@@ -1,5 +1,7 @@
 //! May one workload call another? [`plan::access`] decides; here its answer becomes one of the API.
 
+mod near_misses;
+
 use api::inspect::reach::{Action, Check, Party, Question, Reach, Verdict};
 use plan::access::{self, Access, Workload};
 use policy::Effect;
@@ -21,14 +23,16 @@ pub fn answer(
     let to = Workload::find(&lookup, mesh, &question.to)?;
     let Access { verdict, checks, truncated, explanation } =
         access::between(mesh, (&from, &to), question.port.as_deref(), trims)?;
-    Ok(Reach {
+    let answer = Reach {
         from: party(&from),
         to: party(&to),
         verdict: shown_verdict(verdict),
         checks: checks.into_iter().map(shown_check).collect(),
         truncated,
+        near_misses: Vec::new(),
         reachability: explained(explanation, truncated),
-    })
+    };
+    Ok(near_misses::added(answer, mesh))
 }
 
 fn party(workload: &Workload<'_>) -> Party {

@@ -4,6 +4,8 @@ mod faults;
 pub mod hostnames;
 mod kinds;
 pub mod layout;
+mod logging;
+mod near_misses;
 mod policies;
 mod reach;
 mod reachability;
@@ -26,7 +28,7 @@ use control_plane::{
     inspect::{self, Proxies},
     push::Connected,
 };
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
 use plan::{AdminTarget, AdminTls, ProxyTraits};
@@ -100,12 +102,19 @@ impl Inspected {
     }
 }
 
-async fn answer(OriginalUri(uri): OriginalUri, Extension(peer): Extension<Peer>) -> (StatusCode, String) {
+async fn answer(
+    method: Method,
+    OriginalUri(uri): OriginalUri,
+    Extension(peer): Extension<Peer>,
+) -> (StatusCode, String) {
     if peer.tls && peer.client_certificate.is_none() {
         return (StatusCode::FORBIDDEN, "who are you?".to_owned());
     }
     match uri.path() {
         "/config_dump" => (StatusCode::OK, dump(&uri)),
+        "/logging" if method != Method::POST => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+        "/logging" if uri.query() == Some("none=info") => (StatusCode::BAD_REQUEST, String::new()),
+        "/logging" => (StatusCode::OK, logging::said(&uri)),
         "/clusters" => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
         "/stats" if uri.query().is_none() => (StatusCode::OK, STATISTICS.to_owned()),
         _ => (StatusCode::OK, uri.to_string()),

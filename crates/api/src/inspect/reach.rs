@@ -25,8 +25,21 @@ pub struct Reach {
     pub checks: Vec<Check>,
     /// Whether there is more to check than is listed; the verdict is about what is listed.
     pub truncated: bool,
+    /// Permissions that almost allow the first call that is denied; absent where there are none.
+    #[serde(rename = "nearMisses", skip_serializing_if = "Vec::is_empty")]
+    pub near_misses: Vec<NearMiss>,
     /// Whether calls get as far as the servers, and what would let them in. Not about a certain port unless one is given.
     pub reachability: Explained,
+}
+
+/// A permission that almost allows a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AccessNearMiss")]
+pub struct NearMiss {
+    /// The identifier of the MeshTrafficPermission.
+    pub policy: String,
+    /// What it wants, and what there is instead.
+    pub reason: String,
 }
 
 /// What a name was taken for.

@@ -4,6 +4,7 @@ use api::{Audit, Settings};
 use axum::body::Body;
 use http::Method;
 use identity::{KeyPair, Purpose, signing_key};
+use resources::Kind;
 use runtime::logs::Journal;
 use serde_json::{Value, json};
 
@@ -36,6 +37,9 @@ async fn write(world: &World) -> Vec<Value> {
     world.put("/meshes/default/secrets/s", &secret).await.expect(201);
     let request = json!({ "name": "jane", "groups": ["team-a"], "validFor": "1h" });
     world.post("/tokens/user", &request).await.expect(200);
+    let networking = json!({ "networking": { "address": "192.0.2.1" } });
+    world.store(Kind::Dataplane, "default", "web", networking).await;
+    world.post("/meshes/default/dataplanes/web/logging?level=debug", &json!({})).await.expect(200);
     let (here, there) = ("127.0.0.1:40000", "192.0.2.7:40000");
     let line = |user: &str, peer: &str, verb: &str, kind: &str, (mesh, name): (&str, &str), status: u16| json!({ "user": user, "peer": peer, "verb": verb, "kind": kind, "mesh": mesh, "name": name, "status": status });
     let one = ("default", "one");
@@ -48,6 +52,7 @@ async fn write(world: &World) -> Vec<Value> {
         line(ANONYMOUS, there, "put", "Secret", secret, 403),
         line(ADMIN, here, "put", "Secret", secret, 201),
         line(ADMIN, here, "issue", "UserToken", ("", "jane"), 200),
+        line(ADMIN, here, "change", "LogLevel", ("default", "web"), 200),
     ]
 }
 

@@ -111,6 +111,7 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::ProxyXds(_) | Operation::ProxyStats(_) | Operation::ProxyClusters(_) => {
             Case::get(path, Vec::new())
         }
+        Operation::ProxyLogging | Operation::ProxySetLogging => logging_case(operation, path),
         Operation::ProxyConfig => Case::get(path, vec![("/xds/a.Type/of", json!("sample"))]),
         Operation::ProxyLayout => {
             Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
@@ -164,6 +165,19 @@ fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
         Operation::WhatIf => what_if_case(path),
         others => reachability_case(others, &path),
     }
+}
+
+/// How much proxies log.
+fn logging_case(operation: Operation, path: String) -> Option<Case> {
+    if operation == Operation::ProxyLogging {
+        return Case::get(path, vec![("/loggers/rbac", json!("info"))]);
+    }
+    Some(Case {
+        path: format!("{path}?level=debug&logger=rbac"),
+        body: json!({}),
+        status: 200,
+        expect: vec![("/loggers/rbac", json!("debug"))],
+    })
 }
 
 /// Who calls whom, and who may.

@@ -8,6 +8,7 @@ use api::{
         graph::Graph,
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
+        logging::{LogChange, LogLevels},
         observed::{ObservedCall, ObservedCalls},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
@@ -25,6 +26,7 @@ use store::registrar::Mode;
 
 mod calls;
 mod identifiers;
+mod logging;
 mod older;
 pub mod problems;
 mod reachability;
@@ -55,6 +57,18 @@ impl Inspect for FakeProxies {
                 Ok(AdminAnswer { content_type, body: format!("{name}: {view:?}").into() })
             }
         }
+    }
+
+    /// Two loggers, of which the wanted ones have the wanted level.
+    async fn logging(&self, _: &Key, change: Option<&LogChange>) -> Result<LogLevels, InspectError> {
+        let level = |logger: &str| match change {
+            Some(change) if change.logger.as_ref().is_none_or(|only| only.to_string() == logger) => {
+                change.level.name()
+            }
+            _ => "info",
+        };
+        let loggers = ["http", "rbac"].map(|logger| (logger.to_owned(), level(logger).to_owned()));
+        Ok(LogLevels { loggers: loggers.into() })
     }
 
     async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {
@@ -138,6 +152,7 @@ impl Inspect for FakeProxies {
             verdict: Verdict::Mixed,
             checks: Vec::new(),
             truncated: false,
+            near_misses: Vec::new(),
             reachability: reachability::explained(),
         })
     }

@@ -1,7 +1,7 @@
 //! `--type policies`: what applies to a proxy as a whole, to each inbound and to each outbound.
 //!
-//! A mesh whose destinations are all MeshServices tells it per inbound and outbound. Any other mesh
-//! refuses to, and [`rules`] reads what it tells instead.
+//! A mesh whose destinations are all MeshServices answers per inbound and outbound. Any other mesh
+//! refuses to, and [`rules`] reads its rules instead.
 
 use resources::Kind;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ impl InspectedProxy<'_> {
         Ok(())
     }
 
-    /// The proxy was there when it was first asked for; what is missing now is told in the server's words.
+    /// The proxy was there when it was first asked for; what is missing now is reported in the server's words.
     fn get(&self, view: &str) -> Result<Value> {
         let proxy = Type::of_kind(Kind::Dataplane).item(self.mesh, self.name);
         self.client.get(&format!("{proxy}/{view}"))?.json(&attempted(self.mesh, self.name))

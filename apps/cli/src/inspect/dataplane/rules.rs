@@ -100,7 +100,7 @@ pub fn matchers(rule: &Value) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// The identifier of a resource, from what the control plane tells of it.
+/// The identifier of a resource, from what the control plane says of it.
 fn kri(meta: &Value, section: &str) -> String {
     let label = |label: &str| text(&meta["labels"][label]);
     let name = match label(labels::DISPLAY_NAME) {

@@ -14,7 +14,7 @@ pub fn table(summary: &Value) -> String {
     for (name, of) in summary["resources"].as_object().into_iter().flatten() {
         let mut row = of.clone();
         row["name"] = name.as_str().into();
-        // What belongs to the mesh is told even if nothing happened there.
+        // Resources of the mesh are listed even if they have no traffic.
         let told = !row["kri"].is_null() || NUMBERS.iter().any(|(_, number)| !number(&row).is_empty());
         silent += usize::from(!told);
         rows.extend(told.then_some(row));
@@ -61,7 +61,7 @@ fn requests(row: &Value, counts: &[&str]) -> String {
     known.find(|value| !value.is_null()).map(text).unwrap_or_default()
 }
 
-/// Connections as the listener counts them, else whoever is nearest to it.
+/// Connections as the listener counts them, else as the part nearest to it does.
 fn connections(row: &Value, count: &str) -> String {
     let stats = &row["stats"];
     let places =

@@ -4,6 +4,7 @@ use api::{
         graph::Graph,
         hostnames::HostnameList,
         layout::Layout,
+        logging::{LogChange, LogLevels},
         observed::ObservedCalls,
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
@@ -40,6 +41,9 @@ impl Inspect for Echo {
             "large" => Ok(AdminAnswer { content_type: "text/plain", body: vec![b'a'; LIMIT].into() }),
             _ => Err(InspectError::Missing(proxy.clone())),
         }
+    }
+    async fn logging(&self, _: &Key, _: Option<&LogChange>) -> Result<LogLevels, InspectError> {
+        unsupported()
     }
     async fn config(&self, _: &Key, _: bool) -> Result<Config, InspectError> {
         unsupported()

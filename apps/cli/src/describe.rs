@@ -1,0 +1,249 @@
+//! `describe TYPE NAME`: everything the control plane knows about one resource, for reading.
+
+use clap::Args;
+use resources::Kind;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cell::{self, Column, number, since, text},
+    client::{Client, query_value, segment},
+    failure::{Failure, Result},
+    insight,
+    output::{self, PlainOutput},
+    pages,
+    proxy::status,
+    types::{DEFAULT_MESH, Type},
+};
+
+/// So many proxies are listed by name; of more, only the number is said.
+const LISTED: u32 = 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  kumactl describe dataplane web-1
+  kumactl describe meshtrafficpermission allow-web -m shop
+  kumactl describe meshservice backend -o json";
+
+/// Show everything about one resource: what it says, what it selects, and what is wrong with it
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Describe {
+    /// Type of the resource, such as dataplane, meshservice or mtp
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// Name of the resource
+    name: String,
+    /// Mesh of the resource
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    #[command(flatten)]
+    output: PlainOutput,
+}
+
+impl Describe {
+    pub fn run(&self, client: &Client) -> Result<()> {
+        let kind = Type::resolve(&self.kind, client)?;
+        let what = kind.describe(&self.mesh, &self.name);
+        let item = kind.item(&self.mesh, &self.name);
+        let answer = client.get(&item)?;
+        if answer.is_missing() {
+            return Err(Failure::failed(format!("there is no {what}")));
+        }
+        let resource = answer.json(&format!("could not read {what}"))?;
+        let mut document = Map::new();
+        document.insert("resource".into(), resource.clone());
+        if kind.kind == Some(Kind::Dataplane) {
+            let overview =
+                client.get(&format!("{item}/_overview"))?.json(&format!("could not read {what}"))?;
+            document.insert("connection".into(), connection(&overview));
+        }
+        if let Some(policies) = policies_of(client, &kind, &item) {
+            document.insert("policies".into(), policies);
+        }
+        if let Some(selected) = selected(client, &kind, &item) {
+            document.insert("selects".into(), selected);
+        }
+        document.insert("findings".into(), findings(client, &kind, &self.mesh, &resource));
+        let document = Value::Object(document);
+        self.output.show(&document, || described(&kind, &document))
+    }
+}
+
+/// How the proxy is doing.
+fn connection(overview: &Value) -> Value {
+    let insight = &overview["dataplaneInsight"];
+    let status = status::status(overview);
+    json!({
+        "online": status["online"], "state": status["state"], "rejections": status["rejections"],
+        "lastConnected": insight::latest(insight)["connectTime"], "version": insight::version(insight),
+        "certificateExpirationTime": insight["mTLS"]["certificateExpirationTime"],
+    })
+}
+
+/// The policies that select a proxy: `Type/name`.
+fn policies_of(client: &Client, kind: &Type, item: &str) -> Option<Value> {
+    if kind.kind != Some(Kind::Dataplane) {
+        return None;
+    }
+    let answer = client.get(&format!("{item}/policies")).ok()?.json("policies").ok()?;
+    let matched = answer["items"].as_array()?.iter().filter_map(|item| item["matchedPolicies"].as_object());
+    let names = matched.flatten().flat_map(|(kind, policies)| {
+        policies
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(move |policy| format!("{kind}/{}", text(&policy["name"])))
+    });
+    Some(names.collect())
+}
+
+/// The proxies that a policy or a service selects.
+fn selected(client: &Client, kind: &Type, item: &str) -> Option<Value> {
+    let selects = kind.kind.is_some_and(|kind| {
+        kind == Kind::MeshService || kind.descriptor().policy.is_some_and(|policy| policy.top.is_some())
+    });
+    if !selects {
+        return None;
+    }
+    let found = pages::read(client, &format!("{item}/_resources/dataplanes"), "", Some(LISTED), 0).ok()?;
+    let names: Vec<Value> = found.items.iter().map(|proxy| proxy["name"].clone()).collect();
+    Some(json!({ "total": found.total, "dataplanes": names }))
+}
+
+/// What the control plane finds wrong with the resource.
+fn findings(client: &Client, kind: &Type, mesh: &str, resource: &Value) -> Value {
+    let about = match (kind.in_mesh, kind.kind) {
+        (true, _) => mesh,
+        (false, Some(Kind::Mesh)) => resource["name"].as_str().unwrap_or_default(),
+        (false, _) => return json!([]),
+    };
+    let Some(kri) = resource["kri"].as_str().filter(|kri| !kri.is_empty()) else { return json!([]) };
+    let path = format!("/meshes/{}/_problems?kri={}", segment(about), query_value(kri));
+    let found = client.get(&path).ok().and_then(|answer| answer.json("findings").ok());
+    found.and_then(|mut found| found.get_mut("items").map(Value::take)).unwrap_or_else(|| json!([]))
+}
+
+fn described(kind: &Type, document: &Value) -> String {
+    let resource = &document["resource"];
+    let mut out = metadata(kind, resource);
+    section(&mut out, "Connection", &document["connection"], connected);
+    let spec = match resource.get("spec") {
+        Some(spec) => spec.clone(),
+        None => inline(resource),
+    };
+    section(&mut out, "Spec", &spec, output::yaml);
+    let mut status = resource["status"].clone();
+    let conditions = status.as_object_mut().and_then(|status| status.shift_remove("conditions"));
+    section(&mut out, "Status", &status, output::yaml);
+    section(&mut out, "Conditions", &conditions.unwrap_or_default(), |conditions| {
+        let (titles, rows) = cell::grid(&CONDITIONS, conditions.as_array().into_iter().flatten());
+        output::table(&titles, rows)
+    });
+    if let Some(policies) = document["policies"].as_array() {
+        out.push_str(&format!("\nPolicies that select it ({}):\n", policies.len()));
+        policies.iter().for_each(|policy| out.push_str(&format!("  {}\n", text(policy))));
+    }
+    if let Some(selects) = document.get("selects") {
+        out.push_str(&selection(selects));
+    }
+    let findings = document["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    out.push_str(if findings.is_empty() { "\nFindings: none\n" } else { "\nFindings:\n" });
+    for finding in findings {
+        let word = |field: &str| text(&finding[field]);
+        out.push_str(&format!("  {} {}: {}\n", word("severity"), word("code"), word("message")));
+        out.push_str(&format!("    {}\n", word("fix")));
+    }
+    out
+}
+
+const CONDITIONS: [Column; 4] = [
+    ("TYPE", |item| text(&item["type"])),
+    ("STATUS", |item| text(&item["status"])),
+    ("REASON", |item| text(&item["reason"])),
+    ("MESSAGE", |item| text(&item["message"])),
+];
+
+fn metadata(kind: &Type, resource: &Value) -> String {
+    let time = |field: &str| match &resource[field] {
+        Value::Null => String::new(),
+        time => format!("{} ({} ago)", text(time), since(time)),
+    };
+    let lines = [
+        ("Type", kind.name.clone()),
+        ("Name", text(&resource["name"])),
+        ("Mesh", text(&resource["mesh"])),
+        ("KRI", text(&resource["kri"])),
+        ("Created", time("creationTime")),
+        ("Modified", time("modificationTime")),
+    ];
+    let mut out = String::new();
+    for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        out.push_str(&format!("{:<10} {value}\n", format!("{label}:")));
+    }
+    let labels = resource["labels"].as_object().into_iter().flatten();
+    for (index, (key, value)) in labels.enumerate() {
+        let label = if index == 0 { "Labels:" } else { "" };
+        out.push_str(&format!("{label:<10} {key}={}\n", text(value)));
+    }
+    out
+}
+
+/// The fields of a resource that has no `spec`.
+fn inline(resource: &Value) -> Value {
+    const METADATA: [&str; 8] =
+        ["type", "mesh", "name", "creationTime", "modificationTime", "labels", "kri", "status"];
+    let mut fields = resource.as_object().cloned().unwrap_or_default();
+    fields.retain(|field, _| !METADATA.contains(&field.as_str()));
+    Value::Object(fields)
+}
+
+/// A title and what is below it, unless there is nothing.
+fn section(out: &mut String, title: &str, value: &Value, show: impl FnOnce(&Value) -> String) {
+    let empty = match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    if empty {
+        return;
+    }
+    out.push_str(&format!("\n{title}:\n"));
+    show(value).lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+}
+
+fn connected(connection: &Value) -> String {
+    let mut lines = match connection["online"] == true {
+        true => format!("online, {}\n", connection["state"].as_str().unwrap_or("nothing was sent yet")),
+        false if connection["lastConnected"].is_null() => "offline: it has never connected\n".to_owned(),
+        false => format!("offline: its last connection began {} ago\n", since(&connection["lastConnected"])),
+    };
+    let version = &connection["version"];
+    let versions = [("kuma-dp", &version["kumaDp"]["version"]), ("Envoy", &version["envoy"]["version"])];
+    for (program, version) in versions.iter().filter(|(_, version)| version.is_string()) {
+        lines.push_str(&format!("{program} {}\n", text(version)));
+    }
+    if let Some(expires) = connection["certificateExpirationTime"].as_str() {
+        lines.push_str(&format!("certificate valid until {expires}\n"));
+    }
+    for rejection in connection["rejections"].as_array().into_iter().flatten() {
+        let word = |field: &str| text(&rejection[field]);
+        lines.push_str(&format!("rejected {}: {}\n", word("name"), word("message")));
+    }
+    lines
+}
+
+fn selection(selects: &Value) -> String {
+    let total = number(&selects["total"]);
+    if total == 0 {
+        return "\nSelects no proxy.\n".to_owned();
+    }
+    let names = selects["dataplanes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut out = format!("\nSelects {total} {}:\n", if total == 1 { "proxy" } else { "proxies" });
+    names.iter().for_each(|name| out.push_str(&format!("  {}\n", text(name))));
+    let listed = u64::try_from(names.len()).unwrap_or(total);
+    if listed < total {
+        out.push_str(&format!("  and {} more\n", total - listed));
+    }
+    out
+}

@@ -1,0 +1,129 @@
+//! `check`: one line for each thing, and an exit code.
+
+use api::{Authn, Settings};
+use serde_json::{Value, json};
+
+use crate::{
+    control_plane::{ControlPlane, offline, synced},
+    program::{Program, Ran},
+    server::Server,
+};
+
+/// Result and message of the first line about a subject.
+fn line(ran: &Ran, subject: &str) -> (String, String) {
+    let checks = ran.json()["checks"].as_array().unwrap().clone();
+    let found = checks.iter().find(|check| check["check"] == subject).unwrap_or_else(|| panic!("{ran:#?}"));
+    let text = |field: &str| found[field].as_str().unwrap().to_owned();
+    (text("result"), text("message"))
+}
+
+#[test]
+fn a_healthy_mesh_has_only_good_lines() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("web", json!({ "app": "web" }), synced());
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["check", "-o", "json"]).ok();
+    assert_eq!(ran.json()["result"], "ok", "{ran:#?}");
+    let said = |subject: &str| line(&ran, subject).1;
+    assert_eq!(said("user"), "you are mesh-system:admin");
+    assert!(said("versions").contains("which speaks Kuma 2.14.3"), "{ran:#?}");
+    assert_eq!(said("clock"), "the control plane's clock and this machine's agree");
+    assert_eq!(said("proxies"), "1 proxy online and synced");
+    assert_eq!(said("meshes"), "nothing is wrong with mesh \"default\"");
+    let text = program.run(&["check"]).ok();
+    assert!(text.lines()[0].starts_with("ok    control plane   http://127.0.0.1:"), "{text:#?}");
+    assert!(text.out.ends_with(" ok, 0 warnings, 0 failed\n"), "{text:#?}");
+}
+
+#[test]
+fn what_is_wrong_has_a_line_and_what_fails_an_exit_code() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("gone", json!({ "app": "gone" }), offline());
+    control_plane.store(json!({ "type": "MeshTimeout", "mesh": "default", "name": "useless", "spec": {
+        "targetRef": { "kind": "Dataplane", "labels": { "app": "none" } },
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "3s" } }] } }));
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["check", "-o", "json"]).ok();
+    assert_eq!(ran.json()["result"], "warn");
+    assert_eq!(
+        line(&ran, "proxies"),
+        ("warn".to_owned(), "1 of 1 proxy are offline: default/gone".to_owned())
+    );
+    let (result, message) = line(&ran, "policies");
+    assert_eq!(result, "warn");
+    assert_eq!(message, "mesh \"default\": 1 policy selects no proxy: kri_mt_default___useless_");
+    let mut rejected = synced();
+    rejected["subscriptions"][0]["status"]["rejections"] =
+        json!([{ "type": "cds", "name": "backend", "message": "no", "time": "2026-01-02T03:04:06Z" }]);
+    rejected["mTLS"] = json!({ "certificateExpirationTime": "2026-01-02T03:04:05Z" });
+    control_plane.dataplane("web", json!({ "app": "web" }), rejected);
+    let ran = program.run(&["check"]);
+    assert_eq!(ran.code, 1, "{ran:#?}");
+    assert!(
+        ran.out.contains("\nfail  proxies         1 of 2 proxies reject their configuration: default/web\n"),
+        "{ran:#?}"
+    );
+    assert!(
+        ran.out.contains("\nfail  certificates    the certificate of proxy default/web expired at "),
+        "{ran:#?}"
+    );
+    assert!(ran.err.contains("2 checks failed"), "{ran:#?}");
+}
+
+#[test]
+fn zones_are_checked_where_they_connect() {
+    for (mode, result) in [("global", "warn"), ("zone", "ok")] {
+        let config = json!({ "mode": mode });
+        let control_plane = ControlPlane::with(Settings { config, ..Settings::default() });
+        control_plane.overview(&json!({ "type": "ZoneOverview", "name": "east", "zone": {} }));
+        let ran = Program::at(&control_plane.url).run(&["check", "-o", "json"]).ok();
+        assert_eq!(ran.json()["result"], result, "{ran:#?}");
+    }
+}
+
+#[test]
+fn requests_do_not_grow_with_proxies() {
+    let asked = |proxies: usize| {
+        let control_plane = ControlPlane::start();
+        for proxy in 0..proxies {
+            control_plane.dataplane(&format!("web-{proxy}"), json!({ "app": "web" }), synced());
+        }
+        Program::at(&control_plane.url).run(&["check"]).ok();
+        control_plane.lines().len()
+    };
+    assert_eq!(asked(1), asked(20));
+}
+
+#[test]
+fn without_authentication_it_is_a_warning_and_with_a_refused_token_a_failure() {
+    let authn = Authn { localhost_is_admin: false, ..Authn::default() };
+    let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["check", "-o", "json"]).ok();
+    assert_eq!(line(&ran, "user").0, "warn");
+    let token = ["--auth-type", "tokens", "--auth-conf", "token=nonsense", "--skip-check"];
+    let add = ["config", "control-planes", "add", "--name", "x", "--address", &control_plane.url];
+    program.run(&[&add[..], &token[..]].concat()).ok();
+    let ran = program.run(&["check", "-o", "json"]);
+    assert_eq!((ran.code, line(&ran, "user").0.as_str()), (1, "fail"));
+}
+
+#[test]
+fn a_control_plane_that_is_not_there_or_has_another_time_fails() {
+    let nowhere = Program::at("http://127.0.0.1:1").run(&["check", "-o", "json"]);
+    assert_eq!(nowhere.code, 1);
+    assert_eq!(line(&nowhere, "control plane").0, "fail");
+    assert_eq!(nowhere.json()["checks"].as_array().map(Vec::len), Some(1), "nothing else is asked");
+    for (date, result) in [("Fri, 02 Jan 2026 03:04:05 GMT", "fail"), ("", "warn")] {
+        let server = Server::start();
+        let index: Value = json!({ "product": "Kuma", "version": "2.14.3", "hostname": "cp" });
+        server.replace("GET", "/", 200, Value::Null);
+        let headers: &[(&str, &str)] = if date.is_empty() { &[] } else { &[("Date", date)] };
+        server.reply("GET", "/", 200, headers, &index.to_string());
+        server.reply("GET", "/", 200, headers, &index.to_string());
+        let program = Program::of(&server);
+        program.run(&["check", "-o", "json"]);
+        let ran = program.run(&["check", "-o", "json"]);
+        assert_eq!(line(&ran, "clock").0, result, "{ran:#?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! `describe`: everything about one resource.
+
+use serde_json::json;
+
+use crate::{
+    control_plane::{ControlPlane, offline, synced},
+    program::Program,
+};
+
+fn timeout(name: &str, app: &str) -> serde_json::Value {
+    json!({ "type": "MeshTimeout", "mesh": "default", "name": name, "spec": {
+        "targetRef": { "kind": "Dataplane", "labels": { "app": app } },
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "3s" } }],
+    } })
+}
+
+#[test]
+fn a_policy_is_described_with_whom_it_selects_and_what_is_wrong() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
+    control_plane.store(timeout("slow", "web"));
+    control_plane.store(timeout("useless", "none"));
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["describe", "meshtimeout", "slow"]).ok();
+    assert_eq!(ran.lines()[..3], ["Type:      MeshTimeout", "Name:      slow", "Mesh:      default"]);
+    assert!(ran.out.contains("\nLabels:    kuma.io/display-name=slow\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nSpec:\n  targetRef:\n    kind: Dataplane\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nSelects 1 proxy:\n  web-1\n"), "{ran:#?}");
+    assert!(ran.out.ends_with("\nFindings: none\n"), "{ran:#?}");
+    let ran = program.run(&["describe", "mt", "useless"]).ok();
+    assert!(ran.out.contains("\nSelects no proxy.\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nFindings:\n  warning matches-nothing: "), "{ran:#?}");
+    assert!(ran.out.contains("    Compare its targetRef with"), "what to do: {ran:#?}");
+    program
+        .run(&["describe", "mt", "none"])
+        .failed(1)
+        .says("there is no MeshTimeout \"none\" in mesh \"default\"");
+}
+
+#[test]
+fn a_proxy_is_described_with_its_connection_and_its_policies() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
+    control_plane.dataplane("gone", json!({ "app": "gone" }), offline());
+    control_plane.store(timeout("slow", "web"));
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["describe", "dataplane", "web-1"]).ok();
+    assert!(
+        ran.out.contains("\nConnection:\n  online, synced\n  kuma-dp 0.1.0\n  Envoy 1.40.0\n"),
+        "{ran:#?}"
+    );
+    assert!(ran.out.contains("\nSpec:\n  networking:\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nPolicies that select it (1):\n  MeshTimeout/slow\n"), "{ran:#?}");
+    let gone = program.run(&["describe", "dataplane", "gone"]).ok();
+    assert!(gone.out.contains("\nConnection:\n  offline: its last connection began "), "{gone:#?}");
+    let json = program.run(&["describe", "dataplane", "web-1", "-o", "json"]).ok().json();
+    assert_eq!(json["connection"]["state"], "synced");
+    assert_eq!(json["policies"], json!(["MeshTimeout/slow"]));
+    assert_eq!(json["resource"]["name"], "web-1");
+}
+
+#[test]
+fn a_status_and_its_conditions_are_described() {
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({ "type": "MeshService", "mesh": "default", "name": "backend",
+        "spec": { "selector": { "dataplaneLabels": { "matchLabels": { "app": "backend" } } },
+                  "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }] },
+        "status": { "dataplaneProxies": { "connected": 1, "healthy": 1, "total": 2 } } }));
+    control_plane.dataplane("backend-1", json!({ "app": "backend" }), synced());
+    let ran = Program::at(&control_plane.url).run(&["describe", "meshservice", "backend"]).ok();
+    assert!(ran.out.contains("\n  dataplaneProxies:\n    connected: 1\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nSelects 1 proxy:\n  backend-1\n"), "{ran:#?}");
+}

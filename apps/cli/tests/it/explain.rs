@@ -1,0 +1,53 @@
+//! `explain`: fields, their types and what they mean, without a control plane.
+
+use resources::Kind;
+use serde_json::{Value, json};
+
+use crate::program::Program;
+
+#[test]
+fn a_field_is_explained_with_its_type_and_the_fields_below() {
+    let program = Program::new();
+    let ran = program.run(&["explain", "meshtimeout.spec.to"]).ok();
+    assert_eq!(ran.lines()[..2], ["TYPE:   MeshTimeout", "FIELD:  spec.to <[]object>"]);
+    assert!(
+        ran.out.contains("\n  targetRef <object> required\n    What a policy or one of its entries"),
+        "{ran:#?}"
+    );
+    assert!(ran.out.contains("\n  default <object>\n"), "{ran:#?}");
+    // The spec may be left out, and so may the brackets of lists.
+    let short = program.run(&["explain", "mt.to[].targetRef.kind"]).ok();
+    assert_eq!(short.lines()[1], "FIELD:  spec.to.targetRef.kind <string> required");
+    assert!(short.out.contains("One of: Mesh, MeshSubset, "), "{short:#?}");
+    let tags = program.run(&["explain", "dataplane.networking.inbound.tags"]).ok();
+    assert_eq!(tags.lines()[1], "FIELD:  networking.inbound.tags <map[string]string>");
+}
+
+#[test]
+fn the_whole_tree_is_shown_on_request_and_ends() {
+    let program = Program::new();
+    for &kind in Kind::ALL.iter().filter(|kind| !kind.descriptor().path.is_empty()) {
+        let ran = program.run(&["explain", kind.name(), "--recursive"]).ok();
+        assert!(ran.out.contains("\n  name <string> required\n"), "{kind}: {ran:#?}");
+    }
+    let ran = program.run(&["explain", "meshtimeout", "-R"]).ok();
+    assert!(ran.out.contains("\n      default <object>\n        connectionTimeout <string>\n"), "{ran:#?}");
+    let json = program.run(&["explain", "mesh.mtls.backends", "-R", "-o", "json"]).ok().json();
+    assert_eq!((&json["type"], &json["field"]), (&json!("Mesh"), &json!("mtls.backends")));
+    let names: Vec<&Value> = json["fields"].as_array().unwrap().iter().map(|field| &field["name"]).collect();
+    assert!(names.contains(&&json!("name")), "{names:?}");
+}
+
+#[test]
+fn what_does_not_exist_is_answered_with_what_does() {
+    let program = Program::new();
+    program
+        .run(&["explain", "meshtimeout.spec.too"])
+        .failed(2)
+        .says("MeshTimeout.spec has no field \"too\"; its fields are targetRef, to, from, rules");
+    program
+        .run(&["explain", "mesh.name.first"])
+        .failed(2)
+        .says("Mesh.name has no fields, so it has no field \"first\"");
+    program.run(&["explain", "nothing"]).failed(2).says("unknown resource type");
+}

@@ -1,0 +1,51 @@
+//! How much Envoy logs, by its own list.
+
+use api::{
+    InspectError,
+    inspect::logging::{LogChange, LogLevels},
+};
+use resources::Key;
+
+use super::{Proxies, Serves, client};
+
+impl Proxies {
+    /// The level of every logger, after the change if one is wanted.
+    pub(super) async fn log_levels(
+        &self,
+        proxy: &Key,
+        change: Option<&LogChange>,
+    ) -> Result<LogLevels, InspectError> {
+        if self.serves != Serves::Zone {
+            return Err(InspectError::Elsewhere(format!(
+                "the log levels of {proxy} are known where it is connected: ask the control plane of its zone"
+            )));
+        }
+        let snapshot = self.snapshot()?;
+        let endpoint = self.endpoint(&snapshot, proxy)?;
+        // Envoy answers only to POST, even where nothing is to change.
+        let answer = client::post(&endpoint, &path(change)).await.map_err(|reason| {
+            let which = change.and_then(|change| change.logger.as_ref());
+            let hint = which.map(|logger| format!(" (is there a logger {logger}?)")).unwrap_or_default();
+            InspectError::Unreachable(format!("{proxy} does not answer at {endpoint}: {reason}{hint}"))
+        })?;
+        Ok(read(&String::from_utf8_lossy(&answer)))
+    }
+}
+
+/// What Envoy calls the question, or the change.
+fn path(change: Option<&LogChange>) -> String {
+    match change {
+        None => "/logging".to_owned(),
+        Some(LogChange { level, logger: None }) => format!("/logging?level={}", level.name()),
+        Some(LogChange { level, logger: Some(logger) }) => format!("/logging?{logger}={}", level.name()),
+    }
+}
+
+/// Reads `  rbac: info` and the like; other lines are titles.
+fn read(text: &str) -> LogLevels {
+    let loggers = text.lines().filter(|line| line.starts_with(' ')).filter_map(|line| {
+        let (logger, level) = line.trim().split_once(": ")?;
+        Some((logger.to_owned(), level.to_owned()))
+    });
+    LogLevels { loggers: loggers.collect() }
+}
