@@ -291,11 +291,11 @@ fn access_says_what_envoy_does_and_which_rule_says_so() {
         assert_eq!(answer["verdict"], verdict, "{answer:#}");
         assert_eq!(
             answer["checks"][0]["rule"],
-            format!("kri_mtp_default_default__everybody_{rule}"),
+            format!("kri_mtp_default_default__every-client_{rule}"),
             "{answer:#}"
         );
         let resolved =
-            scene.world.control_plane.client().get("/_kri/kri_mtp_default_default__everybody_").unwrap();
+            scene.world.control_plane.client().get("/_kri/kri_mtp_default_default__every-client_").unwrap();
         assert_eq!((resolved.status, resolved.json()["name"].as_str()), (200, Some("every-client")));
     }
     assert_eq!(scene.run("access missing web").0, Some(1));
