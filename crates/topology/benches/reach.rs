@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use resources::{Key, Kind};
+use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 use topology::{Change, ClientClass, DestinationId, MeshSnapshot, State};
 

@@ -130,7 +130,7 @@ pub fn inbounds<'a>(
         };
         return all.filter(|(_, inbound)| serves(inbound)).collect();
     }
-    let Some(service) = destination.service.as_ref().and_then(|key| lookup(key)) else {
+    let Some(service) = destination.service.as_ref().and_then(lookup) else {
         return Vec::new();
     };
     if let Some(spec) = service.spec.get::<MeshMultiZoneService>() {
