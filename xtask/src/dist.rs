@@ -10,7 +10,7 @@ mod sums;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, ensure};
@@ -56,8 +56,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let name = format!("kuma-rs-{}-{}", env!("CARGO_PKG_VERSION"), target()?);
     let stage = Stage::make(&root, &root.join("target/packages/stage"), &programs)?;
     let archive = out.join(format!("{name}.tar.gz"));
-    stage.archive(&name, &archive)?;
-    let package = debian_package(&cargo_deb, &out, options.profile != "dev")?;
+    // Programs without optimisation are large, and packages of them are for tests.
+    let is_quick = options.profile == "dev";
+    stage.archive(&name, &archive, is_quick)?;
+    let package = debian_package(&cargo_deb, &out, is_quick)?;
     let sums = sums::write(&out, &[archive.clone(), package.clone()])?;
     for file in [&archive, &package, &sums] {
         println!("{}", file.display());
@@ -118,7 +120,7 @@ fn cargo_deb(install: Install) -> anyhow::Result<PathBuf> {
 }
 
 /// Makes the Debian package from the folder of the archive.
-fn debian_package(cargo_deb: &Path, out: &Path, is_optimised: bool) -> anyhow::Result<PathBuf> {
+fn debian_package(cargo_deb: &Path, out: &Path, is_quick: bool) -> anyhow::Result<PathBuf> {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -127,11 +129,12 @@ fn debian_package(cargo_deb: &Path, out: &Path, is_optimised: bool) -> anyhow::R
     let package = out.join(format!("kuma-rs_{}_{architecture}.deb", env!("CARGO_PKG_VERSION")));
     let mut command = Command::new(cargo_deb);
     command.current_dir(run::root()).args(["--package", "kuma-cp", "--no-build", "--no-strip"]);
-    if !is_optimised {
-        // Programs without optimisation are large, and their package is for a test.
+    if is_quick {
         command.arg("--fast");
     }
-    run::step("Debian package", command.args(["--quiet", "--output"]).arg(&package))?;
+    // It prints the path of the package, as this command does in the end.
+    command.args(["--quiet", "--output"]).arg(&package).stdout(Stdio::null());
+    run::step("Debian package", &mut command)?;
     Ok(package)
 }
 

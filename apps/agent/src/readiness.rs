@@ -150,7 +150,7 @@ impl Health {
 /// 127.0.0.1, which control planes expect; a machine with IPv6 only has ::1 instead.
 async fn bind_loopback(port: u16, ipv6: bool) -> std::result::Result<Listener, runtime::Error> {
     match Listener::bind((Ipv4Addr::LOCALHOST, port).into()).await {
-        Err(runtime::Error::Bind { source, .. }) if ipv6 && is_absent(&source) => {
+        Err(runtime::Error::Bind { cause, .. }) if ipv6 && is_absent(&cause) => {
             Listener::bind((Ipv6Addr::LOCALHOST, port).into()).await
         }
         bound => bound,

@@ -2,7 +2,7 @@
 
 mod redirect;
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, sync::Once, time::Duration};
 
 use resources::duration::GoDuration;
 use serde_json::Value;
@@ -299,6 +299,10 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
     let outcome = header(HeaderName::from_static("x-kuma-outcome"));
     let date = header(DATE);
     let status = response.status().as_u16();
+    let stale_since = response.headers().get(HeaderName::from_static("x-kuma-stale-since"));
+    if let Some(since) = stale_since.and_then(|value| value.to_str().ok()) {
+        warn_stale(since);
+    }
     let warnings =
         response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
     let warnings = warnings.collect();
@@ -310,6 +314,17 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
 fn warning(value: &str) -> Option<String> {
     let (_, text) = value.split_once('"')?;
     Some(text.strip_suffix('"').unwrap_or(text).to_owned())
+}
+
+/// Says once that answers may be outdated, however many requests a command makes.
+fn warn_stale(since: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        terminal::warn(&format!(
+            "the control plane has had no contact with its store since {since}: what it shows may be outdated, and \
+             nothing can be changed until the contact is back"
+        ));
+    });
 }
 
 fn tls_of(server: &ApiServer, needed: bool) -> Result<TlsConfig> {

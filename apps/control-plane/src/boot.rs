@@ -72,6 +72,7 @@ pub struct Running {
     pub dp_server: Option<SocketAddr>,
     /// Where zones connect.
     pub kds: Option<SocketAddr>,
+    pub metrics: Metrics,
     pub shutdown: Shutdown,
     /// Why the control plane had to end by itself.
     pub failure: Arc<OnceLock<store::Error>>,
@@ -101,17 +102,17 @@ pub async fn start(config: Config) -> Result<Running> {
     tls::install_provider();
     announcement::of(&config);
     let now = Timestamp::now();
-    let store = storage::open(&config).await?;
+    let (metrics, shutdown) = (metrics_of(&config), Shutdown::default());
+    let store = diagnostics::metered(storage::open(&config).await?, &metrics);
     let registrar = Arc::new(registrar(&config, store.clone())?);
-    let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
-    logs::register(&metrics, "log_lines_lost");
     let failure = end_with(store.clone(), &shutdown);
     let settings = api::Settings { audit: audit(&config, &metrics)?, ..api_settings(&config, store.clone()) };
     let (instance_id, audit) = (settings.instance_id.clone(), settings.audit.clone());
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
     let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
         Ports::bind(&config, &metrics).await?;
-    let certificate = https.as_ref().map(|_| api_certificate(&config, now, &shutdown)).transpose()?;
+    let certificate =
+        https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
     snis::start(&registrar, &shutdown);
@@ -137,7 +138,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
-            let (tls, shown) = proxy_certificate(&config, now, &shutdown)?;
+            let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
             let parts = (registrar, push, observations);
             let context = dp_context(&config, parts, &listener, instance_id, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
@@ -148,6 +149,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let running = Running {
         dp_server,
         kds,
+        metrics: metrics.clone(),
         http: serve(http, api.clone(), None, shares.api),
         https: serve(https, api, certificate, shares.api),
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
@@ -189,14 +191,28 @@ fn api_router(
     })
 }
 
-fn api_certificate(config: &Config, now: Timestamp, shutdown: &Shutdown) -> Result<Arc<ServerConfig>> {
+/// The registry of metrics, with what is true of the whole process.
+fn metrics_of(config: &Config) -> Metrics {
+    let metrics = Metrics::default();
+    logs::register(&metrics, "log_lines_lost");
+    diagnostics::register(&metrics, config);
+    metrics
+}
+
+fn api_certificate(
+    config: &Config,
+    metrics: &Metrics,
+    now: Timestamp,
+    shutdown: &Shutdown,
+) -> Result<Arc<ServerConfig>> {
     let tls = certificates::tls(Server::Api, config, now)?;
-    rotation::start(Server::Api, config, tls, None, shutdown)
+    rotation::start(Server::Api, config, tls, None, metrics.certificate_expiries(), shutdown)
 }
 
 /// TLS for proxies, and the certificate that they see.
 fn proxy_certificate(
     config: &Config,
+    metrics: &Metrics,
     now: Timestamp,
     shutdown: &Shutdown,
 ) -> Result<(Arc<ServerConfig>, dp_server::Shown)> {
@@ -204,7 +220,8 @@ fn proxy_certificate(
     let shown = certificates::shown(&tls, now)?;
     certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
     let shown = dp_server::Shown::new(shown);
-    Ok((rotation::start(Server::Proxies, config, tls, Some(shown.clone()), shutdown)?, shown))
+    let expiries = metrics.certificate_expiries();
+    Ok((rotation::start(Server::Proxies, config, tls, Some(shown.clone()), expiries, shutdown)?, shown))
 }
 
 impl Running {

@@ -28,6 +28,7 @@ use jiff::Timestamp;
 use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
+use topology::MeshSnapshot;
 
 use authorities::Authorities;
 use snis::SniMatchers;
@@ -152,6 +153,18 @@ impl Findings {
     /// The meshes that something may be wrong with.
     fn names(&self) -> BTreeSet<Arc<str>> {
         lock(&self.meshes).keys().cloned().collect()
+    }
+
+    /// When the authorities of meshes expire: mesh, backend, time.
+    fn authority_expiries(&self, now: Timestamp) -> Vec<(Arc<str>, Arc<str>, Timestamp)> {
+        self.catch_up();
+        let meshes: Vec<_> =
+            lock(&self.meshes).values().map(|findings| findings.snapshot().clone()).collect();
+        let expiry = |mesh: &Arc<MeshSnapshot>| {
+            let (backend, expires) = self.authorities.expiry(self.store.as_ref(), mesh, now)?;
+            Some((mesh.name.clone(), backend, expires))
+        };
+        meshes.iter().filter_map(expiry).collect()
     }
 
     fn catch_up(&self) {

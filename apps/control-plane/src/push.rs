@@ -16,6 +16,7 @@
 mod classes;
 mod holds;
 mod mailbox;
+pub mod meter;
 pub mod metrics;
 mod problems;
 mod readers;
@@ -36,7 +37,10 @@ use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
 use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
@@ -46,6 +50,7 @@ use readers::Readers;
 use zone_cells::ZoneCells;
 
 pub use mailbox::{Mailbox, News};
+pub use meter::{Confirmation, Delivery, Meter};
 pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
 
@@ -76,6 +81,8 @@ pub struct Push {
     secrets: watch::Sender<SecretChanges>,
     /// How often a proxy was woken by a change, for proving that cost follows change.
     woken: AtomicU64,
+    /// What happens on the streams of proxies.
+    meter: Arc<Meter>,
     /// What is wrong with the plans of connected proxies.
     problems: ProxyProblems,
     /// Where to leave what changed for those who asked for it.
@@ -147,6 +154,7 @@ impl Push {
             admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),
+            meter: Arc::default(),
             problems: ProxyProblems::default(),
             mailboxes: Mutex::default(),
             seen: watch::Sender::default(),
@@ -167,8 +175,11 @@ impl Push {
             let mut state = State::default();
             let mut changes = push.store.changes();
             let mut behind = !push.round(&mut state, Dirty::Everything, &changes);
+            let mut began = None;
             loop {
                 let next_end = push.holds.next_end();
+                // What has come during a round was stored after the round began.
+                let changed_at = began.filter(|_| changes.are_waiting());
                 let dirty = tokio::select! {
                     dirty = changes.next() => dirty,
                     () = tokio::time::sleep(PAUSE), if behind => Some(Dirty::Everything),
@@ -181,6 +192,8 @@ impl Push {
                 let Some(dirty) = dirty else { return };
                 // What could not be read then is not known now.
                 let dirty = if behind { Dirty::Everything } else { dirty };
+                began = Some(Instant::now());
+                push.meter.round_begins(changed_at.or(began));
                 behind = !push.round(&mut state, dirty, &changes);
             }
         });
@@ -301,7 +314,7 @@ impl Push {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let stored = self.store.snapshot().ok();
         let place = stored.and_then(|stored| Place::of(&stored.get(&traits.key())?.spec));
-        let watcher = Arc::new(Watcher::new(id, traits, place));
+        let watcher = Arc::new(Watcher::new(id, traits, place, self.meter.clone()));
         self.readers().add_watcher(&watcher);
         let zone = match watcher.traits.kind {
             ProxyKind::Sidecar => None,
@@ -352,6 +365,16 @@ impl Push {
         self.readers().count()
     }
 
+    /// How many sidecars of each mesh are connected.
+    pub fn connected_by_mesh(&self) -> Vec<(Arc<str>, usize)> {
+        self.readers().count_by_mesh()
+    }
+
+    /// What happens on the streams of proxies.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
     /// How many classes of proxies there are: each is planned once for all its members.
     pub fn classes(&self) -> usize {
         self.classes.count()
@@ -363,7 +386,7 @@ impl Push {
 }
 
 /// Waits for a moment; forever when there is none to wait for.
-async fn at(moment: Option<tokio::time::Instant>) {
+async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,

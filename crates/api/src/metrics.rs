@@ -7,7 +7,7 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
-use runtime::metrics::Metrics as Registry;
+use runtime::metrics::{AuthFailures, Metrics as Registry};
 
 const BUCKETS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
 
@@ -26,6 +26,7 @@ struct Labels {
 pub struct Metrics {
     durations: Family<Labels, Histogram>,
     watches_ended: Family<WatchLabels, Counter>,
+    auth_failures: AuthFailures,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,11 +42,17 @@ impl Metrics {
         Metrics {
             durations: registry.register("api_server_http_request_duration_seconds", help, durations),
             watches_ended: registry.register("api_server_watches_ended", ended, Family::default()),
+            auth_failures: registry.auth_failures(),
         }
     }
 
     pub fn watch_ended(&self, reason: &'static str) {
         self.watches_ended.get_or_create(&WatchLabels { reason }).inc();
+    }
+
+    /// Counts a caller whose token was refused.
+    pub fn auth_failed(&self, reason: &'static str) {
+        self.auth_failures.with("api_server", reason);
     }
 
     pub fn observe(&self, handler: &str, method: &Method, code: StatusCode, took: Duration) {

@@ -62,6 +62,7 @@ struct Accepted {
 /// `PUT …/{name}`.
 pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     check_writable(&call, kind)?;
+    check_available(&call)?;
     call.mesh(&*call.snapshot()?)?;
     call.check_access(kind)?;
     let body = call.read_body().await?;
@@ -117,6 +118,7 @@ pub fn warnings(unknown_fields: &[String], advice: Vec<String>, others: Vec<Stri
 pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     const TITLE: &str = "Could not delete a resource";
     check_writable(&call, kind)?;
+    check_available(&call)?;
     let snapshot = call.snapshot()?;
     call.mesh(&snapshot)?;
     call.check_access(kind)?;
@@ -153,6 +155,11 @@ pub fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
         .registrar
         .check_writable(kind)
         .map_err(|refusal| Error::from_refusal(refusal, PROCESS, PROCESS))
+}
+
+/// Whether the store can be written now.
+fn check_available(call: &Call) -> Result<(), Error> {
+    call.context.registrar.check_available().map_err(|error| Error::from_store(error, PROCESS))
 }
 
 /// Reads the body as a resource of the kind, and checks that it is the one the path names.

@@ -43,6 +43,7 @@ pub fn router(context: Context) -> Router {
             plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
         })
         .layer(middleware::from_fn_with_state(context.clone(), layers::authenticate))
+        .layer(middleware::from_fn_with_state(context.clone(), layers::mark_stale))
         .layer(middleware::from_fn_with_state(context.clone(), layers::cors))
         .layer(middleware::from_fn_with_state(context, layers::observe));
     Router::new().fallback_service(MapRequestLayer::new(without_trailing_slash).layer(router))

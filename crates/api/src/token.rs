@@ -66,6 +66,7 @@ pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) ->
         Ok(user) => Ok(User::authenticated(user.name, user.groups)),
         Err(error) => {
             let reason = error.reason();
+            context.metrics.auth_failed(reason);
             if let Some(unsaid) = context.gates.refusals.admit(reason, Instant::now()) {
                 let peer = peer.map(tracing::field::display);
                 tracing::warn!(server = "api_server", peer, reason, unsaid, detail = %error, "a user token was refused");

@@ -10,6 +10,7 @@ pub mod files;
 pub mod listen;
 pub mod logs;
 pub mod metrics;
+pub mod process;
 pub mod shutdown;
 pub mod tls;
 

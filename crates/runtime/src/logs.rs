@@ -136,10 +136,10 @@ fn start(filter: &str, format: Format, out: impl Write + Send + 'static) -> Resu
 
 /// Counts the lines that could not be written, under this name.
 pub fn register(metrics: &Metrics, name: &str) {
-    if let Some(log) = LOG.get() {
-        let help = "Log lines that were dropped, by reason: the reader is gone, or does not keep up";
-        metrics.register(name, help, log.lost().clone());
-    }
+    let help = "Log lines that were dropped, by reason: the reader is gone, or does not keep up";
+    // Without a log nothing is lost.
+    let lost = LOG.get().map(|log| log.lost().clone()).unwrap_or_default();
+    metrics.register(name, help, lost);
 }
 
 /// Waits until the log is written, or for a second: a reader that does not read must not keep a process

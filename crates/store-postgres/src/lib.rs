@@ -4,8 +4,9 @@
 //! the single row of `kuma_rs.revision`, so commits happen in the order of their revisions; it logs
 //! the keys it touched and notifies. Every control plane listens and reads the logged keys again.
 //!
-//! Invariant: a snapshot holds exactly what the database held at the snapshot's revision, and while
-//! that cannot be vouched for (the connection is down) there is no snapshot at all.
+//! Invariant: a snapshot holds exactly what the database held at the snapshot's revision. While the
+//! database cannot be reached the last snapshot stays, [`Store::outage`] says that it may be outdated,
+//! and nothing is written.
 
 mod batch;
 mod config;
@@ -22,7 +23,8 @@ use std::{fmt, sync::Arc};
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
-use store::{Changes, Committed, Error, Snapshot, Store, Write};
+use jiff::Timestamp;
+use store::{Changes, Committed, Error, Outage, Snapshot, Store, Write};
 use tokio::{sync::Notify, task::JoinHandle};
 
 use batch::{Failure, Made};
@@ -44,7 +46,7 @@ struct Shared {
     endpoint: Endpoint,
     image: Image,
     /// Why the image cannot be vouched for at the moment.
-    outage: ArcSwapOption<String>,
+    outage: ArcSwapOption<Outage>,
     /// Asks the listener to connect anew and look closely.
     doubted: Notify,
 }
@@ -82,24 +84,26 @@ impl Postgres {
 }
 
 impl Shared {
-    fn interrupted(&self, why: String) {
-        self.outage.store(Some(Arc::new(why)));
+    /// Begins an outage, or gives another reason for the one that goes on.
+    fn interrupted(&self, reason: String) {
+        let since = self.outage.load().as_ref().map_or_else(Timestamp::now, |outage| outage.since);
+        self.outage.store(Some(Arc::new(Outage { since, reason })));
     }
 
     /// Ends the outage that was known before the image was brought up to date; not one that was
     /// found in the meantime.
-    fn ended(&self, outage: Option<Arc<String>>) {
+    fn ended(&self, outage: Option<Arc<Outage>>) {
         self.outage.compare_and_swap(&outage, None);
     }
 
     fn check(&self) -> Result<(), Error> {
         match &*self.outage.load() {
-            Some(why) => Err(Error::Unavailable(why.to_string())),
+            Some(outage) => Err(Error::Unavailable(outage.reason.clone())),
             None => Ok(()),
         }
     }
 
-    /// What is shown may be wrong: show nothing until the listener has looked.
+    /// What is shown may be wrong: says so, and refuses writes, until the listener has looked.
     fn doubt(&self, why: String) {
         self.interrupted(why);
         self.doubted.notify_one();
@@ -109,8 +113,11 @@ impl Shared {
 #[async_trait]
 impl Store for Postgres {
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
-        self.shared.check()?;
         Ok(self.shared.image.snapshot())
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.shared.outage.load().as_deref().cloned()
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {

@@ -1,7 +1,7 @@
 //! The connection that hears about the writes of all control planes.
 //!
 //! While it stands, this control plane is up to date within milliseconds. When it breaks, the store
-//! says so to every caller rather than serving what may be old, until it has reconnected and caught up.
+//! refuses writes and marks what it shows as outdated, until it has reconnected and caught up.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 

@@ -187,6 +187,11 @@ impl Changes {
         self.resume(Cursor(0))
     }
 
+    /// Whether something changed that was not reported yet.
+    pub fn are_waiting(&self) -> bool {
+        *self.latest.borrow() > self.cursor.0
+    }
+
     /// What changed since the last call, without waiting; `None` if nothing did.
     pub fn try_next(&mut self) -> Option<Dirty> {
         let latest = *self.latest.borrow_and_update();

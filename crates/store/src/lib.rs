@@ -29,6 +29,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 
 pub use changes::{Changes, Cursor, Dirty, Feed};
@@ -83,8 +84,14 @@ impl Committed {
 /// Keeps resources; see the crate's documentation for what it promises.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Everything, as of the last acknowledged write this store has seen.
+    /// Everything, as of the last acknowledged write this store has seen. During an [`Outage`] it may lack writes of
+    /// others.
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error>;
+
+    /// Why snapshots may be outdated at the moment, if they may.
+    fn outage(&self) -> Option<Outage> {
+        None
+    }
 
     /// Makes dependent writes, in order; stops at the first that is refused and reports why.
     ///
@@ -135,6 +142,14 @@ pub trait Store: Send + Sync + 'static {
         self.changes().until(newest, patience.saturating_sub(begun.elapsed())).await?;
         self.snapshot()
     }
+}
+
+/// What makes writes durable cannot be reached: nothing is written, and what others write is not seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// When it was noticed.
+    pub since: Timestamp,
+    pub reason: String,
 }
 
 /// Why a store refused.

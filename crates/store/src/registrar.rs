@@ -186,6 +186,14 @@ impl Registrar {
         writable::check(&self.setup, kind).map_err(Refusal::ReadOnly)
     }
 
+    /// Whether the store can be written. An outdated snapshot is no ground to judge a write on.
+    pub fn check_available(&self) -> Result<(), Error> {
+        match self.store.outage() {
+            Some(outage) => Err(Error::Unavailable(outage.reason)),
+            None => Ok(()),
+        }
+    }
+
     /// Creates or replaces a resource on behalf of a user.
     pub async fn put(&self, draft: Draft) -> Result<Put, Refusal> {
         let snapshot = self.store.snapshot()?;
@@ -194,6 +202,7 @@ impl Registrar {
 
     /// As [`Registrar::put`], by what was stored when the caller looked: a conflict if it has changed since.
     pub async fn put_on(&self, draft: Draft, snapshot: &Snapshot) -> Result<Put, Refusal> {
+        self.check_available()?;
         let admitted = self.admit(draft, snapshot, (self.setup.now)())?;
         let Admitted { resource, outcome, warnings, pending } = admitted;
         // Another write may have taken a value of SNI since the caller looked, or be about to.
@@ -219,6 +228,7 @@ impl Registrar {
     /// Removes a resource, and what it owns, on behalf of a user.
     pub async fn delete(&self, key: &Key) -> Result<(), Refusal> {
         self.check_writable(key.kind)?;
+        self.check_available()?;
         let mut snapshot = self.store.snapshot()?;
         let mut attempts = 1;
         loop {

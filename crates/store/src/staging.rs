@@ -85,7 +85,7 @@ struct Overlay {
     /// `None` marks a deletion.
     values: HashMap<Key, Option<Arc<Resource>>>,
     /// Keys that were written with an owner, by that owner. They may have been deleted or given to
-    /// somebody else since: ask the value.
+    /// another owner since: ask the value.
     owned: HashMap<Key, BTreeSet<Key>>,
 }
 

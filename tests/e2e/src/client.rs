@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
-use ureq::Agent;
+use ureq::{Agent, http::HeaderMap};
 
 /// Talks to one control plane.
 #[derive(Debug, Clone)]
@@ -17,10 +17,16 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
+    pub headers: HeaderMap,
     pub body: String,
 }
 
 impl Answer {
+    /// A header that is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
     }
@@ -64,7 +70,7 @@ fn answer(
     response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> anyhow::Result<Answer> {
     let mut response = response.with_context(|| format!("no answer for {path}"))?;
-    let status = response.status().as_u16();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let body = response.body_mut().with_config().limit(64 << 20).read_to_string();
-    Ok(Answer { status, body: body.with_context(|| format!("half an answer for {path}"))? })
+    Ok(Answer { status, headers, body: body.with_context(|| format!("half an answer for {path}"))? })
 }

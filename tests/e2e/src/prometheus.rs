@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -25,14 +26,24 @@ pub struct Prometheus {
 impl Prometheus {
     /// Scrapes `/metrics` of each address every second; the name becomes the label `proxy`.
     pub fn start(targets: &[(&str, SocketAddr)]) -> anyhow::Result<Prometheus> {
-        let address = own_address();
-        let folder = tempfile::tempdir()?;
         let target =
             |(name, at): &(&str, SocketAddr)| json!({"targets": [at.to_string()], "labels": {"proxy": name}});
         let job =
             json!({"job_name": "proxies", "static_configs": targets.iter().map(target).collect::<Vec<_>>()});
+        Prometheus::configured(json!({"scrape_configs": [job]}))
+    }
+
+    /// Scrapes control planes every second, and evaluates a file of rules as often.
+    pub fn of_control_planes(targets: &[SocketAddr], rules: &Path) -> anyhow::Result<Prometheus> {
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let job = json!({"job_name": "kuma-cp", "static_configs": [{"targets": targets}]});
+        Prometheus::configured(json!({"scrape_configs": [job], "rule_files": [rules]}))
+    }
+
+    fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
+        let (address, folder) = (own_address(), tempfile::tempdir()?);
         // A document in JSON is one in YAML.
-        let config = json!({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]});
+        config["global"] = json!({"scrape_interval": "1s", "evaluation_interval": "1s"});
         let file = folder.path().join("prometheus.json");
         fs::write(&file, config.to_string())?;
         let log = fs::File::create(folder.path().join("log"))?;
@@ -65,6 +76,13 @@ impl Prometheus {
 
     fn client(&self) -> Client {
         Client::new(format!("http://{}:{PORT}", self.address))
+    }
+
+    /// The rules it evaluates, each with what became of it.
+    pub fn rules(&self) -> anyhow::Result<Vec<Value>> {
+        let document = self.client().get("/api/v1/rules")?.json();
+        let groups = document["data"]["groups"].as_array().context("no groups of rules")?;
+        Ok(groups.iter().filter_map(|group| group["rules"].as_array()).flatten().cloned().collect())
     }
 
     /// What a query finds at this moment: labels and value of each series.

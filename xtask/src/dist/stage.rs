@@ -63,10 +63,11 @@ impl Stage {
     }
 
     /// Writes the archive. The same files give the same bytes: no owner, no time and no order of this machine is in it.
-    pub fn archive(&self, name: &str, archive: &Path) -> anyhow::Result<()> {
+    pub fn archive(&self, name: &str, archive: &Path, is_quick: bool) -> anyhow::Result<()> {
         let mut tar = Command::new("tar");
         tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]);
-        tar.args(["--mode=u=rwX,go=rX", "--use-compress-program=gzip -n"]);
+        let compress = if is_quick { "gzip -n -1" } else { "gzip -n -9" };
+        tar.args(["--mode=u=rwX,go=rX", &format!("--use-compress-program={compress}")]);
         tar.arg(format!("--transform=s,^\\.,{name},"));
         run::step("archive", tar.arg("-C").arg(&self.folder).arg("-cf").arg(archive).arg("."))
     }

@@ -139,7 +139,8 @@ impl Setup<'_> {
         let settings: &GlobalKds = &config.multizone.global.kds;
         let tls = if settings.tls_enabled {
             let tls = certificates::tls(Server::Zones, config, Timestamp::now())?;
-            Some(rotation::start(Server::Zones, config, tls, None, shutdown)?)
+            let expiries = self.metrics.certificate_expiries();
+            Some(rotation::start(Server::Zones, config, tls, None, expiries, shutdown)?)
         } else {
             None
         };

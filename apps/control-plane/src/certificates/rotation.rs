@@ -9,6 +9,7 @@ use identity::certificate::Pair;
 use jiff::Timestamp;
 use runtime::{
     Shutdown,
+    metrics::CertificateExpiries,
     tls::{ServerConfig, ServerTls, Switch},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,21 +23,26 @@ use crate::{
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate.
+/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate, `expiries` the metric
+/// of when it expires.
 pub fn start(
     server: Server,
     config: &Config,
     tls: ServerTls,
     shown: Option<Shown>,
+    expiries: CertificateExpiries,
     shutdown: &Shutdown,
 ) -> Result<Arc<ServerConfig>> {
     let (serving, switch) = tls.to_switched()?;
+    let current = Pair { certificate: tls.certificate_pem, key: tls.key_pem };
+    expiries.set(server.name(), current.check(Timestamp::now())?.not_after.as_second());
     let follower = Follower {
         server,
         files: server.files(config),
-        current: Pair { certificate: tls.certificate_pem, key: tls.key_pem },
+        current,
         switch,
         shown,
+        expiries,
         xds_host: config.bootstrap_server.params.xds_host.clone(),
         failure: None,
     };
@@ -57,6 +63,7 @@ struct Follower {
     current: Pair,
     switch: Switch,
     shown: Option<Shown>,
+    expiries: CertificateExpiries,
     xds_host: String,
     /// Why the last look changed nothing, and whether the log says so.
     failure: Option<(String, bool)>,
@@ -96,6 +103,7 @@ impl Follower {
         }
         self.switch.show(&pair.certificate, &pair.key)?;
         self.current = pair;
+        self.expiries.set(self.server.name(), expires.as_second());
         if let Some(shown) = &self.shown {
             shown.replace(certificate);
         }

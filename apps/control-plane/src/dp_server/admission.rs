@@ -186,6 +186,11 @@ impl Admission {
         Status::with_metadata(code, message, metadata)
     }
 
+    /// Counts a proxy that could not prove who it is.
+    pub fn auth_failed(&self, reason: &'static str) {
+        self.tally.auth_failed(reason);
+    }
+
     /// Counts and logs a request or stream whose token is refused, or is for another proxy.
     pub fn unauthenticated(&self, peer: Option<SocketAddr>, why: &str) {
         self.tally.rejected(peer, "unauthenticated", why);
@@ -198,7 +203,9 @@ impl Admission {
             return;
         }
         match status.code() {
-            Code::Unauthenticated | Code::PermissionDenied => {
+            Code::Unauthenticated => return self.unauthenticated(caller.peer, status.message()),
+            Code::PermissionDenied => {
+                self.auth_failed("not_permitted");
                 return self.unauthenticated(caller.peer, status.message());
             }
             Code::NotFound => self.tally.count("unknown_proxy"),

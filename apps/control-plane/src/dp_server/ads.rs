@@ -39,7 +39,7 @@ use super::{
     secrets::{self, Issued, PAUSE},
     status,
 };
-use crate::push::{Connected, Current, SecretChanges, Work};
+use crate::push::{Confirmation, Connected, Current, Delivery, SecretChanges, Work};
 
 /// How long at most until a proxy is sent again what it refuses.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
@@ -67,6 +67,7 @@ trait Protocol: Send + Sync + 'static {
     fn node(request: &Self::Request) -> Option<&Node>;
     fn identified_as(control_plane: &str) -> Self;
     fn status(&self) -> Vec<xds::Status>;
+    fn kind(response: &Self::Response) -> Option<xds::Type>;
 }
 
 macro_rules! protocol {
@@ -95,6 +96,9 @@ macro_rules! protocol {
             }
             fn status(&self) -> Vec<xds::Status> {
                 <$machine>::status(self)
+            }
+            fn kind(response: &$response) -> Option<xds::Type> {
+                xds::Type::by_url(&response.type_url)
             }
         }
     };
@@ -128,9 +132,11 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
              still open"
         );
     }
+    let delivery = connected.watcher.delivery();
     let mut session = Session::<P> {
         machine: P::identified_as(&context.instance_id),
         registration: &registration,
+        delivery,
         connected,
         outgoing: &outgoing,
         current: None,
@@ -167,6 +173,8 @@ struct Session<'s, P: Protocol> {
     context: Arc<Context>,
     machine: P,
     registration: &'s Registration,
+    /// What the stream adds to the metrics.
+    delivery: Delivery,
     connected: Connected,
     outgoing: &'s Outgoing<P::Response>,
     /// What the proxy was last told, without its secrets.
@@ -258,6 +266,7 @@ impl<P: Protocol> Session<'_, P> {
     }
 
     async fn push(&mut self, work: Work) -> Result<(), Status> {
+        self.delivery.begin(self.connected.watcher.take_changed_at());
         let Some(next) = self.connected.compute(work, self.current.as_ref()).await else {
             return self.on_missing();
         };
@@ -333,6 +342,8 @@ impl<P: Protocol> Session<'_, P> {
             issued.add_to(&mut target);
         }
         self.zone_issued.iter().for_each(|issued| issued.add_to(&mut target));
+        let issued = self.issued.iter().chain(&self.zone_issued);
+        self.delivery.certificate_expires(issued.map(|issued| issued.certificate.expires).min());
         let actions = self.machine.set_target(Arc::new(target));
         self.perform(actions).await
     }
@@ -373,6 +384,7 @@ impl<P: Protocol> Session<'_, P> {
         // Before anything is sent: a proxy that does not read has a status too.
         let statuses = self.machine.status();
         self.report(&statuses);
+        self.delivery.look(&statuses);
         // Who may call is said in listeners.
         let pending = |status: &xds::Status| status.kind == xds::Type::Listener && status.pending > 0;
         if self.connected.watcher.is_awaited() && !statuses.iter().any(pending) {
@@ -386,10 +398,15 @@ impl<P: Protocol> Session<'_, P> {
             match action {
                 Action::Send(response) => {
                     let gone = || Status::cancelled("the proxy is gone");
+                    P::kind(&response).into_iter().for_each(|kind| self.delivery.meter().response_sent(kind));
                     self.outgoing.send(Ok(response)).await.map_err(|_| gone())?;
                 }
-                Action::Acked { .. } => self.stop_trying(),
+                Action::Acked { kind, .. } => {
+                    self.delivery.meter().answered(kind, Confirmation::Ack);
+                    self.stop_trying();
+                }
                 Action::Rejected { kind, names, message, .. } => {
+                    self.delivery.meter().answered(kind, Confirmation::Nack);
                     let key = self.registration.proxy().key();
                     let (mesh, name) = (&*key.mesh, &*key.name);
                     tracing::warn!(mesh, name, ?kind, ?names, message, "proxy rejected its configuration");

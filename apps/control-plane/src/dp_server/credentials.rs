@@ -52,12 +52,15 @@ impl Credentials {
         }
         let what = if mesh.is_empty() { "zone" } else { "dataplane" };
         let token = token.ok_or_else(|| {
+            context.admission.auth_failed("missing");
             Status::unauthenticated(format!(
                 "no {what} token: generate one with 'kumactl generate {what}-token'"
             ))
         })?;
-        let refused =
-            |error: identity::Error| Status::unauthenticated(format!("the {what} token is refused: {error}"));
+        let refused = |error: identity::Error| {
+            context.admission.auth_failed(error.reason());
+            Status::unauthenticated(format!("the {what} token is refused: {error}"))
+        };
         let now = Timestamp::now();
         let (claims, expires) = if mesh.is_empty() {
             let verified = identity::token::validate_until(token, Purpose::Zone, snapshot, now);

@@ -58,6 +58,19 @@ impl Authorities {
         Some(Finding::about(code, mesh.mesh.kri("")?, text))
     }
 
+    /// When the enabled authority of a mesh expires, with the name of its backend; `None` if there is none that can
+    /// be used.
+    pub(super) fn expiry(
+        &self,
+        store: &dyn Store,
+        mesh: &MeshSnapshot,
+        now: Timestamp,
+    ) -> Option<(Arc<str>, Timestamp)> {
+        let backend = &mesh.mtls.as_ref()?.enabled_backend;
+        let expires = self.outcome(store, mesh, backend, now)?.ok()?;
+        Some((backend.clone(), expires))
+    }
+
     /// `None` while it is not made yet, or the store cannot be read.
     fn outcome(
         &self,

@@ -1,4 +1,4 @@
-//! How much is wrong, as a metric.
+//! How much is wrong, and when authorities of meshes expire, as metrics.
 
 use std::{
     collections::BTreeMap,
@@ -19,9 +19,36 @@ use super::Findings;
 pub(super) fn register(findings: &Arc<Findings>, metrics: &Metrics) {
     let help = "What may be wrong, by mesh, code and severity; kumactl analyze lists it";
     metrics.register("findings", help, Reading(Arc::downgrade(findings)));
+    let help = "When the enabled certificate authority of a mesh expires, in seconds since 1970";
+    let expiries = AuthorityExpiries(Arc::downgrade(findings));
+    metrics.register("mesh_ca_expiry_timestamp_seconds", help, expiries);
 }
 
-/// Counted when metrics are scraped.
+/// Looked up when it is read. An authority is parsed once per change of its secrets.
+#[derive(Clone)]
+struct AuthorityExpiries(Weak<Findings>);
+
+impl fmt::Debug for AuthorityExpiries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("mesh_ca_expiry_timestamp_seconds")
+    }
+}
+
+impl EncodeMetric for AuthorityExpiries {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(findings) = self.0.upgrade() else { return Ok(()) };
+        findings.authority_expiries(Timestamp::now()).into_iter().try_for_each(|(mesh, backend, expires)| {
+            let labels = [("mesh", &*mesh), ("backend", &*backend)];
+            encoder.encode_family(&labels)?.encode_gauge(&expires.as_second())
+        })
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
+
+/// Counted when it is read.
 #[derive(Clone)]
 struct Reading(Weak<Findings>);
 

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder},
     metrics::{MetricType, counter::Counter, family::Family, gauge::Gauge},
@@ -23,6 +24,8 @@ pub struct Meter {
     rejected: ByKind,
     /// Responses that the peers have not answered yet.
     pub unanswered: Gauge,
+    last_received: Gauge,
+    last_acknowledged: Gauge,
 }
 
 impl Meter {
@@ -38,6 +41,12 @@ impl Meter {
         metrics.register("kds_responses_rejected", help, meter.rejected.clone());
         let help = "Responses that other control planes have not answered yet";
         metrics.register("kds_responses_unanswered", help, meter.unanswered.clone());
+        let help =
+            "When resources last came from another control plane, in seconds since 1970; 0 before the first";
+        metrics.register("kds_last_received_timestamp_seconds", help, meter.last_received.clone());
+        let help =
+            "When another control plane last accepted a response, in seconds since 1970; 0 before the first";
+        metrics.register("kds_last_acknowledged_timestamp_seconds", help, meter.last_acknowledged.clone());
         Arc::new(meter)
     }
 
@@ -48,6 +57,11 @@ impl Meter {
     pub fn received(&self, kind: Kind, count: usize, refused: usize) {
         add(&self.received, kind, count);
         add(&self.refused, kind, refused);
+        self.last_received.set(Timestamp::now().as_second());
+    }
+
+    pub fn acknowledged(&self) {
+        self.last_acknowledged.set(Timestamp::now().as_second());
     }
 
     pub fn rejected(&self, kind: Kind) {

@@ -171,8 +171,9 @@ impl Stream {
                 self.meter.unanswered.dec();
             }
             let rejected = request.error_detail.map(|detail| detail.message);
-            if rejected.is_some() {
-                self.meter.rejected(kind);
+            match &rejected {
+                Some(_) => self.meter.rejected(kind),
+                None => self.meter.acknowledged(),
             }
             watch.answered(kind, rejected.as_deref());
         }

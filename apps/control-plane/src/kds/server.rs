@@ -122,6 +122,7 @@ impl Context {
             return Ok(());
         }
         let token = token.ok_or_else(|| {
+            self.tally.auth_failed("missing");
             Status::unauthenticated(
                 "no zone token: generate one with 'kumactl generate zone-token --scope cp', and set \
                  multizone.zone.kds.tokenFile of the zone",
@@ -129,7 +130,13 @@ impl Context {
         })?;
         let snapshot = self.store.snapshot().map_err(|error| Status::unavailable(error.to_string()))?;
         let claims: ZoneToken = identity::token::validate(token, Purpose::Zone, &snapshot, Timestamp::now())
-            .map_err(|error| Status::unauthenticated(format!("the zone token is refused: {error}")))?;
+            .map_err(|error| {
+                self.tally.auth_failed(error.reason());
+                Status::unauthenticated(format!("the zone token is refused: {error}"))
+            })?;
+        if claims.zone != zone || !claims.scope.iter().any(|scope| scope == "cp") {
+            self.tally.auth_failed("not_permitted");
+        }
         if claims.zone != zone {
             let other = claims.zone;
             return Err(Status::permission_denied(format!(

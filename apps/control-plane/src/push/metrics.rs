@@ -1,4 +1,4 @@
-//! What the loop costs, as metrics: read from the counters it has anyway.
+//! What the loop and its streams do, as metrics: read from the counters they have anyway.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 use runtime::metrics::Metrics;
 use xds::Type;
 
-use super::Push;
+use super::{Push, meter::Confirmation};
 
 /// Lets `/metrics` tell how many proxies are connected, how often they are woken, and what was encoded.
 pub fn register(push: &Arc<Push>, metrics: &Metrics) {
@@ -18,11 +18,34 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     metrics.register("xds_resources_encoded", help, of(What::Encoded));
     metrics.register("xds_proxies_woken", "How often a change concerned a connected proxy", of(What::Woken));
     metrics.register("xds_proxies_connected", "Proxies connected to this control plane", of(What::Connected));
+    let help = "Sidecars connected to this control plane, by mesh";
+    metrics.register("xds_mesh_proxies_connected", help, of(What::ConnectedByMesh));
     let help = "Classes of connected proxies that share their outbounds; each is planned once";
     metrics.register("xds_proxy_classes", help, of(What::Classes));
+    register_streams(push, metrics, of);
 }
 
-/// A metric that is looked up when it is scraped.
+fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(What) -> Reading) {
+    let meter = push.meter();
+    // These three are named as in Kuma, without the suffix of counters.
+    metrics.register("xds_streams_active", "Discovery streams of proxies open now", of(What::Connected));
+    let help = "Discovery responses sent to proxies, by type URL";
+    metrics.register("xds_responses_sent", help, of(What::Responses));
+    let help = "Answers of proxies to discovery responses, by type URL and whether they accept (ACK) or reject (NACK)";
+    metrics.register("xds_requests_received", help, of(What::Answers));
+    let help = "From the time a change was stored to the time a connected proxy had answered for all of it";
+    metrics.register("xds_delivery_duration_seconds", help, meter.delivery.clone());
+    let help = "How long computing the configuration of a proxy took, without waiting for its turn";
+    metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
+    let help = "Connected proxies that have not answered yet for all of a change";
+    metrics.register("xds_proxies_delivering", help, meter.delivering.clone());
+    let help = "Connected proxies that reject part of their configuration now";
+    metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
+    let help = "When the first certificate of a connected proxy expires, in seconds since 1970";
+    metrics.register("proxy_certificate_soonest_expiry_timestamp_seconds", help, of(What::SoonestExpiry));
+}
+
+/// A metric that is looked up when it is read.
 #[derive(Clone)]
 struct Reading {
     push: Arc<Push>,
@@ -34,7 +57,11 @@ enum What {
     Encoded,
     Woken,
     Connected,
+    ConnectedByMesh,
     Classes,
+    Responses,
+    Answers,
+    SoonestExpiry,
 }
 
 impl fmt::Debug for Reading {
@@ -54,13 +81,39 @@ impl EncodeMetric for Reading {
             What::Woken => encoder.encode_counter::<NoLabelSet, _, u64>(&self.push.woken(), None),
             What::Classes => encoder.encode_gauge(&self.push.classes()),
             What::Connected => encoder.encode_gauge(&self.push.connected()),
+            What::ConnectedByMesh => {
+                self.push.connected_by_mesh().into_iter().try_for_each(|(mesh, count)| {
+                    encoder.encode_family(&[("mesh", &*mesh)])?.encode_gauge(&count)
+                })
+            }
+            What::Responses => Type::ALL.into_iter().try_for_each(|kind| {
+                let count = self.push.meter().responses(kind);
+                encoder.encode_family(&[("type_url", kind.url())])?.encode_gauge(&count)
+            }),
+            What::Answers => Type::ALL.into_iter().try_for_each(|kind| {
+                [(Confirmation::Ack, "ACK"), (Confirmation::Nack, "NACK")].into_iter().try_for_each(
+                    |(confirmation, name)| {
+                        let labels = [("type_url", kind.url()), ("confirmation", name)];
+                        let count = self.push.meter().answers(kind, confirmation);
+                        encoder.encode_family(&labels)?.encode_gauge(&count)
+                    },
+                )
+            }),
+            What::SoonestExpiry => match self.push.meter().soonest_expiry() {
+                Some(expires) => encoder.encode_gauge(&expires.as_second()),
+                None => Ok(()),
+            },
         }
     }
 
     fn metric_type(&self) -> MetricType {
         match self.what {
             What::Encoded | What::Woken => MetricType::Counter,
-            What::Connected | What::Classes => MetricType::Gauge,
+            // Counters whose names must stay as they are.
+            What::Responses | What::Answers => MetricType::Unknown,
+            What::Connected | What::ConnectedByMesh | What::Classes | What::SoonestExpiry => {
+                MetricType::Gauge
+            }
         }
     }
 }

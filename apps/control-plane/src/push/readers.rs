@@ -186,6 +186,11 @@ impl Readers {
         self.count
     }
 
+    /// How many sidecars of each mesh are connected, by mesh.
+    pub(super) fn count_by_mesh(&self) -> Vec<(Arc<str>, usize)> {
+        self.meshes.iter().map(|(name, mesh)| (name.clone(), mesh.watchers.len())).collect()
+    }
+
     /// Files a class under what it reads now.
     pub(super) fn replace_reads(&mut self, cell: &Arc<ClassCell>, before: &Reads, now: &Reads) {
         for (mesh, read) in before.iter().filter(|(mesh, read)| !now.contains(mesh, read)) {
@@ -408,7 +413,8 @@ mod tests {
 
     #[test]
     fn a_class_may_read_several_meshes_and_is_woken_by_what_it_reads_of_each() {
-        let (watcher, classes) = (Arc::new(Watcher::new(1, traits(), None)), Classes::default());
+        let (watcher, classes) =
+            (Arc::new(Watcher::new(1, traits(), None, Arc::default())), Classes::default());
         let dataplane = dataplane();
         let class = Class::of(&traits(), &dataplane, Calls::of(&dataplane), Applying::default());
         let member = classes.join(class, &watcher);

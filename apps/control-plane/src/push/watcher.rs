@@ -15,7 +15,7 @@ use plan::{
     SecretNames, ZoneProxy,
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use topology::{DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
 
@@ -24,6 +24,7 @@ use super::{
     classes::{Member, Outcome as Outbounds},
     holds::Hold,
     lock,
+    meter::{Delivery, Meter},
     zone_cells::{Outcome, ZoneCell},
 };
 use crate::inspect;
@@ -35,6 +36,9 @@ pub struct Watcher {
     pub traits: ProxyTraits,
     woken: Notify,
     work: Mutex<Work>,
+    /// When the oldest change was stored that there is something to do for.
+    changed_at: Mutex<Option<Instant>>,
+    meter: Arc<Meter>,
     /// The class of proxies it shares its outbounds with.
     class: Mutex<Option<Member>>,
     /// What its Dataplane says about its calls.
@@ -93,12 +97,14 @@ pub enum Work {
 }
 
 impl Watcher {
-    pub(super) fn new(id: u64, traits: ProxyTraits, place: Option<Place>) -> Watcher {
+    pub(super) fn new(id: u64, traits: ProxyTraits, place: Option<Place>, meter: Arc<Meter>) -> Watcher {
         Watcher {
             id,
             traits,
             woken: Notify::new(),
             work: Mutex::new(Work::Everything),
+            changed_at: Mutex::default(),
+            meter,
             class: Mutex::default(),
             calls: Mutex::default(),
             admin_tls: Mutex::default(),
@@ -144,6 +150,16 @@ impl Watcher {
         }
     }
 
+    /// When the oldest change was stored that it was woken for; `None` when it was woken for another reason.
+    pub fn take_changed_at(&self) -> Option<Instant> {
+        lock(&self.changed_at).take()
+    }
+
+    /// What its stream adds to the metrics.
+    pub fn delivery(&self) -> Delivery {
+        Delivery::new(self.meter.clone(), self.id)
+    }
+
     /// Lets something wait until the proxy has acknowledged what it is about to be woken for.
     pub(super) fn await_for(&self, hold: &Arc<Hold>) {
         lock(&self.awaited).push((hold.clone(), false));
@@ -156,6 +172,9 @@ impl Watcher {
 
     /// Adds to what there is to do.
     pub(super) fn add(&self, more: Work) {
+        if let Some(changed_at) = self.meter.changed_at() {
+            lock(&self.changed_at).get_or_insert(changed_at);
+        }
         let mut work = lock(&self.work);
         *work = more.max(*work);
         drop(work);
@@ -239,11 +258,13 @@ impl Connected {
     pub async fn compute(&self, work: Work, current: Option<&Current>) -> Option<Current> {
         // Closed only when the process ends, and then nothing needs to be computed.
         let _turn = self.push.turns.acquire().await.ok()?;
+        let began = Instant::now();
         let computed = match current {
             _ if self.zone.is_some() => self.compute_zone(work, current),
             Some(current) if work < Work::Everything => Some(self.with_outbounds(current)),
             _ => self.compute_all(),
         };
+        self.push.meter.generation.observe(began.elapsed().as_secs_f64());
         if let Some(current) = &computed {
             self.push.problems.replace(&self.watcher, current);
         }

@@ -22,6 +22,7 @@ mod kds;
 mod limits;
 mod make_before_break;
 mod mesh_identities;
+mod metrics;
 mod multi_zone;
 mod observed;
 mod patches;

@@ -276,17 +276,8 @@ async fn the_address_of_a_service_is_one_that_resolves() {
     assert_eq!(addresses("exclusive").await, [json!(null), json!(null)]);
 
     let status = json!({ "addresses": [{ "hostname": "named.svc.mesh.local" }] });
-    let resource = Resource {
-        key: Key::new(Kind::MeshService, "exclusive", "named"),
-        labels: Labels::new(),
-        created: jiff::Timestamp::UNIX_EPOCH,
-        modified: jiff::Timestamp::UNIX_EPOCH,
-        version: 0,
-        owner: None,
-        spec: Spec::from_json(Kind::MeshService, json!({ "ports": [{ "port": 5050 }] }), &mut Vec::new())
-            .unwrap(),
-        status: Some(Status::from_json(Kind::MeshService, status).unwrap()),
-    };
+    let named = Key::new(Kind::MeshService, "exclusive", "named");
+    let resource = with_status(stored(named, &[], json!({ "ports": [{ "port": 5050 }] })), status);
     world.registrar.store().write(vec![Write::Create(resource)]).await.unwrap();
     assert_eq!(addresses("exclusive").await, [json!("named.svc.mesh.local:5050"), json!(null)]);
     let one = world.get("/meshes/exclusive/service-insights/named").await.expect(200).json();

@@ -8,7 +8,10 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::{logs::Throttle, metrics::Metrics};
+use crate::{
+    logs::Throttle,
+    metrics::{AuthFailures, Metrics},
+};
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,11 +119,12 @@ pub struct Tally(Arc<Counts>);
 #[derive(Default)]
 struct Counts {
     /// As logs name the server.
-    server: String,
+    server: &'static str,
     open: Gauge,
     waiting: Gauge,
     ended: Family<Labels, Counter>,
     rejected: Family<Labels, Counter>,
+    auth_failures: AuthFailures,
     logged: Throttle,
 }
 
@@ -132,8 +136,8 @@ impl fmt::Debug for Tally {
 
 impl Tally {
     /// The metrics begin with the server's name, such as `api_server`.
-    pub fn register(metrics: &Metrics, server: &str) -> Tally {
-        let counts = Counts { server: server.to_owned(), ..Counts::default() };
+    pub fn register(metrics: &Metrics, server: &'static str) -> Tally {
+        let counts = Counts { server, auth_failures: metrics.auth_failures(), ..Counts::default() };
         let named = |name: &str| format!("{server}_{name}");
         metrics.register(&named("connections"), "Connections open now", counts.open.clone());
         let help = "TLS handshakes that wait in line now";
@@ -150,11 +154,16 @@ impl Tally {
         self.0.rejected.get_or_create(&Labels { reason }).inc();
     }
 
+    /// Counts a caller that could not prove who it is.
+    pub fn auth_failed(&self, reason: &'static str) {
+        self.0.auth_failures.with(self.0.server, reason);
+    }
+
     /// Counts a request or stream that is turned away, and says so in the log.
     pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
         self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
-            let (server, peer) = (&self.0.server, peer.map(tracing::field::display));
+            let (server, peer) = (self.0.server, peer.map(tracing::field::display));
             tracing::warn!(server, peer, reason, unsaid, detail, "turned away");
         }
     }
@@ -176,7 +185,7 @@ impl Tally {
             Weight::Rejected => self.rejected(Some(peer), reason, detail),
             Weight::Odd => {
                 if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
-                    let server = &self.0.server;
+                    let server = self.0.server;
                     tracing::info!(server, %peer, reason, unsaid, detail, "a connection ended");
                 }
             }

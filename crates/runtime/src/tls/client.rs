@@ -86,8 +86,8 @@ fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
 }
 
-/// Checks that a server has the key of its certificate and, unless anybody is trusted, that somebody
-/// vouches for the certificate.
+/// Checks that a server has the key of its certificate and, unless every server is trusted, that a
+/// known authority vouches for the certificate.
 #[derive(Debug)]
 struct Verifier {
     trusted: Option<Vouched>,

@@ -65,7 +65,7 @@ async fn a_tls_listener_knows_clients_by_their_certificate_and_refuses_foreign_o
             Ok(stream) => exchange(stream, "/").await.is_err(),
             Err(_) => true,
         };
-        assert!(refused, "a certificate nobody knows must end the connection");
+        assert!(refused, "an unknown certificate must end the connection");
     }
     assert!(shutdown.finish(Duration::from_secs(30)).await);
 }

@@ -130,10 +130,18 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// Waits until a condition holds, on what the store shows or on its refusal to show anything.
+/// What the store shows and vouches for: not while there is an outage.
+fn vouched_for(store: &Postgres) -> Result<Arc<Snapshot>, Error> {
+    match store.outage() {
+        Some(outage) => Err(Error::Unavailable(outage.reason)),
+        None => store.snapshot(),
+    }
+}
+
+/// Waits until a condition holds, on what the store shows or on its refusal to vouch for anything.
 async fn eventually(store: &Postgres, what: &str, holds: impl Fn(Result<Arc<Snapshot>, Error>) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !holds(store.snapshot()) {
+    while !holds(vouched_for(store)) {
         assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -155,6 +163,6 @@ async fn reported(changes: &mut Changes, expected: &[&str]) {
             Dirty::Keys(keys) => seen.extend(keys),
             Dirty::Everything => panic!("nothing was forgotten, yet everything is dirty"),
         }
-        assert!(seen.is_subset(&expected), "nobody wrote all of {seen:?}");
+        assert!(seen.is_subset(&expected), "no store wrote all of {seen:?}");
     }
 }

@@ -11,7 +11,7 @@ use testkit::postgres::{self, Database, fresh_database, shared};
 
 use crate::{
     config, connect, contents, create, delete, eventually, key, next, proxy::Proxy, reported, secret,
-    unavailable,
+    unavailable, vouched_for,
 };
 
 /// A user of its own for one store, so that this store alone can be locked out.
@@ -49,7 +49,7 @@ impl<'a> Visitor<'a> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_server_makes_the_store_unavailable_until_it_is_back() {
+async fn while_the_server_is_stopped_reads_are_outdated_and_writes_fail() {
     let mut cluster = postgres::Postgres::start().unwrap();
     let database = cluster.create_database("mesh").unwrap();
     let store = connect(&database).await;
@@ -57,10 +57,15 @@ async fn a_stopped_server_makes_the_store_unavailable_until_it_is_back() {
     let mut changes = store.changes();
 
     cluster.stop().unwrap();
-    eventually(&store, "reads are refused", |shown| shown.is_err()).await;
-    let why = unavailable(store.snapshot().map(drop));
-    assert!(why.contains("PostgreSQL"), "{why}");
+    eventually(&store, "reads are marked as outdated", |shown| shown.is_err()).await;
+    let outage = store.outage().unwrap();
+    assert!(outage.reason.contains("PostgreSQL"), "{outage:?}");
+    assert!(store.snapshot().unwrap().get(&key("before")).is_some(), "what was read stays readable");
     unavailable(store.write(vec![Write::Create(secret("meanwhile"))]).await);
+    unavailable(store.probe().await);
+    // However often it is tried to connect again.
+    unavailable(store.caught_up(std::time::Duration::from_secs(1)).await);
+    assert_eq!(store.outage().unwrap().since, outage.since);
 
     cluster.start_again().unwrap();
     eventually(&store, "reads work again", |shown| shown.is_ok()).await;
@@ -141,7 +146,7 @@ async fn a_database_that_lost_commits_is_read_again() {
         visitor.sql("DELETE FROM kuma_rs.changes WHERE revision = 2");
         visitor.sql("UPDATE kuma_rs.revision SET value = 1");
         if another_history {
-            // Somebody wrote as much as was lost before the store came back.
+            // Another store wrote as much as was lost before the store came back.
             visitor.sql("UPDATE kuma_rs.revision SET history = 'another'");
             create(&connect(&database).await, "instead").await;
         }
@@ -220,7 +225,7 @@ async fn acknowledged_writes_survive_crashes_of_the_server() {
         .collect();
     for _ in 0..5 {
         let revision = loop {
-            if let Ok(snapshot) = store.snapshot() {
+            if let Ok(snapshot) = vouched_for(&store) {
                 break snapshot.revision();
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

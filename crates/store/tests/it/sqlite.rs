@@ -286,7 +286,7 @@ async fn a_row_that_cannot_be_read_is_named() {
     check(&at("version = -1"), "version").await;
     check(&at("version = 99"), "has version 99").await;
     check(&at("name = CAST(x'fffe' AS TEXT)"), "cannot be read").await;
-    check(&at("owner_kind = 'Nobody', owner_mesh = '', owner_name = 'x'"), "owner").await;
+    check(&at("owner_kind = 'Unknown', owner_mesh = '', owner_name = 'x'"), "owner").await;
     check("DELETE FROM meta", "revision").await;
 }
 

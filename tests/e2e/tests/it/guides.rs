@@ -54,7 +54,7 @@ fn a_new_user_follows_the_guides_in_their_order() {
     }
     // The services of the README are there already, and have proxies.
     let readme = guides.text("README.md");
-    let readme = readme.replace(" created\n", " …\n").replace("STATE         HOSTNAMES…", "STATE…");
+    let readme = readme.replace(" created\n", " unchanged\n").replace("STATE         HOSTNAMES…", "STATE…");
     let readme = readme.replace("Unavailable   …", "Available   …\n…");
     shell.run_examples("README.md", &readme);
 }

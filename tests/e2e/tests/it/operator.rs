@@ -1,9 +1,9 @@
 //! What an operator meets on a bare machine: first start, restarts, full disks, lost databases.
 
-use std::{fs, process::Command, thread};
+use std::{fs, io::Write, process::Command, thread};
 
 use e2e::{
-    ControlPlane, Profile, Setup, eventually, program,
+    ControlPlane, Kumactl, Profile, Setup, eventually, program,
     proxy::{Options, Proxy, own_address},
     service::dataplane,
 };
@@ -113,6 +113,32 @@ fn a_full_disk_answers_503_and_leaves_nothing_half_written() {
 }
 
 #[test]
+fn a_full_disk_ends_readiness_and_not_life_and_space_brings_readiness_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let control_plane = ControlPlane::start(dir.path(), Setup::default().on_a_disk_of("4m")).unwrap();
+    let health = control_plane.diagnostics();
+    assert_eq!(metric(&control_plane, "store_writable "), Some(1.0));
+    // The disk is seen by the control plane alone, and through it.
+    let work_dir = dir.path().strip_prefix("/").unwrap();
+    let others = format!("/proc/{}/root/{}/others", control_plane.pid(), work_dir.display());
+    let mut file = fs::File::create(&others).unwrap();
+    let full = std::iter::repeat_with(|| file.write_all(&[0; 4096])).take(2000).find_map(Result::err);
+    assert_eq!(full.expect("the disk fills").kind(), std::io::ErrorKind::StorageFull);
+    eventually("the control plane to be not ready", || health.get("/ready").unwrap().status == 503).unwrap();
+    let ready = health.get("/ready").unwrap();
+    assert!(ready.body.contains("free some space"), "{}", ready.body);
+    assert_eq!(health.get("/healthy").unwrap().status, 200);
+    assert_eq!(health.get("/ready/read").unwrap().status, 200);
+    assert_eq!(control_plane.client().get("/meshes/default").unwrap().status, 200);
+    assert_eq!(metric(&control_plane, "store_writable "), Some(0.0));
+    drop(file);
+    fs::remove_file(&others).unwrap();
+    eventually("the control plane to be ready again", || health.get("/ready").unwrap().status == 200)
+        .unwrap();
+    assert_eq!(put_timeout(&control_plane, "after", 1).status, 201);
+}
+
+#[test]
 fn a_control_plane_killed_on_a_full_disk_starts_again_and_says_that_it_cannot_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
@@ -198,7 +224,7 @@ fn exporting_what_is_not_there_fails_and_creates_nothing() {
 }
 
 #[test]
-fn a_lost_postgresql_is_503_until_it_is_back() {
+fn without_postgresql_reads_are_marked_as_stale_and_writes_are_503_until_it_is_back() {
     let mut postgres = Postgres::start().unwrap();
     let database = postgres.create_database("lost").unwrap();
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -206,12 +232,26 @@ fn a_lost_postgresql_is_503_until_it_is_back() {
         .each_ref()
         .map(|dir| ControlPlane::start(dir.path(), Setup::default().on_postgres(&database)).unwrap());
     assert_eq!(put_timeout(&control_planes[0], "before", 1).status, 201);
+    let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
+    let proxy = Proxy::start(&control_planes[0], &own, &Options::default()).unwrap();
+    let connected = || metric(&control_planes[0], "xds_proxies_connected ");
+    eventually("the proxy to be connected", || connected() == Some(1.0)).unwrap();
+    eventually("the second control plane to see the timeout", || {
+        let answer = control_planes[1].client().get("/meshes/default/meshtimeouts/before");
+        answer.is_ok_and(|a| a.status == 200 && a.header("warning").is_none())
+    })
+    .unwrap();
+    let kumactl = Kumactl::of(&control_planes[0]).unwrap();
     postgres.stop().unwrap();
-    for control_plane in &control_planes {
-        let client = control_plane.client();
-        eventually("reads to say 503", || client.get("/meshes").is_ok_and(|a| a.status == 503)).unwrap();
-        assert_eq!(put_timeout(control_plane, "during", 1).status, 503);
-    }
+    control_planes.iter().for_each(assert_stale);
+    let listed = kumactl.run(&["get", "meshtimeouts"]).unwrap();
+    assert!(listed.status.success() && String::from_utf8_lossy(&listed.stdout).contains("before"));
+    let stderr = String::from_utf8_lossy(&listed.stderr);
+    assert_eq!(stderr.matches("no contact with its store since").count(), 1, "{stderr}");
+    // Its stream goes on, and Envoy with what it has.
+    assert_eq!(connected(), Some(1.0));
+    assert_eq!(metric(&control_planes[0], "store_stale "), Some(1.0));
+    assert_eq!(metric(&control_planes[0], "store_writable "), Some(0.0));
     postgres.start_again().unwrap();
     eventually("the first control plane to write again", || {
         put_timeout(&control_planes[0], "after", 1).status < 300
@@ -219,7 +259,44 @@ fn a_lost_postgresql_is_503_until_it_is_back() {
     .unwrap();
     eventually("the second control plane to see it", || {
         let answer = control_planes[1].client().get("/meshes/default/meshtimeouts/after");
-        answer.is_ok_and(|a| a.status == 200)
+        answer.is_ok_and(|a| a.status == 200 && a.header("warning").is_none())
     })
     .unwrap();
+    for control_plane in &control_planes {
+        eventually("the control plane to be ready again", || {
+            control_plane.diagnostics().get("/ready").is_ok_and(|answer| answer.status == 200)
+        })
+        .unwrap();
+    }
+    assert_eq!(connected(), Some(1.0), "{}", proxy.log());
+}
+
+/// What a control plane without its database answers.
+fn assert_stale(control_plane: &ControlPlane) {
+    let (client, path) = (control_plane.client(), "/meshes/default/meshtimeouts/before");
+    eventually("reads to be marked", || client.get(path).is_ok_and(|a| a.header("warning").is_some()))
+        .unwrap();
+    let answer = client.get(path).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.json()["name"], "before");
+    assert_eq!(answer.header("warning"), Some("110 - \"Response is Stale\""));
+    assert!(answer.header("x-kuma-stale-since").is_some_and(|since| since.starts_with("20")));
+    let refused = put_timeout(control_plane, "during", 1);
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert!(refused.body.contains("PostgreSQL"), "{}", refused.body);
+    assert_eq!(client.delete("/meshes/default/meshtimeouts/unknown").unwrap().status, 503);
+    let health = control_plane.diagnostics();
+    assert_eq!(health.get("/healthy").unwrap().status, 200);
+    let ready = health.get("/ready").unwrap();
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    assert!(ready.body.contains("PostgreSQL"), "{}", ready.body);
+    let ready = health.get("/ready/read").unwrap();
+    assert_eq!(ready.status, 200);
+    assert!(ready.body.contains("stale since"), "{}", ready.body);
+}
+
+/// The value of a series of the control plane.
+fn metric(control_plane: &ControlPlane, series: &str) -> Option<f64> {
+    let page = control_plane.diagnostics().get("/metrics").ok()?.body;
+    page.lines().find_map(|line| line.strip_prefix(series))?.parse().ok()
 }

@@ -53,7 +53,7 @@ async fn enforcing_without_permissions_is_refused_unless_it_is_forced() {
     registrar.put(mesh(json!({}))).await.unwrap();
     registrar.put(permission()).await.unwrap();
     registrar.put(mesh(json!({MODE: "enforce"}))).await.unwrap();
-    // Permissions that go later do not keep anybody from changing the mesh.
+    // Permissions that go later do not keep users from changing the mesh.
     registrar.delete(&permission().key).await.unwrap();
     registrar.put(mesh(json!({MODE: "enforce", "team": "shop"}))).await.unwrap();
 }

@@ -1,0 +1,182 @@
+//! What happens on discovery streams, counted: responses and their answers, how long proxies take to follow a change,
+//! and which of their certificates expires first.
+//!
+//! Everything here costs the same however many proxies are connected, but for the order of certificates, which costs
+//! the logarithm of their number.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use jiff::Timestamp;
+use prometheus_client::metrics::{gauge::Gauge, histogram::Histogram};
+use tokio::time::Instant;
+use xds::Type;
+
+use super::lock;
+
+/// From a millisecond, within which a small mesh follows, to what operators notice.
+const BUCKETS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
+
+type ByType = [AtomicU64; Type::ALL.len()];
+
+/// What all streams count.
+#[derive(Debug)]
+pub struct Meter {
+    sent: ByType,
+    acknowledged: ByType,
+    rejected: ByType,
+    /// When the changes of the current round were stored, at the earliest.
+    changed_at: Mutex<Option<Instant>>,
+    pub(super) delivery: Histogram,
+    pub(super) generation: Histogram,
+    pub(super) delivering: Gauge,
+    pub(super) rejecting: Gauge,
+    expiries: Mutex<BTreeSet<(Timestamp, u64)>>,
+}
+
+impl Default for Meter {
+    fn default() -> Meter {
+        Meter {
+            sent: ByType::default(),
+            acknowledged: ByType::default(),
+            rejected: ByType::default(),
+            changed_at: Mutex::default(),
+            delivery: Histogram::new(BUCKETS),
+            generation: Histogram::new(BUCKETS),
+            delivering: Gauge::default(),
+            rejecting: Gauge::default(),
+            expiries: Mutex::default(),
+        }
+    }
+}
+
+/// How a proxy answered a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmation {
+    Ack,
+    Nack,
+}
+
+impl Meter {
+    pub fn response_sent(&self, kind: Type) {
+        self.sent[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn answered(&self, kind: Type, confirmation: Confirmation) {
+        let counts = match confirmation {
+            Confirmation::Ack => &self.acknowledged,
+            Confirmation::Nack => &self.rejected,
+        };
+        counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn responses(&self, kind: Type) -> u64 {
+        self.sent[kind as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answers(&self, kind: Type, confirmation: Confirmation) -> u64 {
+        let counts = match confirmation {
+            Confirmation::Ack => &self.acknowledged,
+            Confirmation::Nack => &self.rejected,
+        };
+        counts[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Whatever wakes a proxy from now on was stored at this moment, at the earliest.
+    pub(super) fn round_begins(&self, changed_at: Option<Instant>) {
+        *lock(&self.changed_at) = changed_at;
+    }
+
+    pub(super) fn changed_at(&self) -> Option<Instant> {
+        *lock(&self.changed_at)
+    }
+
+    /// When the first certificate of a connected proxy expires.
+    pub fn soonest_expiry(&self) -> Option<Timestamp> {
+        lock(&self.expiries).first().map(|(expires, _)| *expires)
+    }
+}
+
+/// What one stream adds to the [`Meter`]; dropping it takes the stream out again.
+#[derive(Debug)]
+pub struct Delivery {
+    meter: Arc<Meter>,
+    id: u64,
+    /// When the oldest change that the proxy has not answered for was stored.
+    changed_at: Option<Instant>,
+    /// Whether something had to be sent for it.
+    underway: bool,
+    rejecting: bool,
+    expires: Option<Timestamp>,
+}
+
+impl Delivery {
+    pub(super) fn new(meter: Arc<Meter>, id: u64) -> Delivery {
+        Delivery { meter, id, changed_at: None, underway: false, rejecting: false, expires: None }
+    }
+
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// The proxy is to follow a change; `None` if it was woken for another reason.
+    pub fn begin(&mut self, changed_at: Option<Instant>) {
+        self.changed_at = self.changed_at.or(changed_at);
+    }
+
+    /// Looks at where the stream stands after an event.
+    pub fn look(&mut self, statuses: &[xds::Status]) {
+        let pending = statuses.iter().any(|status| status.pending > 0);
+        if pending && self.changed_at.is_some() && !self.underway {
+            self.underway = true;
+            self.meter.delivering.inc();
+        }
+        if !pending && let Some(changed_at) = self.changed_at.take() {
+            self.end(Some(changed_at));
+        }
+        let rejecting = statuses.iter().any(|status| !status.rejected.is_empty());
+        if rejecting != self.rejecting {
+            self.rejecting = rejecting;
+            if rejecting {
+                self.meter.rejecting.inc()
+            } else {
+                self.meter.rejecting.dec()
+            };
+        }
+    }
+
+    /// Notes when the certificate of the proxy expires; `None` while it has none.
+    pub fn certificate_expires(&mut self, expires: Option<Timestamp>) {
+        if self.expires == expires {
+            return;
+        }
+        let mut all = lock(&self.meter.expiries);
+        if let Some(before) = std::mem::replace(&mut self.expires, expires) {
+            all.remove(&(before, self.id));
+        }
+        all.extend(expires.map(|expires| (expires, self.id)));
+    }
+
+    fn end(&mut self, changed_at: Option<Instant>) {
+        // A change for which the proxy already had everything took no time.
+        if !std::mem::take(&mut self.underway) {
+            return;
+        }
+        self.meter.delivering.dec();
+        if let Some(changed_at) = changed_at {
+            self.meter.delivery.observe(changed_at.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.look(&[]);
+        self.certificate_expires(None);
+    }
+}

@@ -1,0 +1,173 @@
+//! The shipped alert rules and the dashboard: Debian's Prometheus runs every query of both against control planes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use e2e::{ControlPlane, eventually, prometheus::Prometheus};
+use serde_json::{Value, json};
+
+use crate::federated::Federation;
+
+/// Metrics without a series as long as all is well.
+const ONLY_WHEN_WRONG: &[&str] =
+    &["dp_server_rejected_total", "kds_responses_rejected_total", "log_lines_lost_total"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn rules() -> PathBuf {
+    repository().join("observability/prometheus/alerts.yaml")
+}
+
+/// Titles and queries of the dashboard, with what Grafana would put in place of its variables.
+fn dashboard() -> Vec<(String, String)> {
+    let text = fs::read_to_string(repository().join("observability/grafana/control-plane.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut found = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let query = query.replace("$__rate_interval", "1m").replace("$instance", ".*");
+            found.push((title.to_owned(), query));
+        }
+    }
+    found
+}
+
+/// The names of metrics in a query: words outside of braces and of lists of labels that are no functions.
+fn metrics(query: &str) -> BTreeSet<String> {
+    const WORDS: &[&str] = &[
+        "and", "or", "unless", "by", "on", "without", "ignoring", "bool", "sum", "min", "max", "count", "avg",
+    ];
+    let mut found = BTreeSet::new();
+    let (mut rest, mut labels) = (query, false);
+    while let Some(first) = rest.chars().next() {
+        if first == '{' {
+            rest = rest.split_once('}').map_or("", |(_, after)| after);
+            continue;
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        if end == 0 {
+            labels &= first != ')';
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let (word, after) = rest.split_at(end);
+        let lists_labels = matches!(word, "by" | "on" | "without" | "ignoring");
+        let called = after.trim_start().starts_with('(') && !WORDS.contains(&word);
+        if !labels && !called && !WORDS.contains(&word) && !first.is_ascii_digit() {
+            found.insert(word.to_owned());
+        }
+        labels |= lists_labels;
+        rest = after;
+    }
+    found
+}
+
+fn diagnostics(control_plane: &ControlPlane) -> SocketAddr {
+    ([127, 0, 0, 1], control_plane.ports()[1]).into()
+}
+
+/// A global control plane, a zone with a proxy, something that changed, and a caller with a bad token.
+fn federation() -> (Federation, impl Sized) {
+    let federation = Federation::start(&["east"], true);
+    let proxy = federation.serve("east", "web", "web");
+    let timeout = json!({"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": {
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}});
+    let east = federation.zone("east");
+    east.put("/meshes/default/meshtimeouts/slow", &timeout);
+    // Said to come through a proxy: direct calls from this machine need no token.
+    let request = ureq::get(format!("{}/meshes", east.control_plane.address()))
+        .header("x-forwarded-for", "192.0.2.1")
+        .header("authorization", "Bearer not-a-token");
+    let refused = request.config().http_status_as_error(false).build().call().unwrap();
+    assert_eq!(refused.status().as_u16(), 401);
+    (federation, proxy)
+}
+
+#[test]
+fn every_query_of_alerts_and_dashboard_finds_what_control_planes_offer() {
+    let (federation, _proxy) = federation();
+    let planes = [&federation.global.control_plane, &federation.zone("east").control_plane];
+    let prometheus = Prometheus::of_control_planes(&planes.map(diagnostics), &rules()).unwrap();
+    let mut evaluated = Vec::new();
+    eventually("all rules to be evaluated", || {
+        evaluated = prometheus.rules().unwrap_or_default();
+        !evaluated.is_empty() && evaluated.iter().all(|rule| rule["health"] == "ok")
+    })
+    .unwrap_or_else(|error| panic!("{error}: {evaluated:#?}"));
+    let of_rules = evaluated.iter().flat_map(|rule| metrics(rule["query"].as_str().unwrap()));
+    let usual = of_rules.filter(|metric| !ONLY_WHEN_WRONG.contains(&metric.as_str()));
+    let usual: BTreeSet<String> = usual.collect();
+    assert!(usual.len() > 15, "{usual:?}");
+    for metric in usual {
+        is_there(&prometheus, "an alert", &metric);
+    }
+    for (title, query) in dashboard() {
+        let rare = metrics(&query).iter().any(|metric| ONLY_WHEN_WRONG.contains(&metric.as_str()));
+        match rare {
+            true => drop(prometheus.query(&query).unwrap()),
+            false => is_there(&prometheus, &title, &query),
+        }
+    }
+}
+
+fn is_there(prometheus: &Prometheus, what: &str, query: &str) {
+    eventually(&format!("{what}: a series of {query}"), || !prometheus.query(query).unwrap().is_empty())
+        .unwrap();
+}
+
+#[test]
+fn every_metric_of_alerts_and_dashboard_is_in_the_reference() {
+    let reference = fs::read_to_string(repository().join("docs/reference/control-plane-metrics.md")).unwrap();
+    let alerts = fs::read_to_string(rules()).unwrap();
+    let of_alerts =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ").filter(|text| *text != "|"));
+    let queries = of_alerts.map(str::to_owned).chain(dashboard().into_iter().map(|(_, query)| query));
+    for query in queries {
+        for metric in metrics(&query).into_iter().filter(|metric| metric != "up") {
+            let name = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| metric.strip_suffix(suffix));
+            let listed = |name: &str| reference.contains(&format!("| `{name}` |"));
+            assert!(listed(&metric) || name.is_some_and(listed), "{metric} in {query}");
+        }
+    }
+}
+
+#[test]
+fn every_alert_has_a_section_in_the_guide_that_its_runbook_leads_to() {
+    let guide = fs::read_to_string(repository().join("docs/guide/alerts.md")).unwrap();
+    let alerts = fs::read_to_string(rules()).unwrap();
+    let after = |line: &str, word: &str| line.trim().strip_prefix(word).map(str::to_owned);
+    let names: Vec<String> = alerts.lines().filter_map(|line| after(line, "- alert: ")).collect();
+    let runbooks: Vec<String> = alerts.lines().filter_map(|line| after(line, "runbook: ")).collect();
+    assert!(names.len() > 15, "{names:?}");
+    assert_eq!(names.len(), runbooks.len());
+    for (name, runbook) in names.iter().zip(&runbooks) {
+        assert!(guide.contains(&format!("\n### {name}\n")), "docs/guide/alerts.md has no section {name}");
+        assert_eq!(*runbook, format!("docs/guide/alerts.md#{}", name.to_lowercase()));
+    }
+    let sections: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert_eq!(sections.len(), names.len(), "a section without an alert: {sections:?}");
+}
+
+#[test]
+fn the_rules_are_valid_and_fire_when_they_should() {
+    let folder = rules().parent().unwrap().to_owned();
+    for arguments in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]] {
+        let output = Command::new("promtool").args(arguments).current_dir(&folder).output();
+        let output = output.expect("promtool comes with Prometheus, which `cargo xtask test` installs");
+        assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
