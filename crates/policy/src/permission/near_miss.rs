@@ -178,23 +178,13 @@ fn pairs<'a>(of: impl IntoIterator<Item = (&'a String, &'a String)>) -> BTreeMap
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use resources::{Key, Kind, Labels, Spec, kinds::dataplane::Dataplane};
+    use resources::{Key, Kind, kinds::dataplane::Dataplane};
     use serde_json::{Value, json};
 
     use super::*;
 
     fn resource(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Arc<Resource> {
-        Arc::new(Resource {
-            key: Key::new(kind, "default", name),
-            labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Labels>(),
-            created: Timestamp::UNIX_EPOCH,
-            modified: Timestamp::UNIX_EPOCH,
-            version: 0,
-            owner: None,
-            spec: Spec::from_json(kind, spec, &mut Vec::new()).unwrap(),
-            status: None,
-        })
+        Arc::new(testkit::resource::stored(Key::new(kind, "default", name), labels, spec))
     }
 
     /// What is said of one permission when `web` calls `backend-1`, which has these labels.
