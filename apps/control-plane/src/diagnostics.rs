@@ -103,19 +103,19 @@ impl Probes {
     }
 
     async fn ask(&self) -> Result<(), String> {
+        // What is known without asking.
+        if let Some(outage) = self.store.outage() {
+            self.writable.set(0);
+            return Err(format!("the store is unavailable since {}: {}", outage.since, outage.reason));
+        }
         let mut last = self.last.lock().await;
         if let Some((at, answer)) = &*last
             && at.elapsed() < FRESH
         {
+            self.writable.set(i64::from(answer.is_ok()));
             return answer.clone();
         }
-        let answer = match self.store.outage() {
-            // What is known without asking.
-            Some(outage) => {
-                Err(format!("the store is unavailable since {}: {}", outage.since, outage.reason))
-            }
-            None => self.probe().await,
-        };
+        let answer = self.probe().await;
         self.writable.set(i64::from(answer.is_ok()));
         *last = Some((Instant::now(), answer.clone()));
         answer

@@ -79,7 +79,8 @@ fn diagnostics(control_plane: &ControlPlane) -> SocketAddr {
 fn federation() -> (Federation, impl Sized) {
     let federation = Federation::start(&["east"], true);
     let proxy = federation.serve("east", "web", "web");
-    let timeout = json!({"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": {
+    let timeout = json!({"type": "MeshTimeout", "mesh": "default", "name": "slow",
+        "labels": {"kuma.io/origin": "zone"}, "spec": {
         "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}});
     let east = federation.zone("east");
     east.put("/meshes/default/meshtimeouts/slow", &timeout);
