@@ -228,7 +228,10 @@ fn operation_id(route: &Route) -> String {
     id
 }
 
-#[allow(clippy::too_many_lines, reason = "one line for each operation: a new one has to say where it belongs")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one line for each operation: a new one has to say where it belongs"
+)]
 fn tag(operation: Operation) -> &'static str {
     match operation {
         Operation::Index
