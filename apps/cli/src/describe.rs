@@ -12,7 +12,8 @@ use crate::{
     output::{self, PlainOutput},
     pages,
     proxy::status,
-    types::{DEFAULT_MESH, Type},
+    target::OneResource,
+    types::Type,
 };
 
 /// So many proxies are listed by name; of more, only the number is said.
@@ -28,23 +29,17 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Describe {
-    /// Type of the resource, such as dataplane, meshservice or mtp
-    #[arg(value_name = "TYPE")]
-    kind: String,
-    /// Name of the resource
-    name: String,
-    /// Mesh of the resource
-    #[arg(short, long, default_value = DEFAULT_MESH)]
-    mesh: String,
+    #[command(flatten)]
+    resource: OneResource,
     #[command(flatten)]
     output: PlainOutput,
 }
 
 impl Describe {
     pub fn run(&self, client: &Client) -> Result<()> {
-        let kind = Type::resolve(&self.kind, client)?;
-        let what = kind.describe(&self.mesh, &self.name);
-        let item = kind.item(&self.mesh, &self.name);
+        let target = self.resource.target(client)?;
+        let (what, item) = (target.describe(), target.path());
+        let kind = &target.kind;
         let answer = client.get(&item)?;
         if answer.is_missing() {
             return Err(Failure::failed(format!("there is no {what}")));
@@ -57,15 +52,15 @@ impl Describe {
                 client.get(&format!("{item}/_overview"))?.json(&format!("could not read {what}"))?;
             document.insert("connection".into(), connection(&overview));
         }
-        if let Some(policies) = policies_of(client, &kind, &item) {
+        if let Some(policies) = policies_of(client, kind, &item) {
             document.insert("policies".into(), policies);
         }
-        if let Some(selected) = selected(client, &kind, &item) {
+        if let Some(selected) = selected(client, kind, &item) {
             document.insert("selects".into(), selected);
         }
-        document.insert("findings".into(), findings(client, &kind, &self.mesh, &resource));
+        document.insert("findings".into(), findings(client, kind, &target.mesh, &resource));
         let document = Value::Object(document);
-        self.output.show(&document, || described(&kind, &document))
+        self.output.show(&document, || described(kind, &document))
     }
 }
 

@@ -16,8 +16,9 @@ use serde_json::Value;
 use crate::{
     client::Client,
     failure::{Failure, Result},
+    target::OneResource,
     terminal,
-    types::{DEFAULT_MESH, Type},
+    types::Type,
 };
 
 /// What the control plane adds; it is not for editing.
@@ -41,21 +42,15 @@ unchanged after an error, ends the command without a write.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Edit {
-    /// Type of the resource, such as mesh, meshtimeout or mtp
-    #[arg(value_name = "TYPE")]
-    kind: String,
-    /// Name of the resource
-    name: String,
-    /// Mesh of the resource
-    #[arg(short, long, default_value = DEFAULT_MESH)]
-    mesh: String,
+    #[command(flatten)]
+    resource: OneResource,
 }
 
 impl Edit {
     pub fn run(&self, client: &Client) -> Result<()> {
-        let kind = Type::resolve(&self.kind, client)?;
-        let what = kind.describe(&self.mesh, &self.name);
-        let item = kind.item(&self.mesh, &self.name);
+        let target = self.resource.target(client)?;
+        let (what, item) = (target.describe(), target.path());
+        let kind = &target.kind;
         let original = self.read(client, &item, &what)?;
         let file = create(&yaml::to_string(&original))?;
         let mut reason = String::new();
@@ -71,7 +66,7 @@ impl Edit {
             if !reason.is_empty() && text == before {
                 return Err(kept(&file, &format!("{what} was not changed: {reason}")));
             }
-            reason = match parse(&kind, &original, &written) {
+            reason = match parse(kind, &original, &written) {
                 Ok(edited) if edited == original => {
                     remove(&file);
                     terminal::talk(&format!("{what} unchanged"));

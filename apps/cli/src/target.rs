@@ -1,12 +1,42 @@
 //! Resources that a user names on the command line: `TYPE NAME…` or `TYPE/NAME…`.
 
+use clap::Args;
 use resources::Key;
 
 use crate::{
     client::Client,
     failure::{Failure, Result},
-    types::Type,
+    types::{DEFAULT_MESH, Type},
 };
+
+/// The one resource that a command is about, as its arguments.
+#[derive(Debug, Args)]
+pub struct OneResource {
+    /// Type of the resource, such as dataplane, meshservice or mtp, or TYPE/NAME
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// Name of the resource
+    name: Option<String>,
+    /// Mesh of the resource
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+}
+
+impl OneResource {
+    pub fn target(&self, client: &Client) -> Result<Target> {
+        let names: Vec<String> = self.name.iter().cloned().collect();
+        let mut named = match Targets::read(&self.kind, &names, &self.mesh, client)? {
+            Targets::Named(named) => named.into_iter(),
+            Targets::All(kind) => {
+                return Err(Failure::invalid(format!("which {}? Write TYPE NAME or TYPE/NAME", kind.name)));
+            }
+        };
+        match (named.next(), named.next()) {
+            (Some(target), None) => Ok(target),
+            _ => Err(Failure::invalid("this command is about one resource: write TYPE NAME or TYPE/NAME")),
+        }
+    }
+}
 
 /// One resource that is named.
 #[derive(Debug, Clone, PartialEq, Eq)]

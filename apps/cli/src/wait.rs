@@ -15,8 +15,9 @@ use crate::{
     failure::{Failure, Result},
     insight,
     proxy::status,
+    target::{OneResource, Target},
     terminal,
-    types::{DEFAULT_MESH, Type},
+    types::Type,
 };
 
 /// The pauses between two looks: short at first, because most things happen soon.
@@ -49,20 +50,14 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Wait {
-    /// Type of the resource, such as dataplane, meshservice or zone
-    #[arg(value_name = "TYPE")]
-    kind: String,
-    /// Name of the resource
-    name: String,
+    #[command(flatten)]
+    resource: OneResource,
     /// State to wait for: online, synced, ready, deleted or condition=NAME
     #[arg(long = "for", value_name = "STATE", value_parser = State::parse)]
     state: State,
     /// How long to wait; 0s looks once
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_timeout)]
     timeout: Duration,
-    /// Mesh of the resource
-    #[arg(short, long, default_value = DEFAULT_MESH)]
-    mesh: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,14 +93,14 @@ enum Look {
 
 impl Wait {
     pub fn run(&self, client: &Client) -> Result<()> {
-        let kind = Type::resolve(&self.kind, client)?;
-        self.check(&kind)?;
+        let target = self.resource.target(client)?;
+        self.check(&target.kind)?;
         let started = Instant::now();
-        let what = kind.describe(&self.mesh, &self.name);
+        let what = target.describe();
         let mut pause = FIRST_PAUSE;
         loop {
-            let missing = match client.get(&self.path(&kind)) {
-                Ok(answer) => match self.look(&kind, answer)? {
+            let missing = match client.get(&self.path(&target)) {
+                Ok(answer) => match self.look(&target, answer)? {
                     Look::Reached => {
                         terminal::talk(&format!("{what} is {}", self.state.name()));
                         return Ok(());
@@ -150,14 +145,14 @@ impl Wait {
         Err(Failure::invalid(format!("a {} is never {}: wait for {states}", kind.name, self.state.name())))
     }
 
-    fn path(&self, kind: &Type) -> String {
-        let item = kind.item(&self.mesh, &self.name);
-        let connects = kind.kind.is_some_and(|kind| kind.descriptor().insight.is_some());
+    fn path(&self, target: &Target) -> String {
+        let item = target.path();
+        let connects = target.kind.kind.is_some_and(|kind| kind.descriptor().insight.is_some());
         if connects && self.state != State::Deleted { format!("{item}/_overview") } else { item }
     }
 
-    fn look(&self, kind: &Type, answer: Answer) -> Result<Look> {
-        let what = kind.describe(&self.mesh, &self.name);
+    fn look(&self, target: &Target, answer: Answer) -> Result<Look> {
+        let (kind, what) = (&target.kind, target.describe());
         // A mesh that is gone took the resource with it; one that is not there yet may come.
         if answer.status == 404 {
             return Ok(match self.state {

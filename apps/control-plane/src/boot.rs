@@ -157,8 +157,7 @@ pub async fn start(config: Config) -> Result<Running> {
         failure,
         audit,
     };
-    running.announce();
-    Ok(running)
+    Ok(running.announced())
 }
 
 /// Where writes are recorded.
@@ -225,11 +224,13 @@ fn proxy_certificate(
 }
 
 impl Running {
-    fn announce(&self) {
+    /// Says in the log where it listens.
+    fn announced(self) -> Self {
         let [http, https, diagnostics, proxies, zones] =
             [self.http, self.https, self.diagnostics, self.dp_server, self.kds]
                 .map(|addr| addr.map(tracing::field::display));
         tracing::info!(http, https, diagnostics, proxies, zones, "control plane is up");
+        self
     }
 
     /// Ends every part; requests that are open now are still answered.

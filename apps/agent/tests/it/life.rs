@@ -180,7 +180,7 @@ fn an_agent_asked_to_end_while_waiting_ends_well() {
     let agent = home.run(&control_plane, &[]);
     agent.wait_until("an attempt", |said| said.contains("still trying"));
     agent.signal(Signal::SIGTERM);
-    agent.ends_with(0, &["before there was a configuration"]);
+    agent.ends_with(0, &["before a configuration arrived"]);
 }
 
 #[test]

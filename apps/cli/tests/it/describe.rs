@@ -27,6 +27,13 @@ fn a_policy_is_described_with_whom_it_selects_and_what_is_wrong() {
     assert!(ran.out.contains("\nSpec:\n  targetRef:\n    kind: Dataplane\n"), "{ran:#?}");
     assert!(ran.out.contains("\nSelects 1 proxy:\n  web-1\n"), "{ran:#?}");
     assert!(ran.out.ends_with("\nFindings: none\n"), "{ran:#?}");
+    let as_get_prints_it = program.run(&["describe", "meshtimeout/slow"]).ok();
+    assert_eq!(as_get_prints_it.out, ran.out);
+    program
+        .run(&["describe", "meshtimeout"])
+        .failed(2)
+        .says("which MeshTimeout? Write TYPE NAME or TYPE/NAME");
+    program.run(&["edit", "mt/slow", "mt/useless"]).failed(2).says("this command is about one resource");
     let ran = program.run(&["describe", "mt", "useless"]).ok();
     assert!(ran.out.contains("\nSelects no proxy.\n"), "{ran:#?}");
     assert!(ran.out.contains("\nFindings:\n  warning matches-nothing: "), "{ran:#?}");

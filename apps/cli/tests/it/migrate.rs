@@ -98,7 +98,7 @@ fn a_permission_allows_the_same_clients() {
     let one = "type: TrafficPermission\nmesh: default\nname: one\nsources: [{ match: { kuma.io/service: web } }]\n\
                destinations: [{ match: { kuma.io/service: backend } }]\n";
     let both = translated(&format!("{all}---\n{one}"));
-    // The most exact permission counted alone: beside it the one for everybody means nothing to its destination.
+    // The most exact permission counted alone: beside it the one for all clients means nothing to its destination.
     for (client, server, expect) in [
         ("web", "backend", true),
         ("redis", "backend", false),

@@ -98,7 +98,7 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
         }
         Operation::ServiceInsight => {
             let path = template.replace("{mesh}", "default").replace("{name}", "backend");
-            Case::get(path, vec![("/dataplanes/total", json!(3)), ("/addressPort", json!("backend.mesh:80"))])
+            Case::get(path, vec![("/dataplanes/total", json!(3))])
         }
         inspecting => inspect_case(inspecting, template),
     }

@@ -14,8 +14,12 @@ use serde_json::{Value, json};
 use crate::federated::Federation;
 
 /// Metrics without a series as long as all is well.
-const ONLY_WHEN_WRONG: &[&str] =
-    &["dp_server_rejected_total", "kds_responses_rejected_total", "log_lines_lost_total"];
+const ONLY_WHEN_WRONG: &[&str] = &[
+    "audit_lines_lost_total",
+    "dp_server_rejected_total",
+    "kds_responses_rejected_total",
+    "log_lines_lost_total",
+];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

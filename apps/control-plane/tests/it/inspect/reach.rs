@@ -244,7 +244,7 @@ async fn permissive_mtls_is_said_to_let_others_in() {
     // No server has a certificate yet, so clients of the service come without TLS.
     let reach = ask(&inspected, "web", "backend", None).await.unwrap();
     assert_eq!(reach.verdict, Verdict::Allowed);
-    assert!(reach.checks[0].reason.contains("come without TLS"), "{}", reach.checks[0].reason);
+    assert!(reach.checks[0].reason.contains("connect without TLS"), "{}", reach.checks[0].reason);
     let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
     assert_eq!(reach.verdict, Verdict::Denied);
     assert!(reach.checks[0].reason.contains("PERMISSIVE"), "{}", reach.checks[0].reason);
