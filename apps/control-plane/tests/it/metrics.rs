@@ -114,7 +114,7 @@ async fn proxies_that_cannot_prove_who_they_are_are_counted_by_reason() {
         let mut stream = Stream::open(&server, token).await;
         stream.ask(Type::Cluster, &[]).await;
         let Next::End(..) = stream.next().await else { panic!("{reason}") };
-        let series = format!("auth_failures_total{{door=\"dp_server\",reason=\"{reason}\"}}");
+        let series = format!("auth_failures_total{{server=\"dp_server\",reason=\"{reason}\"}}");
         assert_eq!(value(&metrics.encode(), &series), Some(1.0), "{series} in {}", metrics.encode());
     }
 }
