@@ -118,7 +118,7 @@ pub fn request(
     }
     if let Some(redirected) = &announced.redirected {
         request["dataplaneConfig"] =
-            serde_json::to_value(redirected).context("the redirection cannot be told")?;
+            serde_json::to_value(redirected).context("cannot encode the redirection for the control plane")?;
     }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
@@ -190,7 +190,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
         }
         // Once is enough for a reason; an agent may wait for minutes.
         if reason != said {
-            tracing::warn!(control_plane = %client.url(), reason, "no configuration yet; still trying");
+            tracing::warn!(control_plane = %client.url(), reason, "no configuration yet; retrying");
             said = reason;
         } else {
             tracing::debug!(reason = said, "still no configuration");

@@ -85,7 +85,7 @@ impl Server {
             runtime.block_on(async {
                 for one in sockets {
                     if let Err(error) = answering.serve(one.udp, one.tcp, one.from) {
-                        tracing::error!(%error, "the DNS server does not answer at one of its addresses");
+                        tracing::error!(%error, "the DNS server cannot serve one of its addresses");
                     }
                 }
                 ends.begun().await;
@@ -95,7 +95,7 @@ impl Server {
             .name("dns".to_owned())
             .spawn(run)
             .context("cannot start the DNS server")?;
-        tracing::info!(port = plan.port, "names of the mesh are answered on loopback");
+        tracing::info!(port = plan.port, "serving names of the mesh on loopback");
         Ok(Server { port: plan.port, names, measured })
     }
 
@@ -124,7 +124,7 @@ impl Server {
                 }
                 Ok(Err(error)) => {
                     let error = format!("{error:#}");
-                    tracing::warn!(error, "the names of the mesh cannot be read; the last ones stay");
+                    tracing::warn!(error, "cannot read the names of the mesh; keeping the last ones");
                 }
                 // The runtime ends.
                 Err(_) => return,
@@ -152,7 +152,7 @@ fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
         Ok(more) => sockets.push(more),
         Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
         // Without IPv6 no application asks there.
-        Err(error) => tracing::debug!(%error, "DNS is answered at 127.0.0.1 only"),
+        Err(error) => tracing::debug!(%error, "serving DNS on 127.0.0.1 only"),
     }
     Ok(sockets)
 }

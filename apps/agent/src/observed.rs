@@ -181,7 +181,7 @@ impl Observing {
                 if self.failing == 2 {
                     tracing::warn!(
                         error = format!("{error:#}"),
-                        "observed calls cannot be reported to the control plane; retrying"
+                        "cannot report observed calls to the control plane; retrying"
                     );
                 }
             }

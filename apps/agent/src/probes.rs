@@ -61,7 +61,7 @@ pub async fn serve(port: u16, shutdown: &Shutdown) -> Result<()> {
             ))
         })?,
     };
-    tracing::info!(address = %listener.addr(), "probes of the application are answered");
+    tracing::info!(address = %listener.addr(), "serving probes of the application");
     let router = Router::new().fallback(answer);
     listener.serve(router, None, Limits::default(), shutdown);
     Ok(())

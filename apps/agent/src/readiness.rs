@@ -119,7 +119,7 @@ impl Health {
                  KUMA_READINESS_ADDRESS must be an address of this machine"
             ))
         })?;
-        tracing::info!(address = %listener.addr(), "readiness is answered at /ready");
+        tracing::info!(address = %listener.addr(), "serving readiness at /ready");
         let router = Router::new()
             .route("/ready", get(ready))
             .route("/metrics", get(measured))
@@ -140,7 +140,7 @@ impl Health {
                 "{error}; --metrics-address must be an address of this machine, and free"
             ))
         })?;
-        tracing::info!(address = %listener.addr(), "metrics are answered at /metrics");
+        tracing::info!(address = %listener.addr(), "serving metrics at /metrics");
         let router = Router::new().route("/metrics", get(measured)).with_state(self.clone());
         listener.serve(router, None, limits(), shutdown);
         Ok(())

@@ -48,7 +48,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let identity = proxy::identify(&settings.proxy)?;
     let client = Arc::new(Client::new(&settings.control_plane)?);
     if settings.control_plane.skip_verify {
-        tracing::warn!("the certificate of the control plane is not checked (--skip-verify)");
+        tracing::warn!("the certificate of the control plane is not verified (--skip-verify)");
     }
     // For Envoy, which inherits it.
     if let Err(error) = runtime::files::allow_all() {
@@ -209,6 +209,6 @@ fn warn_about(settings: &Settings) {
     let variables = unknown_variables(&Settings::augment_args(Command::new("run")), names);
     if !variables.is_empty() {
         let variables = variables.join(" ");
-        tracing::warn!(variables, "these variables name no setting and are ignored");
+        tracing::warn!(variables, "these variables match no setting; they are ignored");
     }
 }

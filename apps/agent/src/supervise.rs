@@ -136,7 +136,7 @@ impl Supervisor {
                     }
                     let delay = backoff.next_delay();
                     let restarts = self.health.restarted();
-                    tracing::error!(%status, restarts, ?delay, "Envoy ended on its own and is started again");
+                    tracing::error!(%status, restarts, ?delay, "Envoy exited unexpectedly; restarting it");
                     tokio::select! {
                         () = sleep(delay) => {}
                         _ = self.signals.next() => return Ok(()),
@@ -160,7 +160,7 @@ impl Supervisor {
                     return Ok(Outcome::Asked);
                 }
                 Some(()) = self.announcement.0.recv() => {
-                    tracing::info!(signal = "SIGUSR2", "draining; a signal to end is expected");
+                    tracing::info!(signal = "SIGUSR2", "draining; waiting for a signal to stop");
                     self.health.terminate();
                     self.begin_drain().await;
                 }
@@ -171,7 +171,7 @@ impl Supervisor {
                     }
                     if *was_ready && refused == 1 {
                         tracing::error!(reason, "the control plane no longer accepts this proxy's token; \
-                            Envoy keeps the configuration it has and gets no other");
+                        Envoy keeps its configuration and gets no updates");
                     }
                 }
                 status = process.child_ended() => {
@@ -192,7 +192,7 @@ impl Supervisor {
         self.farewell.say().await;
         let drained = self.admin.drain().await;
         if let Err(error) = &drained {
-            tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
+            tracing::warn!(error = format!("{error:#}"), "cannot drain Envoy");
         }
         drained.is_ok()
     }
@@ -205,10 +205,10 @@ impl Supervisor {
         }
         tracing::info!(?drain_time, "draining: waiting for open connections to end");
         tokio::select! {
-            () = idle(&self.admin) => tracing::info!("no connection is left"),
-            () = sleep(drain_time) => tracing::info!("the time to drain is over"),
+            () = idle(&self.admin) => tracing::info!("all connections have ended"),
+            () = sleep(drain_time) => tracing::info!("drain timeout reached"),
             name = self.signals.another() => tracing::warn!(signal = name, "stopping without draining"),
-            _ = process.child_ended() => tracing::warn!("Envoy ended while draining"),
+            _ = process.child_ended() => tracing::warn!("Envoy exited while draining"),
         }
     }
 }

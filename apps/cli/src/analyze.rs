@@ -30,7 +30,7 @@ const PAGE: usize = 1000;
 
 /// Show what may be wrong with a mesh, the worst first
 ///
-/// Asks the control plane; with -f, looks at the input alone, without a control plane. Every finding has a code, which
+/// Asks the control plane; with -f, analyzes only the input, without a control plane. Every finding has a code, which
 /// docs/reference/findings.md explains.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]

@@ -54,13 +54,13 @@ pub enum ControlPlanes {
     Add(Box<Add>),
     /// Show the known control planes
     List(Output),
-    /// Forget a control plane
+    /// Remove a control plane
     Remove {
         /// Name of the control plane
         #[arg(long)]
         name: String,
     },
-    /// Talk to another control plane from now on
+    /// Switch to another control plane
     Switch {
         /// Name of the control plane
         #[arg(long)]
@@ -68,7 +68,7 @@ pub enum ControlPlanes {
     },
 }
 
-/// Add a control plane and talk to it from now on
+/// Add a control plane and switch to it
 #[derive(Debug, Args)]
 pub struct Add {
     /// Name of the control plane
@@ -83,10 +83,10 @@ pub struct Add {
     /// Certificate of the authority that signed the server's certificate
     #[arg(long, value_name = "FILE")]
     ca_cert_file: Option<String>,
-    /// Certificate to show to the server
+    /// Client certificate
     #[arg(long, value_name = "FILE", requires = "client_key_file")]
     client_cert_file: Option<String>,
-    /// Key of the certificate to show to the server
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "client_cert_file")]
     client_key_file: Option<String>,
     /// Accept any certificate of the server
@@ -101,7 +101,7 @@ pub struct Add {
     /// Data to authenticate with, such as token=…
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, requires = "auth_type")]
     auth_conf: Vec<(String, String)>,
-    /// Add it without asking the control plane whether it is one and accepts the token
+    /// Add it without checking that it is a control plane and accepts the token
     #[arg(long)]
     skip_check: bool,
 }

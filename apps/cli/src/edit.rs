@@ -37,7 +37,7 @@ unchanged after an error, ends the command without a write.";
 
 /// Edit a resource in an editor
 ///
-/// What is saved is checked and applied. What is not valid is opened again with the reason at its top. If the
+/// The saved file is checked and applied. An invalid one is opened again with the reason at the top. If the
 /// resource changed meanwhile, nothing is written and the file is kept.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

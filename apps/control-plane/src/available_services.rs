@@ -39,7 +39,7 @@ pub fn start(store: &Arc<dyn Store>, push: &Arc<Push>, shutdown: &Shutdown) {
                 match write(&store, &push).await {
                     Ok(()) => behind = false,
                     Err(error) => {
-                        tracing::warn!(%error, "the services that this zone offers to others could not be written; trying again");
+                        tracing::warn!(%error, "cannot write the services that this zone offers to others; retrying");
                     }
                 }
             }

@@ -236,9 +236,9 @@ impl Running {
     /// Ends every part; requests that are open now are still answered.
     pub async fn finish(self) {
         if self.shutdown.finish(DRAIN).await {
-            tracing::info!("control plane has ended");
+            tracing::info!("control plane stopped");
         } else {
-            tracing::warn!(waited_ms = DRAIN.as_millis(), "some requests were still open and were cut off");
+            tracing::warn!(waited_ms = DRAIN.as_millis(), "some requests were still open and were closed");
         }
         if let api::Audit::File(journal) = &self.audit {
             journal.flush(LAST_LINES);
@@ -289,7 +289,7 @@ fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::E
     shutdown.spawn(async move {
         tokio::select! {
             why = store.ended() => {
-                tracing::error!(%why, "shutting down: the store cannot write any more");
+                tracing::error!(%why, "shutting down: the store can no longer write");
                 let _ = found.set(why);
                 ending.begin();
             }

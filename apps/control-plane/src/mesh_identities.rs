@@ -83,7 +83,7 @@ impl Identities {
                 Err(error) if error.is_outdated() => {}
                 Err(error) => {
                     let (mesh, name) = (&*identity.key.mesh, &*identity.key.name);
-                    tracing::warn!(mesh, name, %error, "a MeshIdentity could not be put into effect; trying again");
+                    tracing::warn!(mesh, name, %error, "cannot put a MeshIdentity into effect; retrying");
                     settled = false;
                 }
             }

@@ -321,7 +321,7 @@ impl Hostnames {
         match outcome {
             Ok(()) => INTERVAL,
             Err(error) => {
-                tracing::warn!(mesh, %error, "addresses of hostnames could not be written; trying again");
+                tracing::warn!(mesh, %error, "cannot write addresses of hostnames; retrying");
                 PAUSE
             }
         }

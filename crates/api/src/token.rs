@@ -210,7 +210,7 @@ fn issue<C: Serialize + Advice>(
             mesh,
             name,
             warning,
-            "a token was issued that deserves a look"
+            "issued a token that is too broad or long-lived"
         );
         // Quoted as RFC 7234 asks for; names have neither quotes nor control characters after this.
         let quoted: String =

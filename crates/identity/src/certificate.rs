@@ -14,7 +14,7 @@ use crate::Error;
 /// Ten years: no one should be paged for a certificate that the control plane made by itself.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Which side of a connection shows the certificate.
+/// Which side of a connection presents the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Server,

@@ -326,7 +326,7 @@ async fn serve_soon(
 async fn turn_away(refusing: Arc<Server>, stream: TcpStream, addr: SocketAddr, exit: OwnedSemaphorePermit) {
     let answering = refusing.connection(stream, addr, Connection::default());
     let answered = tokio::time::timeout(TURNING_AWAY, answering).await;
-    tracing::debug!(%addr, finished = answered.is_ok(), "a connection over the limit is closed");
+    tracing::debug!(%addr, finished = answered.is_ok(), "closed a connection over the limit");
     drop(exit);
 }
 

@@ -74,7 +74,7 @@ impl Metrics {
     /// Counts callers that could not prove who they are. All servers of a process share one metric.
     pub fn auth_failures(&self) -> AuthFailures {
         let register = || {
-            let help = "Callers that could not prove who they are, by server and reason";
+            let help = "Callers that failed to authenticate, by server and reason";
             self.register("auth_failures", help, AuthFailures::default().0)
         };
         AuthFailures(self.0.auth_failures.get_or_init(|| AuthFailures(register())).0.clone())

@@ -86,7 +86,7 @@ impl Answering {
             let (length, peer) = match socket.recv_from(&mut buffer).await {
                 Ok(received) => received,
                 Err(error) => {
-                    tracing::debug!(%error, "a query cannot be received");
+                    tracing::debug!(%error, "cannot receive a query");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -137,7 +137,7 @@ impl Answering {
                     });
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a connection cannot be accepted");
+                    tracing::debug!(%error, "cannot accept a connection");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -202,7 +202,7 @@ impl Answering {
         if !self.said_returned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the firewall redirects the agent's own DNS queries to the agent, so names outside of the mesh are \
-                 not resolved; run the agent as the user that the redirection leaves out (--kuma-dp-user of \
+                 not resolved; run the agent as the user that the redirection excludes (--kuma-dp-user of \
                  `kumactl install transparent-proxy`)"
             );
         }
@@ -211,7 +211,7 @@ impl Answering {
 
 async fn send(socket: &UdpSocket, answer: &[u8], peer: SocketAddr) {
     if let Err(error) = socket.send_to(answer, peer).await {
-        tracing::debug!(%error, "an answer cannot be sent");
+        tracing::debug!(%error, "cannot send an answer");
     }
 }
 

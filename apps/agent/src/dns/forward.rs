@@ -102,7 +102,7 @@ impl Forwarder {
                         refusal = Some(answer);
                     }
                     Ok(Err(error)) => {
-                        tracing::debug!(resolver = %resolver.address, %error, "a resolver cannot be asked");
+                        tracing::debug!(resolver = %resolver.address, %error, "cannot query a resolver");
                         resolver.was_silent();
                     }
                     Err(_) => {

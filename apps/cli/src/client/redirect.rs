@@ -42,7 +42,7 @@ pub fn judge<B>(response: &Response<B>, url: &str, followed: usize) -> Next {
     };
     if from.scheme() != next.scheme() {
         return Next::Refused(format!(
-            "it was sent to {to}, which is reached in another way (http or https)"
+            "it was redirected to {to}, which uses another scheme (http or https)"
         ));
     }
     Next::Follow { trusted: from.authority() == next.authority(), url: target }

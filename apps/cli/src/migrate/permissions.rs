@@ -38,11 +38,12 @@ Exit codes:
   3  a step was refused because its evidence is missing; stderr says what is missing
   4  a step was not confirmed, or not taken because of --dry-run";
 
-/// Move a mesh to permissions, step by step, by what was observed
+/// Move a mesh to permissions step by step, based on observed calls
 ///
-/// Walks from a mesh in which everyone may call everyone to one where only permitted calls are configured and let in.
+/// Moves a mesh in which every client may call every service to one where only permitted calls are
+/// configured and accepted.
 /// Every step says what it does and why. A step is refused while its evidence is missing: the calls were not observed
-/// for long enough, proxies do not report, someone was not seen calling a service, or calls were seen that would be
+/// for long enough, proxies do not report, a service has no observed caller, or calls were seen that would be
 /// trimmed. Nothing is kept by this command: run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
@@ -50,7 +51,7 @@ pub struct Permissions {
     /// Mesh to move
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
-    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed on its own; repeatable
+    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed separately; repeatable
     #[arg(long = "service", value_name = "NAME")]
     services: Vec<String>,
     /// Change the mesh without asking

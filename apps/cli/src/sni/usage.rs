@@ -17,11 +17,11 @@ use crate::{
     types::DEFAULT_MESH,
 };
 
-/// Show which server names zone proxies are asked for
+/// Show which server names (SNIs) zone proxies receive
 ///
 /// Zone ingresses and zone egresses count connections by server name, from their start on. A zone's control plane asks
 /// those of its zone, a global one those of all zones. A name that is not dialled, whose connections are gone and
-/// which gets no new ones (--over) can be taken out of multizone.sni.formats.
+/// which gets no new ones (--over) can be removed from multizone.sni.formats.
 #[derive(Debug, Args)]
 pub struct Usage {
     /// Mesh of the destinations
@@ -33,7 +33,7 @@ pub struct Usage {
     /// Only names that clients of the mesh do not dial
     #[arg(long)]
     old: bool,
-    /// Ask twice, this far apart, and show how many connections came in between
+    /// Ask twice, this far apart, and show how many new connections there were
     #[arg(long, value_name = "DURATION")]
     over: Option<GoDuration>,
     /// Form of the output

@@ -180,8 +180,8 @@ fn shares(config: &Config) -> Shares {
             files,
             connections,
             wanted = proxies,
-            "this process may open fewer files than dpServer.limits.maxConnections needs, so fewer proxies are let in: \
-             raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
+            "this process may open fewer files than dpServer.limits.maxConnections needs, so fewer proxies \
+            can connect: raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
         );
     }
     shares

@@ -118,7 +118,7 @@ impl Follower {
         let said = known.as_ref().is_some_and(|(_, said)| *said);
         if asked || (known.is_some() && !said) {
             let (server, file) = (self.server.name(), self.files.0.display());
-            tracing::warn!(server, %file, error = why, "the new TLS certificate cannot be used; the last one is still shown");
+            tracing::warn!(server, %file, error = why, "cannot use the new TLS certificate; the previous one stays in use");
         }
         self.failure = Some((why, said || asked || known.is_some()));
     }

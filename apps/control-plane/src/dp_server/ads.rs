@@ -128,8 +128,8 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
             mesh = &*key.mesh,
             name = &*key.name,
             connections,
-            "proxy is connected more than once: several proxies use one Dataplane, or its last connection is dead and \
-             still open"
+            "proxy is connected more than once: several proxies use one Dataplane, or a previous connection \
+            is dead but not closed yet"
         );
     }
     let delivery = connected.watcher.delivery();

@@ -297,7 +297,7 @@ impl Registration {
             }
             let Err(error) = self.deregister(&key).await else { return };
             let (mesh, name) = (&*key.mesh, &*key.name);
-            tracing::warn!(mesh, name, %error, "the Dataplane of a proxy that has gone cannot be deleted yet");
+            tracing::warn!(mesh, name, %error, "cannot delete the Dataplane of a disconnected proxy yet");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = self.context.shutdown.begun() => return,
@@ -318,7 +318,7 @@ impl Registration {
             if let Err(status) = self.credentials.allow_stored(dataplane) {
                 let reason = status.message();
                 let (mesh, name) = (&*key.mesh, &*key.name);
-                tracing::info!(mesh, name, reason, "Dataplane stays, though a proxy of that name has gone");
+                tracing::info!(mesh, name, reason, "Dataplane stays, although a proxy of that name has disconnected");
                 return Ok(());
             }
             // A proxy that connects right now writes its insight: then this is refused, and what follows is
@@ -333,7 +333,7 @@ impl Registration {
                     tracing::info!(
                         mesh = &*key.mesh,
                         name = &*key.name,
-                        "Dataplane deleted: its proxy has gone"
+                        "Dataplane deleted: its proxy has disconnected"
                     );
                     return Ok(());
                 }
@@ -341,7 +341,7 @@ impl Registration {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Unavailable("it is being changed all the time".to_owned()))
+        Err(Error::Unavailable("too many concurrent changes; try again".to_owned()))
     }
 
     fn empty_record(&self, dataplane: &Key) -> Resource {

@@ -159,10 +159,10 @@ impl Writer {
             let Err(error) = self.write(connections).await else { continue };
             let proxies = connections.len();
             if self.shutdown.token().is_cancelled() {
-                tracing::warn!(%error, proxies, "insights could not be written before the end");
+                tracing::warn!(%error, proxies, "cannot write insights before the shutdown");
                 continue;
             }
-            tracing::warn!(%error, proxies, "insights could not be written; they will be tried again");
+            tracing::warn!(%error, proxies, "cannot write insights; retrying");
             let mut pending = self.pending();
             connections.iter().for_each(|connection| pending.patient.add(connection));
             pending.due = Some(Instant::now() + PAUSE.max(self.interval));

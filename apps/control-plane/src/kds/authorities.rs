@@ -32,7 +32,7 @@ async fn run(registrar: &Registrar) {
                 tracing::warn!(
                     mesh,
                     error = format!("{error:#}"),
-                    "the certificate authority of a mesh cannot be created"
+                    "cannot create the certificate authority of a mesh"
                 );
                 tokio::time::sleep(PAUSE).await;
             }

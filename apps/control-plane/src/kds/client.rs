@@ -97,7 +97,7 @@ impl Client {
         if let Err(status) = self.own.enter(&self.zone).await {
             tracing::warn!(
                 reason = status.message(),
-                "the state of the connection to the global control plane cannot be stored"
+                "cannot store the state of the connection to the global control plane"
             );
         }
         loop {
@@ -114,7 +114,7 @@ impl Client {
                 global = format!("{host}:{port}"),
                 reason = ended,
                 retry_in_ms = pause.as_millis(),
-                "not connected to the global control plane; proxies are served from what is stored"
+                "not connected to the global control plane; serving proxies from the store"
             );
             tokio::time::sleep(pause).await;
         }

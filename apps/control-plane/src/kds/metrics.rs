@@ -86,7 +86,7 @@ pub fn of_zone(zones: &Arc<Zones>, zone: &Arc<str>, metrics: &Metrics) {
     let of = |what: fn(Arc<str>) -> What| Reading { zones: zones.clone(), what: what(zone.clone()) };
     let help = "Whether this zone is connected to its global control plane";
     metrics.register("kds_global_connected", help, of(What::Connected));
-    let help = "When the connection to the global control plane came or went last, in seconds since 1970";
+    let help = "When the connection to the global control plane last changed, in seconds since 1970";
     metrics.register("kds_global_connection_changed_timestamp_seconds", help, of(What::Changed));
 }
 

@@ -56,7 +56,7 @@ pub struct Context {
     pub skipped_labels: Vec<String>,
     /// Bytes of a message.
     pub limit: usize,
-    /// How long a zone may take to take a message.
+    /// How long a zone may take to receive a message.
     pub patience: Duration,
     pub meter: Arc<Meter>,
     /// Where zones that are turned away are counted.

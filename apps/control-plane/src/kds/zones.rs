@@ -255,7 +255,7 @@ impl Zones {
         };
         for zone in due {
             if let Err(error) = self.write(&zone).await {
-                tracing::warn!(zone, %error, "the insight of a zone cannot be stored yet");
+                tracing::warn!(zone, %error, "cannot store the insight of a zone yet");
                 return Instant::now() + PAUSE;
             }
         }

@@ -16,7 +16,7 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     let of = |what| Reading { push: push.clone(), what };
     let help = "Resources encoded, by type; each is encoded once and shared by all proxies that get it";
     metrics.register("xds_resources_encoded", help, of(What::Encoded));
-    metrics.register("xds_proxies_woken", "How often a change concerned a connected proxy", of(What::Woken));
+    metrics.register("xds_proxies_woken", "How often a change affected a connected proxy", of(What::Woken));
     metrics.register("xds_proxies_connected", "Proxies connected to this control plane", of(What::Connected));
     let help = "Sidecars connected to this control plane, by mesh";
     metrics.register("xds_mesh_proxies_connected", help, of(What::ConnectedByMesh));
@@ -35,7 +35,7 @@ fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(What) -> Re
     metrics.register("xds_requests_received", help, of(What::Answers));
     let help = "From the time a change was stored to the time a connected proxy had answered for all of it";
     metrics.register("xds_delivery_duration_seconds", help, meter.delivery.clone());
-    let help = "How long computing the configuration of a proxy took, without waiting for its turn";
+    let help = "How long computing the configuration of a proxy took, without waiting in the queue";
     metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
     let help = "Connected proxies that have not answered yet for all of a change";
     metrics.register("xds_proxies_delivering", help, meter.delivering.clone());

@@ -404,7 +404,7 @@ impl Push {
         let address = admin.address.to_string();
         admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
             let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-            tracing::warn!(proxy, error, "its admin interface cannot be offered");
+            tracing::warn!(proxy, error, "cannot configure the proxy's admin interface");
             None
         });
     }

@@ -163,6 +163,6 @@ fn read(from: Sources<'_>, mesh: &str, source: &SecureDataSource) -> Result<Vec<
         SourceType::InsecureInline => {
             Ok(source.insecure_inline.as_ref().ok_or_else(missing)?.value.clone().into_bytes())
         }
-        SourceType::Other(other) => Err(format!("type {other:?} is none that is known")),
+        SourceType::Other(other) => Err(format!("unknown type {other:?}")),
     }
 }

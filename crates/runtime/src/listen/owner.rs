@@ -44,7 +44,7 @@ impl Owner {
         let found = match asked {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                tracing::info!(%error, "the kernel does not tell whose a local connection is (AF_NETLINK)");
+                tracing::info!(%error, "cannot ask the kernel which user owns a local connection (AF_NETLINK)");
                 None
             }
             Err(_) => None,

@@ -142,9 +142,9 @@ impl Tally {
         metrics.register(&named("connections"), "Connections open now", counts.open.clone());
         let help = "TLS handshakes that wait in line now";
         metrics.register(&named("handshakes_waiting"), help, counts.waiting.clone());
-        let help = "Connections that ended, by the reason they did";
+        let help = "Connections that ended, by reason";
         metrics.register(&named("connections_ended"), help, counts.ended.clone());
-        let help = "Connections, requests and streams turned away, by reason";
+        let help = "Connections, requests and streams rejected, by reason";
         metrics.register(&named("rejected"), help, counts.rejected.clone());
         Tally(Arc::new(counts))
     }
@@ -164,7 +164,7 @@ impl Tally {
         self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
             let (server, peer) = (self.0.server, peer.map(tracing::field::display));
-            tracing::warn!(server, peer, reason, unsaid, detail, "turned away");
+            tracing::warn!(server, peer, reason, unsaid, detail, "connection rejected");
         }
     }
 
