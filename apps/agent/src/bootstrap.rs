@@ -117,8 +117,8 @@ pub fn request(
         request["dnsPort"] = port.into();
     }
     if let Some(redirected) = &announced.redirected {
-        request["dataplaneConfig"] =
-            serde_json::to_value(redirected).context("cannot encode the redirection for the control plane")?;
+        request["dataplaneConfig"] = serde_json::to_value(redirected)
+            .context("cannot encode the redirection for the control plane")?;
     }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
@@ -212,12 +212,12 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
         Err(NoAnswer::Away(error)) => {
             return Verdict::Later(format!("the control plane at {url} cannot be reached: {error:#}"));
         }
-        Err(NoAnswer::NotTls(_)) => return another_server(url, "what answers there does not speak TLS"),
+        Err(NoAnswer::NotTls(_)) => return another_server(url, "the server there does not speak TLS"),
         Err(NoAnswer::Untrusted(error)) => {
             return Verdict::Never(Failure::failed(format!(
                 "the certificate of the control plane at {url} is not trusted: {error}\n\
-                 hint: --ca-cert-file must be the CA certificate of this very control plane, and \
-                 --cp-address a host that its certificate is made for"
+                 hint: --ca-cert-file must be the CA certificate of this control plane, and --cp-address a \
+                 host name that is in its certificate"
             )));
         }
     };

@@ -24,7 +24,9 @@ impl Farewell {
     /// Returns when the control plane has told the others, or will not.
     pub async fn say(&self) {
         match self.client.post_json("/drain", self.body.clone(), PATIENCE).await {
-            Ok(answer) if answer.status.is_success() => tracing::info!("announced to the control plane: other proxies no longer call this one"),
+            Ok(answer) if answer.status.is_success() => {
+                tracing::info!("announced to the control plane: other proxies no longer call this one")
+            }
             // Kuma's own control plane knows no farewells; it finds out when the connection ends.
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => {

@@ -57,7 +57,7 @@ impl Health {
         logs::register(&metrics, "kuma_dp_log_lines_lost");
         let restarts = metrics.register(
             "kuma_dp_envoy_restarts",
-            "How often Envoy ended on its own and was started again",
+            "How often Envoy exited unexpectedly and was restarted",
             Counter::default(),
         );
         metrics.register(
@@ -181,7 +181,7 @@ async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
     match admin.closed_inbounds().await {
         Ok(closed) if closed.is_empty() => None,
         Ok(closed) => Some(format!("Envoy has rejected the listener of {}", closed.join(", "))),
-        Err(error) => Some(format!("Envoy does not say which listeners it has: {error:#}")),
+        Err(error) => Some(format!("cannot read the listeners from Envoy: {error:#}")),
     }
 }
 

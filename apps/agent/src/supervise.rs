@@ -130,7 +130,7 @@ impl Supervisor {
                     }
                     if false_starts == FALSE_STARTS {
                         return Err(Failure::failed(format!(
-                            "Envoy ended {FALSE_STARTS} times without ever being ready, last with {status}; \
+                            "Envoy exited {FALSE_STARTS} times without ever being ready, last with {status}; \
                              its log above says why"
                         )));
                     }
@@ -233,8 +233,8 @@ async fn idle(admin: &Admin) {
 fn refused(reason: &str) -> Failure {
     Failure::failed(format!(
         "the control plane does not accept this proxy's token: {reason}\n\
-         hint: the token must be made by this control plane for this mesh and this name, and not be expired \
-         or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
+         hint: the token must be issued by this control plane for this mesh and this name, and must not be \
+         expired or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
          --dataplane-token-file passes it"
     ))
 }

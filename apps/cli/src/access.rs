@@ -53,7 +53,7 @@ impl Access {
         if let Some(port) = &self.port {
             path.push_str(&format!("&port={}", query_value(port)));
         }
-        let attempted = format!("could not tell whether {} may call {}", self.from, self.to);
+        let attempted = format!("could not determine whether {} may call {}", self.from, self.to);
         let answer = client.get(&path)?.json(&attempted)?;
         let outcome = match answer["verdict"].as_str() {
             Some("Allowed") => Outcome::Done,

@@ -155,7 +155,7 @@ impl Add {
         // Building the client finds unreadable certificates even when nothing is asked.
         let client = settings.client_of(&server, &self.name)?;
         if !self.skip_check {
-            let index = client.get("/")?.json("asking the control plane who it is")?;
+            let index = client.get("/")?.json("asking the control plane for its version")?;
             if index["version"].as_str().is_none() {
                 return Err(Failure::failed(format!(
                     "{} answers, but not as a control plane does; pass --skip-check to add it anyway",
@@ -183,20 +183,20 @@ impl Add {
         // A control plane does not look at the token of an administrator on its own machine.
         if let Some(expired) = token.and_then(expiry).filter(|end| *end <= Timestamp::now()) {
             return Err(Failure::invalid(format!(
-                "the token expired at {expired}; make another with `kumactl generate user-token`, or pass --skip-check to \
+                "the token expired at {expired}; generate another with `kumactl generate user-token`, or pass --skip-check to \
                  add the control plane anyway"
             )));
         }
         let answer = client.get("/who-am-i")?;
         if answer.status == 401 || answer.status == 403 {
             return Err(Failure::failed(format!(
-                "the control plane does not accept your credentials: {}\nhint: make another token with `kumactl generate \
-                 user-token`, or pass --skip-check to add the control plane anyway",
+                "the control plane does not accept your credentials: {}\nhint: generate another token with \
+                `kumactl generate user-token`, or pass --skip-check to add the control plane anyway",
                 answer.refusal()
             )));
         }
         // Control planes before Kuma 2.0 do not answer this.
-        let Ok(user) = answer.json("asking the control plane who you are") else { return Ok(()) };
+        let Ok(user) = answer.json("asking the control plane which user you are") else { return Ok(()) };
         let name = user["name"].as_str().unwrap_or_default();
         match (token, name) {
             (Some(_), ANONYMOUS) => {

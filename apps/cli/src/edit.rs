@@ -109,8 +109,8 @@ impl Edit {
     ) -> Result<Applied> {
         if self.read(client, item, what)? != *original {
             return Err(Failure::failed(format!(
-                "{what} was changed by someone else meanwhile; nothing was written. Edit it again and take over what \
-                 you need from the file"
+                "{what} was changed by another user meanwhile; nothing was written. Edit it again and copy \
+                what you need from the file"
             )));
         }
         let answer = client.put(item, edited)?;

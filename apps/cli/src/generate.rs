@@ -221,7 +221,8 @@ impl Issuing {
             }
             _ => {
                 let client = Settings::load(global)?.client()?;
-                let answer = client.post(endpoint, request)?.accepted("the control plane made no token")?;
+                let answer =
+                    client.post(endpoint, request)?.accepted("the control plane returned no token")?;
                 warn(&answer.warnings);
                 answer.body.trim().to_owned()
             }

@@ -104,10 +104,10 @@ impl Decode {
             }
             Ok(None) if self.offline => {}
             Ok(None) => terminal::warn(&format!(
-                "nothing in mesh {mesh:?} accepts this server name; this is what its text says"
+                "nothing in mesh {mesh:?} accepts this server name; decoding its text"
             )),
             Err(failure) => terminal::warn(&format!(
-                "where this server name leads to is unknown, this is what its text says: {failure}"
+                "cannot look up where this server name leads to, decoding its text: {failure}"
             )),
         }
         let value = shown(&self.sni, read)?;
@@ -153,7 +153,7 @@ impl Encode {
             Some(port) => port,
             None => kri.section.parse::<u16>().map_err(|_| {
                 Failure::invalid(format!(
-                    "the hashed form needs a port number; section {:?} is none, pass --port",
+                    "the hashed form needs a port number; section {:?} is not one, pass --port",
                     kri.section
                 ))
             })?,

@@ -39,7 +39,7 @@ impl Question<'_> {
             self.proxies.iter().map(|name| format!("diff={}", query_value(name))).collect();
         let query = if diffs.is_empty() { String::new() } else { format!("?{}", diffs.join("&")) };
         let path = format!("/meshes/{}/_what-if{query}", segment(&self.about()));
-        let attempted = "could not find out what this would do";
+        let attempted = "could not determine what this would do";
         let answer = client.post(&path, &body)?.json(attempted)?;
         if !answer["changes"].is_array() {
             return Err(Failure::failed(format!("{attempted}: the answer has no changes")));
@@ -200,7 +200,7 @@ fn edges(edges: &Value) -> String {
     let mut out = listed("Who could call, and cannot now:", &edges["opened"]);
     out.push_str(&listed("Who can call now, and could not any more:", &edges["closed"]));
     if edges["truncated"] == true {
-        out.push_str("\nThere may be more than is listed of who could call whom.\n");
+        out.push_str("\nThe list of allowed and denied calls may be incomplete.\n");
     }
     out
 }

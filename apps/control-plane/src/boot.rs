@@ -92,7 +92,7 @@ pub async fn run(loaded: Loaded) -> Result<()> {
     let failure = running.failure.clone();
     running.finish().await;
     match failure.get() {
-        Some(why) => bail!("nothing can be stored any more: {why}"),
+        Some(why) => bail!("the store can no longer write: {why}"),
         None => Ok(()),
     }
 }

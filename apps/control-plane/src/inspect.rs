@@ -430,7 +430,8 @@ impl Proxies {
     async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
             InspectError::Unreachable(
-                "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
+                "the control plane has not processed the latest changes yet: try again in a moment"
+                    .to_owned(),
             )
         })
     }
@@ -444,8 +445,8 @@ impl Proxies {
         let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
         let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
         Err(InspectError::Elsewhere(format!(
-            "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
-             ask the control plane of {whose}"
+            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
+            control plane of {whose}"
         )))
     }
 

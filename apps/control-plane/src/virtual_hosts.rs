@@ -105,14 +105,14 @@ pub fn start(
         findings,
         quarantine: config.ipam.quarantine.to_std().unwrap_or_default(),
         meshes: BTreeMap::new(),
-        with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
+        with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds create"),
         without: count(
             "virtual_outbound_hostnames_without_address",
             "Hostnames for which dnsServer.CIDR has no address left",
         ),
         left_out: count(
             "virtual_outbound_hostnames_left_out",
-            "Sets of tags that make hostnames beyond the limit of a mesh, which cannot be called",
+            "Sets of tags whose hostnames are beyond the limit of a mesh, and cannot be called",
         ),
     };
     let ending = shutdown.clone();

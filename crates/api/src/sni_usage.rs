@@ -120,7 +120,7 @@ pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
                 question(&*inspect, &proxy).await
             });
             let said = said.await.unwrap_or_else(|_| {
-                Err(format!("{} was not asked: others took {PATIENCE_WITH_ALL:?}", proxy.key))
+                Err(format!("{} was not asked: the others took {PATIENCE_WITH_ALL:?}", proxy.key))
             });
             (proxy, said)
         });

@@ -213,7 +213,7 @@ fn read(call: &Call, asked: Asked, found: &mut Vec<Refused>) -> Result<Question,
     }
     drafts.sort_by_key(|draft| draft.parsed.draft.kind() != Kind::Mesh);
     let mut seen = BTreeSet::new();
-    let twice = |key: &Key| Error::BadRequest(format!("{key} is there twice"));
+    let twice = |key: &Key| Error::BadRequest(format!("{key} is given twice"));
     for Draft { parsed, .. } in &drafts {
         call.check_access(parsed.draft.kind())?;
         if !seen.insert(parsed.draft.key.clone()) {

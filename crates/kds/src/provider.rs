@@ -276,7 +276,7 @@ impl Subscription {
         let one = std::mem::take(&mut self.unsent).into_values().next();
         self.stuck = Some(one.unwrap_or_else(|| {
             format!(
-                "all of them at once, as the protocol wants it, are {size} bytes, and the limit is {limit}: raise \
+                "all of them in one message, as the protocol requires, are {size} bytes, and the limit is {limit}: raise \
                  maxMsgSize of multizone.global.kds and of multizone.zone.kds"
             )
         }));

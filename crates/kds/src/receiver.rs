@@ -387,8 +387,8 @@ fn complaint(known: &Known, held: usize) -> Option<String> {
     }
     if held > 0 {
         parts.push(format!(
-            "{held} deletions are held back, because they are a large part of what is stored: they are made when \
-             the next connection asks for the same, or when the Zone has the label {}",
+            "{held} deletions are held back, because they are a large part of what is stored: they are \
+            applied when the next connection has the same deletions, or when the Zone has the label {}",
             labels::ACCEPT_DELETIONS
         ));
     }

@@ -140,7 +140,7 @@ fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Proble
         Named::Other(unknown) => {
             if !unknown.is_empty() {
                 problems.push(Problem::new(Code::UnknownProtocol, format!(
-                    "{whose}: protocol {unknown:?} is none of grpc, http, http2, kafka, tcp; it is proxied as tcp"
+                    "{whose}: protocol {unknown:?} is not one of grpc, http, http2, kafka, tcp; it is proxied as tcp"
                 )));
             }
             Protocol::Tcp

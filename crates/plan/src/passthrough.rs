@@ -224,7 +224,7 @@ impl Ways {
         if known.protocol != way.protocol {
             let port = way.port.map_or("every port".to_owned(), |port| format!("port {port}"));
             self.conflicts.insert(format!(
-                "{} {} at {port} cannot be told from {}, which is let through there already: it is ignored",
+                "{} {} at {port} matches the same traffic as {}, which is already allowed there: it is ignored",
                 given.protocol,
                 given.value,
                 known.protocol.word(),

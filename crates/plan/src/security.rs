@@ -103,7 +103,7 @@ pub(crate) fn problems(snapshot: &MeshSnapshot, dataplane: &Resource, problems: 
             format!("its provider is {}, and only Bundled has an effect", provider.type_)
         }
         _ if !topology::identities::is_ready(identity) => "it is not ready".to_owned(),
-        _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would believe it".to_owned(),
+        _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would trust it".to_owned(),
         _ => return,
     };
     let text = format!("MeshIdentity {:?}: {reason}", identity.name());

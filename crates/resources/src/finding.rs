@@ -117,7 +117,7 @@ codes! {
          appears that it selects.",
         "Compare its targetRef with the names, labels and tags of your Dataplanes.";
     MetricsWithoutTls = "metrics-without-tls", Warning,
-        "A MeshMetric asks for a page of metrics over TLS, and the page is offered without it.",
+        "A MeshMetric asks for metrics over TLS, and they are served without it.",
         "Start kuma-dp with --metrics-cert-path and --metrics-key-path and use the TLS mode ProvidedTLS.";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
@@ -135,8 +135,8 @@ codes! {
         "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
         "Write a MeshTrafficPermission for each call that should be allowed.";
     NoUsableBackend = "no-usable-backend", Error,
-        "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
-         backend that cannot take it.",
+        "None of the backends of a route can be called, so the route is left out; or a policy sends data to \
+        a backend that cannot receive it.",
         "Create one of the backends, or name one that exists.";
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
@@ -145,8 +145,8 @@ codes! {
         "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
         "Set networking.transparentProxying of the Dataplane, or select other proxies.";
     OtherNamingScheme = "other-naming-scheme", Warning,
-        "A MeshProxyPatch matches something of the proxy by the name it has in the other scheme of names, so it \
-         changes nothing there.",
+        "A MeshProxyPatch matches a part of the proxy by its name in the other naming scheme, so it changes \
+        nothing there.",
         "Use the name that the finding says, or both names while you switch proxies.";
     PassthroughConflict = "passthrough-conflict", Warning,
         "Two matches of MeshPassthrough match the same traffic; the first one is used.",
@@ -155,7 +155,7 @@ codes! {
         "A MeshProxyPatch sets a field that Envoy's type does not have; the rest of it takes effect.",
         "Correct the name of the field.";
     PatchNotApplied = "patch-not-applied", Error,
-        "A modification of a MeshProxyPatch cannot be made, so it is left out. The others are made.",
+        "A modification of a MeshProxyPatch cannot be applied, so it is left out. The others are applied.",
         "Correct the modification as the finding says.";
     PermissiveMtls = "permissive-mtls", Info,
         "Mutual TLS is in its permissive mode: proxies also accept clients without a certificate. It is meant for \
@@ -186,7 +186,7 @@ codes! {
         "Also name the SNI that clients dial, and remove the old one when it is no longer dialled.";
     StatisticsNotKept = "statistics-not-kept", Warning,
         "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
-         when it started left them out. Which statistics there are is decided when Envoy starts.",
+         when it started left them out. Envoy decides which statistics to keep when it starts.",
         "Restart the proxy at a convenient time; until then only the metrics that it keeps are served.";
     TrimmingInactive = "trimming-inactive", Warning,
         "A mode of trimming by permissions is asked for and has no effect: without mTLS no server refuses a client, and \
@@ -195,8 +195,8 @@ codes! {
     UncheckedDestination = "unchecked-destination", Warning,
         "A MeshHealthCheck has no check for the protocol of its destination, so the endpoints are not \
         checked.",
-        "Add http or grpc to the policy, as the destination speaks it; with disabled: true in there connections are \
-         checked.";
+        "Add http or grpc to the policy, to match the destination's protocol; with disabled: true in it, \
+        only connections are checked.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";

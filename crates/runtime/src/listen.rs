@@ -318,7 +318,7 @@ async fn serve_soon(
 ) {
     match tokio::time::timeout(MAKING_ROOM, places.acquire_owned()).await {
         Ok(Ok(place)) => serve(server, stream, addr, Seat { _place: place, _of_peer: of_peer }).await,
-        _ => server.tally.ended(addr, End::ConnectionLimit, "no other connection made room in time"),
+        _ => server.tally.ended(addr, End::ConnectionLimit, "no connection was closed in time to make room"),
     }
 }
 

@@ -85,7 +85,7 @@ impl Measured {
             ),
             queries: metrics.register(
                 "kuma_dp_dns_queries",
-                "Queries by type and by who had the answer: the names of the mesh or a resolver",
+                "Queries by type and by source of the answer: the names of the mesh or a resolver",
                 Family::default(),
             ),
             codes: metrics.register("kuma_dp_dns_response_codes", "Answers by their code", Family::default()),

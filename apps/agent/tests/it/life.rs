@@ -69,8 +69,9 @@ fn a_crashed_envoy_is_started_again_and_counted() {
     agent.wait_until("a second Envoy", |_| agent.envoys().len() == 2);
     agent.wait_for_ready(&home);
     assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
-    agent
-        .wait_until("a report", |said| said.contains("Envoy exited unexpectedly") && said.contains("signal: 9"));
+    agent.wait_until("a report", |said| {
+        said.contains("Envoy exited unexpectedly") && said.contains("signal: 9")
+    });
     let (_, metrics) = http(home.readiness_port, "/metrics").unwrap();
     assert!(metrics.contains("kuma_dp_envoy_restarts_total 1"), "{metrics}");
 }

@@ -163,11 +163,11 @@ impl Walk<'_> {
         match (missing.is_empty(), self.asked.force) {
             (true, _) => true,
             (false, true) => {
-                say(step, "taken all the same, because of --force");
+                say(step, "continuing because of --force");
                 true
             }
             (false, false) => {
-                say(step, "refused, nothing was changed; --force takes it all the same");
+                say(step, "refused, nothing was changed; --force continues anyway");
                 false
             }
         }
@@ -181,7 +181,7 @@ impl Walk<'_> {
         if self.asked.yes {
             return Ok(true);
         }
-        say(step, "go on? [y/N] (--yes does not ask)");
+        say(step, "continue? [y/N] (--yes skips this question)");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
@@ -282,7 +282,7 @@ impl Walk<'_> {
         let open = if self.asked.services.is_empty() { allow_all(&suggestions) } else { Vec::new() };
         let closing: Vec<&Value> = suggestions.iter().flat_map(|it| items(&it["closing"])).collect();
         if open.is_empty() && closing.is_empty() {
-            say(step, "what is not permitted is denied, and a policy shows it already");
+            say(step, "every other call is denied, and a policy states it already");
             return Ok(Ended::Done);
         }
         if !open.is_empty() {
@@ -299,7 +299,7 @@ impl Walk<'_> {
         }
         let mut missing = self.evidence(&suggestions)?.all();
         if self.mesh()?.mode() != Mode::Enforce {
-            missing.push("the mode of the mesh is not enforce: take the step enforce first".to_owned());
+            missing.push("the mode of the mesh is not enforce: run the step enforce first".to_owned());
         }
         if !self.may(step, &missing) {
             return Ok(Ended::Refused);

@@ -114,17 +114,17 @@ fn add_new(items: &mut [Value], before: &[Value]) {
 fn talk(proxies: &Value) {
     let all = proxies.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
-        terminal::warn("there is no zone ingress and no zone egress that could be asked");
+        terminal::warn("there is no zone ingress or zone egress to ask");
     }
     for proxy in all {
         let (kind, name) = (text(&proxy["type"]), text(&proxy["name"]));
         if let Some(error) = proxy["error"].as_str() {
-            terminal::warn(&format!("what {kind} {name:?} saw is missing: {error}"));
+            terminal::warn(&format!("no counts from {kind} {name:?}: {error}"));
         }
         let unknown = number(&proxy["unknown"]);
         if unknown > 0 {
             terminal::warn(&format!(
-                "{kind} {name:?} turned away {unknown} connections whose server name leads nowhere"
+                "{kind} {name:?} rejected {unknown} connections with an unknown server name"
             ));
         }
     }

@@ -131,7 +131,9 @@ impl Admission {
     /// A place to be registered: a thousand proxies that come back at once are let in a few at a time.
     pub async fn registering(&self, caller: &Caller) -> Result<SemaphorePermit<'_>, Status> {
         let wait = self.limits.wait;
-        let full = || format!("the stream waited {wait:?} to be registered, and others are still queued ahead of it");
+        let full = || {
+            format!("the stream waited {wait:?} to be registered, and others are still queued ahead of it")
+        };
         self.place(&self.registering, caller, "admission_wait", full).await
     }
 

@@ -80,7 +80,7 @@ impl IdentifiedProxy {
             }
             (None, Some(stored)) => credentials.allow_stored(stored),
             (None, None) => Err(Status::not_found(format!(
-                "there is no {}: store it first, or let the proxy bring it along",
+                "there is no {}: store it first, or start the proxy with its definition",
                 self.key()
             ))),
         }

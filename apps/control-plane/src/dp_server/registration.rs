@@ -318,7 +318,12 @@ impl Registration {
             if let Err(status) = self.credentials.allow_stored(dataplane) {
                 let reason = status.message();
                 let (mesh, name) = (&*key.mesh, &*key.name);
-                tracing::info!(mesh, name, reason, "Dataplane stays, although a proxy of that name has disconnected");
+                tracing::info!(
+                    mesh,
+                    name,
+                    reason,
+                    "Dataplane stays, although a proxy of that name has disconnected"
+                );
                 return Ok(());
             }
             // A proxy that connects right now writes its insight: then this is refused, and what follows is

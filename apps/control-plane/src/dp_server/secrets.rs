@@ -428,7 +428,8 @@ pub fn misnamed(context: &Context, credentials: &Credentials, dataplane: &Resour
     let (label, name) = (labels::WORKLOAD, identity.name());
     let workload = dataplane.label(label)?;
     Some(Status::permission_denied(format!(
-        "the dataplane token does not say which workload the proxy is, and MeshIdentity {name:?} names it by its label \
-         {label:?}, which is {workload:?}: generate a token with 'kumactl generate dataplane-token --workload {workload}'"
+        "the dataplane token does not name the workload of the proxy, and MeshIdentity {name:?} identifies \
+        the proxy by its label {label:?}, which is {workload:?}: generate a token with 'kumactl generate \
+        dataplane-token --workload {workload}'"
     )))
 }

@@ -33,9 +33,9 @@ use topology::{DestinationId, MeshSnapshot};
 const RULE_OF_ROUTE: &str = "__rule-matches-hash__";
 const IN_ORDER: &str = "fromRules are listed in the order in which they are evaluated, and the first one that \
      matches a client decides; they are not split into rules that exclude each other";
-const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be told apart and no permission is enforced";
-const NOT_TOLD_APART: &str = "the mesh has no mTLS, so clients cannot be told apart and only what is for all of them \
-     is in effect";
+const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be identified and no permission is enforced";
+const NOT_TOLD_APART: &str = "the mesh has no mTLS, so clients cannot be identified and only entries for \
+all clients are in effect";
 
 /// What rules are read from.
 pub struct Rules<'a> {

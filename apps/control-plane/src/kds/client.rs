@@ -224,7 +224,7 @@ impl Link {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let failed = |error: http::Error| Status::internal(format!("cannot make a request: {error}"));
+        let failed = |error: http::Error| Status::internal(format!("cannot create a request: {error}"));
         let uri = Uri::builder()
             .scheme(scheme)
             .authority(authority)

@@ -117,7 +117,7 @@ impl Zones {
             let (most, there) = (self.settings.most, snapshot.count(Kind::Zone, None));
             if there >= most {
                 return Err(Status::resource_exhausted(format!(
-                    "there are {there} zones, and no more than {most} are made by themselves: create the Zone \
+                    "there are {there} zones, and at most {most} are created automatically: create the Zone \
                      {zone:?} on the global control plane, or raise multizone.global.kds.maxZones"
                 )));
             }

@@ -189,7 +189,7 @@ fn matches_that_cannot_be_told_apart_are_told_and_the_first_counts() {
     assert_eq!(
         told,
         [
-            "passthrough-conflict http a.com at port 80 cannot be told from grpc, which is let through there already: it is ignored"
+            "passthrough-conflict http a.com at port 80 matches the same traffic as grpc, which is already allowed there: it is ignored"
         ]
     );
     let target = Encoder::default().lower(&plan);

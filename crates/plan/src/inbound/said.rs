@@ -49,8 +49,8 @@ impl Said {
             let conditions = rules().filter(|rule| rule.client.is_some()).map(|rule| &rule.conf);
             for policy in policies(conditions.chain(from.map(|rule| &rule.conf)).map(|conf| &conf.origin)) {
                 let text = format!(
-                    "{whose}: {policy} tells clients apart, which a mesh without mTLS cannot do; only what it \
-                     says about all clients holds"
+                    "{whose}: {policy} distinguishes clients, which a mesh without mTLS cannot do; only its \
+                    entries for all clients apply"
                 );
                 problems.push(Problem::about(Code::NeedsMtls, policy, text));
             }
@@ -58,7 +58,7 @@ impl Said {
         }
         let unknown = self.faults_from.iter().filter(|rule| rule.client.is_none());
         for policy in policies(unknown.map(|rule| &rule.conf.origin)) {
-            let text = format!("{whose}: clients cannot be told apart by the labels in 'from' of {policy}");
+            let text = format!("{whose}: clients cannot be identified by the labels in 'from' of {policy}");
             problems.push(Problem::about(Code::IndistinctClients, policy, text));
         }
         let says =

@@ -91,7 +91,7 @@ pub struct Permission {
     pub resource: Draft,
     /// The calls that it is for.
     pub evidence: Vec<Evidence>,
-    /// What it does besides.
+    /// What else the permission would allow.
     pub notes: Vec<String>,
 }
 

@@ -124,7 +124,7 @@ fn a_mesh_moves_to_permissions_and_a_job_that_was_not_seen_stops_the_walk() {
         assert!(text.contains("deny: MeshTrafficPermission zz-deny-all created"), "{text}");
         let (text, code) = said(&kumactl.run(&forced).unwrap());
         assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("a policy shows it already"), "again, nothing is left to do: {text}");
+        assert!(text.contains("a policy states it already"), "again, nothing is left to do: {text}");
         assert_eq!(answered_by(job, 10001), "report");
     });
     assert_eq!((failures, calls > 100), (Vec::new(), true), "of {calls} calls");

@@ -37,7 +37,12 @@ fn another_user_than_root_is_told_so() {
     refused(&machine, run(&INSTALL), 1, &["changing firewall rules needs root", advice]);
     for more in [&[][..], &["--dry-run"]] {
         let ran = run(&[&["uninstall", "transparent-proxy"], more].concat());
-        refused(&machine, ran, 1, &["listing and removing firewall rules needs root: run the command as root"]);
+        refused(
+            &machine,
+            ran,
+            1,
+            &["listing and removing firewall rules needs root: run the command as root"],
+        );
     }
 }
 

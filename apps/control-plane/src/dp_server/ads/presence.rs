@@ -79,7 +79,7 @@ impl<P: Protocol> Session<'_, P> {
             return Ok(());
         }
         if proxy.own_dataplane.is_none() {
-            let advice = "store it again, or let the proxy bring it along";
+            let advice = "store it again, or start the proxy with its definition";
             return Err(Status::not_found(format!("{key} was deleted: {advice}")));
         }
         let now = Instant::now();

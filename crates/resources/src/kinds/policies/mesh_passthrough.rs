@@ -36,7 +36,7 @@ pub struct Conf {
     /// Without one, what matches is let through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough_mode: Option<PassthroughMode>,
-    /// What is let through besides what less specific policies let through; counts for `Matched` only.
+    /// Traffic to allow in addition to what less specific policies allow; applies to `Matched` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_match: Option<Vec<Match>>,
 }

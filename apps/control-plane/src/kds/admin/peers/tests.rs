@@ -77,7 +77,7 @@ async fn an_instance_that_cannot_be_asked_is_named_with_what_to_do() {
     write(&store, insight("west"), connected_to(&free.to_string())).await;
     let view = AdminView::ConfigDump { include_eds: false };
     for (zone, expected) in [
-        ("east", "it has not said at which address"),
+        ("east", "it has not published its address"),
         ("west", "interCp.catalog.instanceAddress"),
         ("north", "is not connected to this control plane"),
     ] {
