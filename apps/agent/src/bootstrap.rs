@@ -38,7 +38,7 @@ const HOST_IP: &str = "HOST_IP";
 
 /// The control plane's answer.
 #[derive(Debug)]
-pub struct Told {
+pub struct BootstrapAnswer {
     /// The bootstrap configuration, YAML.
     pub bootstrap: String,
     pub sidecar: Sidecar,
@@ -171,7 +171,11 @@ fn memory_limit(configured: u64) -> u64 {
 }
 
 /// Asks until there is an answer; what cannot get better by asking again is a failure.
-pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<Told> {
+pub async fn fetch(
+    client: &Client,
+    settings: &Settings,
+    body: impl Fn() -> Result<Value>,
+) -> Result<BootstrapAnswer> {
     let control_plane = &settings.control_plane;
     let deadline = Instant::now() + control_plane.retry_max_duration;
     let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
@@ -179,7 +183,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
         let reason = match judge(client, &settings.proxy, answer) {
-            Verdict::Told(told) => return Ok(told),
+            Verdict::Answered(answer) => return Ok(answer),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
         };
@@ -200,7 +204,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
 }
 
 enum Verdict {
-    Told(Told),
+    Answered(BootstrapAnswer),
     Later(String),
     Never(Failure),
 }
@@ -224,7 +228,7 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
     let text = answer.text();
     match answer.status {
         StatusCode::OK => match decode(&answer) {
-            Ok(told) => Verdict::Told(told),
+            Ok(answer) => Verdict::Answered(answer),
             Err(error) => another_server(url, &format!("{error:#}")),
         },
         // A control plane says with an empty answer that there is no such proxy.
@@ -304,7 +308,7 @@ fn hint(status: StatusCode, kind: ProxyType, text: &str) -> String {
 }
 
 /// Reads the answer; what it has for the agent may be absent.
-fn decode(answer: &Answer) -> anyhow::Result<Told> {
+fn decode(answer: &Answer) -> anyhow::Result<BootstrapAnswer> {
     let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
     let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
     let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
@@ -313,5 +317,5 @@ fn decode(answer: &Answer) -> anyhow::Result<Told> {
     let address = sidecar["networking"]["address"].as_str().filter(|address| !address.is_empty());
     let address = address.unwrap_or("127.0.0.1").to_owned();
     let applications = applications(&sidecar["metrics"]["aggregate"], &address);
-    Ok(Told { bootstrap, sidecar: Sidecar { address, applications } })
+    Ok(BootstrapAnswer { bootstrap, sidecar: Sidecar { address, applications } })
 }

@@ -5,8 +5,8 @@
 //! addresses of this machine, are answered when they come from one of those networks. It has a thread of its own: a page of metrics that is being written does not delay the application's queries.
 
 mod answering;
+mod dns_metrics;
 mod forward;
-mod measured;
 mod message;
 mod resolvers;
 mod table;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use transparent_proxy::Range;
 
 use self::{
-    answering::Answering, forward::Forwarder, measured::Measured, resolvers::Resolvers, table::Names,
+    answering::Answering, dns_metrics::DnsMetrics, forward::Forwarder, resolvers::Resolvers, table::Names,
 };
 use crate::failure::{Failure, Result};
 
@@ -53,7 +53,7 @@ pub struct Plan {
 pub struct Server {
     port: u16,
     names: Arc<Names>,
-    measured: Measured,
+    dns_metrics: DnsMetrics,
 }
 
 /// One address, for queries of either kind.
@@ -70,12 +70,12 @@ impl Server {
     pub fn start(plan: &Plan, metrics: &Metrics, shutdown: &Shutdown) -> Result<Server> {
         let sockets = listen(plan)?;
         let own = sockets.iter().filter_map(|sockets| sockets.udp.local_addr().ok()).collect();
-        let (names, measured) = (Arc::new(Names::default()), Measured::register(metrics));
+        let (names, dns_metrics) = (Arc::new(Names::default()), DnsMetrics::register(metrics));
         let resolvers = Resolvers::new(plan.resolv_conf.clone(), own);
         let answering = Arc::new(Answering::new(
             names.clone(),
-            Forwarder::new(resolvers, measured.clone()),
-            measured.clone(),
+            Forwarder::new(resolvers, dns_metrics.clone()),
+            dns_metrics.clone(),
             plan.log_queries,
         ));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -96,7 +96,7 @@ impl Server {
             .spawn(run)
             .context("cannot start the DNS server")?;
         tracing::info!(port = plan.port, "serving names of the mesh on loopback");
-        Ok(Server { port: plan.port, names, measured })
+        Ok(Server { port: plan.port, names, dns_metrics })
     }
 
     pub fn port(&self) -> u16 {
@@ -112,7 +112,7 @@ impl Server {
             // Fifty thousand names take their time, which Envoy's supervision must not wait for.
             match tokio::task::spawn_blocking(move || names.take(&document)).await {
                 Ok(Ok(taken)) => {
-                    self.measured.entries.set(i64::try_from(taken.names).unwrap_or(i64::MAX));
+                    self.dns_metrics.entries.set(i64::try_from(taken.names).unwrap_or(i64::MAX));
                     tracing::debug!(?taken, "the names of the mesh changed");
                     if taken.skipped > 0 {
                         let skipped = taken.skipped;

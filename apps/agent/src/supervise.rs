@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
+    drain_notice::DrainNotice,
     envoy::{
         admin::Admin,
         process::{Process, Recipe, Refusals},
     },
     failure::{Failure, Result},
-    farewell::Farewell,
     observed::Observer,
     readiness::Health,
 };
@@ -92,7 +92,7 @@ pub struct Supervisor {
     pub health: Health,
     pub signals: Signals,
     pub announcement: Announcement,
-    pub farewell: Farewell,
+    pub drain_notice: DrainNotice,
     pub observer: Observer,
 }
 
@@ -189,7 +189,7 @@ impl Supervisor {
 
     /// Other proxies stop calling first, then the listeners drain; returns whether Envoy accepted that.
     async fn begin_drain(&self) -> bool {
-        self.farewell.say().await;
+        self.drain_notice.say().await;
         let drained = self.admin.drain().await;
         if let Err(error) = &drained {
             tracing::warn!(error = format!("{error:#}"), "cannot drain Envoy");

@@ -214,11 +214,11 @@ fn proxy_certificate(
     metrics: &Metrics,
     now: Timestamp,
     shutdown: &Shutdown,
-) -> Result<(Arc<ServerConfig>, dp_server::Shown)> {
+) -> Result<(Arc<ServerConfig>, dp_server::ServerCertificate)> {
     let tls = certificates::tls(Server::Proxies, config, now)?;
     let shown = certificates::shown(&tls, now)?;
     certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
-    let shown = dp_server::Shown::new(shown);
+    let shown = dp_server::ServerCertificate::new(shown);
     let expiries = metrics.certificate_expiries();
     Ok((rotation::start(Server::Proxies, config, tls, Some(shown.clone()), expiries, shutdown)?, shown))
 }
@@ -306,7 +306,7 @@ fn dp_context(
     listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
-    certificate: dp_server::Shown,
+    certificate: dp_server::ServerCertificate,
 ) -> Result<dp_server::Context> {
     let store = registrar.store().clone();
     let health_discovery = &config.dp_server.hds;

@@ -5,10 +5,10 @@
 
 pub mod graph;
 pub mod hostnames;
+pub mod kuma_views;
 pub mod layout;
 pub mod logging;
 pub mod observed;
-pub mod older;
 pub mod policies;
 pub mod problems;
 pub mod reach;

@@ -17,7 +17,7 @@ use resources::{
     naming::spiffe::{self, SpiffeId},
 };
 
-pub use issuer::{Failure, Issuer, Offer, Wanted};
+pub use issuer::{CertificateRequest, Failure, Issuer, Offer};
 
 use crate::{
     Error,

@@ -105,7 +105,7 @@ pub struct Registrar {
     setup: Setup,
     snis: sni::Owner,
     claims: snis::Claims,
-    secrets: secrets::Workshop,
+    secrets: secrets::SecretFactory,
 }
 
 /// What a put did.

@@ -26,8 +26,8 @@ use crate::{
     encoded::Encoded,
     identify::Identity,
     message::{ControlPlane, DeltaRequest, DeltaResponse},
+    nack_message,
     target::{Target, Type},
-    words,
 };
 
 use channel::{Batch, Channel, Order, Verdict};
@@ -86,7 +86,7 @@ impl Stream {
             return Vec::new();
         }
         if let Some(error) = &mut request.error_detail {
-            error.message = words::own(&error.message);
+            error.message = nack_message::own(&error.message);
         }
         if let Err(error) = self.identity.check(request.node.as_ref()) {
             return self.close(error);

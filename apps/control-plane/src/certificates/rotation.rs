@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Server, check_xds_host};
 use crate::{
     config::Config,
-    dp_server::{Certificate, Shown},
+    dp_server::{Certificate, ServerCertificate},
 };
 
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
@@ -29,7 +29,7 @@ pub fn start(
     server: Server,
     config: &Config,
     tls: ServerTls,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     shutdown: &Shutdown,
 ) -> Result<Arc<ServerConfig>> {
@@ -62,7 +62,7 @@ struct Follower {
     files: (PathBuf, PathBuf),
     current: Pair,
     switch: Switch,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     xds_host: String,
     /// Why the last look changed nothing, and whether the log says so.

@@ -138,13 +138,13 @@ impl Admission {
     }
 
     /// Counts a stream of an authenticated proxy until the answer is dropped.
-    pub fn named(&self, caller: &Caller, proxy: Key) -> Result<Named, Status> {
+    pub fn named(&self, caller: &Caller, proxy: Key) -> Result<StreamPermit, Status> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let open = named.entry(proxy.clone()).or_default();
         let limit = self.limits.streams_per_proxy;
         if *open < limit {
             *open += 1;
-            return Ok(Named { proxy, all: self.named.clone() });
+            return Ok(StreamPermit { proxy, all: self.named.clone() });
         }
         drop(named);
         Err(self.refuse(caller, "streams_per_proxy", &format!("{proxy} has {limit} streams open already")))
@@ -224,12 +224,12 @@ impl Admission {
 
 /// A stream that counts against its proxy's name.
 #[derive(Debug)]
-pub struct Named {
+pub struct StreamPermit {
     proxy: Key,
     all: Arc<Mutex<HashMap<Key, usize>>>,
 }
 
-impl Drop for Named {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = all.get_mut(&self.proxy) {

@@ -23,7 +23,7 @@ use resources::{
     },
     labels,
     naming::Kri,
-    policy::Shown,
+    policy::PolicyPresentation,
 };
 use serde_json::{Value, json};
 use store::Snapshot;
@@ -80,8 +80,8 @@ impl Rules<'_> {
             .collect();
         let origins = Origins(&policies);
         let (from_rules, warnings) = match kind.descriptor().policy?.effect?.shown {
-            Shown::Clients => self.rules_by_tags(kind, &origins),
-            Shown::Confs | Shown::Routes { .. } => Default::default(),
+            PolicyPresentation::Clients => self.rules_by_tags(kind, &origins),
+            PolicyPresentation::Confs | PolicyPresentation::Routes { .. } => Default::default(),
         };
         let rules = KindRules {
             from_rules,

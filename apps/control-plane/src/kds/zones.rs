@@ -28,7 +28,7 @@ use tokio::{sync::Notify, time::Instant};
 use tonic::Status;
 
 use self::insight::{State, Waits};
-pub use self::insight::{Stream, Way};
+pub use self::insight::{Stream, SyncProblemKind};
 use super::{node::Introduction, receiving::Held};
 use crate::insights;
 
@@ -176,7 +176,7 @@ impl Zones {
     }
 
     /// What is wrong with a kind, or that nothing is.
-    pub fn problem(&self, zone: &str, way: Way, kind: Kind, reason: Option<&str>) {
+    pub fn problem(&self, zone: &str, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.update(zone, |state| state.problem(way, kind, reason));
     }
 
@@ -343,7 +343,7 @@ impl Visit {
     }
 
     /// What is wrong with a kind, or that nothing is.
-    pub fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
+    pub fn problem(&self, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.zones.problem(&self.zone, way, kind, reason);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::{Sqlite, Store, Write};
 use xds::Type;
 
-use crate::world::{Proxy, World, dataplane, mesh, registrar, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, registrar, resource, service};
 
 const CLUSTER: &str = "default_backend___msvc_80";
 
@@ -29,7 +29,7 @@ fn callers() -> impl Iterator<Item = Resource> {
     first.into_iter().chain((1..4).map(web))
 }
 
-fn cluster(proxy: &Proxy) -> Value {
+fn cluster(proxy: &ConnectedProxy) -> Value {
     let target = &proxy.current.as_ref().unwrap().target;
     let known: Vec<_> = target.of(Type::Cluster).keys().collect();
     let found = target.of(Type::Cluster).get(CLUSTER).unwrap_or_else(|| panic!("only {known:?}"));

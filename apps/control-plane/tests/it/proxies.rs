@@ -17,7 +17,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
     config::{Config, HealthDiscovery},
     dp_server::{
-        self, Certificate, Context, Shown,
+        self, Certificate, Context, ServerCertificate,
         admission::{Admission, Limits},
         bootstrap::Params,
         credentials::Credentials,
@@ -126,7 +126,10 @@ impl Server {
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
             insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
-            certificate: Shown::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
+            certificate: ServerCertificate::new(Certificate {
+                facts: pair.check(now).unwrap(),
+                pem: pair.certificate,
+            }),
             tokens_required,
             zone_tokens_required: tokens_required,
             zone: "default".into(),

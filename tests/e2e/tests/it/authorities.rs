@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{call, dataplane, with_outbound},
 };
 use rustls::{
@@ -163,7 +163,7 @@ fn the_authority_of_a_mesh_is_replaced_without_a_failed_request() {
 }
 
 /// How many roots of its mesh a proxy believes.
-fn roots(proxy: &Proxy) -> usize {
+fn roots(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let secrets = dump["configs"].as_array().into_iter().flatten();

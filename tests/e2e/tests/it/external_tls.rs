@@ -6,7 +6,7 @@ use std::{fs, net::Ipv4Addr};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::call,
 };
 use rustls::{SupportedProtocolVersion, version::TLS12};
@@ -135,7 +135,7 @@ fn put_secret(world: &World, name: &str, content: &str) {
 }
 
 /// Neither Envoy nor the control plane shows a key.
-fn keeps_secrets(world: &World, proxy: &Proxy, path: &str, pair: &Pair) {
+fn keeps_secrets(world: &World, proxy: &RunningProxy, path: &str, pair: &Pair) {
     let shown = world.control_plane.client().get(path).unwrap();
     assert_eq!(shown.status, 200, "{path}: {}", shown.body);
     let secret = pair.key.lines().nth(1).unwrap();

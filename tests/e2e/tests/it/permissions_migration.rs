@@ -4,7 +4,7 @@ use std::{fs, net::Ipv4Addr, process::Output};
 
 use e2e::{
     Kumactl, Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
 /// Proxies tell at once what they call.
 const PROMPT: &[(&str, &str)] = &[("KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", "1s")];
 
-fn serve(world: &World, service: &str) -> (Service, Proxy) {
+fn serve(world: &World, service: &str) -> (Service, RunningProxy) {
     let app = Service::start(service, "http", (own_address(), 9000).into()).unwrap();
     let own = dataplane(&format!("{service}-1"), service, own_address(), "http", app.address);
     let proxy = world.proxy_with(&own, PROMPT);

@@ -9,7 +9,7 @@ use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 
 use super::STATS;
-use crate::world::{Proxy, World, dataplane, mesh, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
 
 const SHADOW: &[(&str, &str)] = &[("kuma.io/effect", "shadow")];
 
@@ -27,7 +27,7 @@ fn route(labels: &[(&str, &str)]) -> Resource {
     resource(Key::new(Kind::MeshHTTPRoute, "default", "r"), labels, json!({ "to": to }))
 }
 
-async fn connected() -> (World, Proxies, Proxy, Key) {
+async fn connected() -> (World, Proxies, ConnectedProxy, Key) {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
     world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;

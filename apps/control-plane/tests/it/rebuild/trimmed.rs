@@ -9,7 +9,7 @@ use super::{
     PROXIES, compare_with_scratch, connected, policies, random_dataplane, random_route, random_service, tags,
     write,
 };
-use crate::world::{Proxy, World, mesh, resource};
+use crate::world::{ConnectedProxy, World, mesh, resource};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
@@ -149,7 +149,7 @@ async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_p
     follow(&[full(), (identities, 0), (routed, 1), (labelled, 0)]).await;
 }
 
-fn listeners(proxy: &Proxy) -> usize {
+fn listeners(proxy: &ConnectedProxy) -> usize {
     let told = proxy.told().unwrap_or_default();
     told.iter().filter(|(kind, ..)| *kind == xds::Type::Listener).count()
 }

@@ -49,7 +49,7 @@ struct ReasonLabels {
 }
 
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct DnsMetrics {
     pub entries: Gauge,
     answers: Histogram,
     resolvers: Histogram,
@@ -60,9 +60,9 @@ pub struct Measured {
     refused: Family<ReasonLabels, Counter>,
 }
 
-impl Measured {
-    pub fn register(metrics: &Metrics) -> Measured {
-        Measured {
+impl DnsMetrics {
+    pub fn register(metrics: &Metrics) -> DnsMetrics {
+        DnsMetrics {
             entries: metrics.register(
                 "kuma_dp_dns_entries_total",
                 "How many names of the mesh the DNS server knows",

@@ -18,7 +18,7 @@ const OF_ALL_CLIENTS: [&str; 6] = [
 ];
 
 /// The rules of the policies that apply to an inbound, by kind.
-pub(super) struct Said {
+pub(super) struct InboundPolicies {
     pub timeouts: Vec<InboundRule>,
     pub breakers: Vec<InboundRule>,
     pub faults: Vec<InboundRule>,
@@ -27,10 +27,10 @@ pub(super) struct Said {
     pub logs: Vec<InboundRule>,
 }
 
-impl Said {
-    pub fn of(effective: &Effective<'_>, inbound: &dataplane::Inbound) -> Said {
+impl InboundPolicies {
+    pub fn of(effective: &Effective<'_>, inbound: &dataplane::Inbound) -> InboundPolicies {
         let rules = |kind| effective.inbound_rules(kind, inbound);
-        Said {
+        InboundPolicies {
             timeouts: rules(Kind::MeshTimeout),
             breakers: rules(Kind::MeshCircuitBreaker),
             faults: rules(Kind::MeshFaultInjection),

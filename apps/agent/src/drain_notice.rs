@@ -11,14 +11,14 @@ use crate::control_plane::{Client, NoAnswer};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The announcement, and where it is sent.
-pub struct Farewell {
+pub struct DrainNotice {
     client: Arc<Client>,
     body: String,
 }
 
-impl Farewell {
-    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> Farewell {
-        Farewell { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
+impl DrainNotice {
+    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> DrainNotice {
+        DrainNotice { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
     }
 
     /// Returns when the control plane has told the others, or will not.
