@@ -1,4 +1,4 @@
-//! Asking the control plane how Envoy is to be started.
+//! Requests Envoy's bootstrap configuration from the control plane.
 
 mod confine;
 

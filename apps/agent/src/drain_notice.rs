@@ -1,4 +1,4 @@
-//! Telling the control plane that this proxy is about to stop, so that others stop calling it first.
+//! Notifies the control plane that this proxy is about to stop, so that others stop calling it first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ impl DrainNotice {
         DrainNotice { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
     }
 
-    /// Returns when the control plane has told the others, or will not.
+    /// Returns when the control plane has notified the others, or will not.
     pub async fn say(&self) {
         match self.client.post_json("/drain", self.body.clone(), PATIENCE).await {
             Ok(answer) if answer.status.is_success() => {

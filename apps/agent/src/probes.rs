@@ -1,5 +1,5 @@
-//! Probes of applications whose ports the mesh protects: kubelet asks the agent, the agent asks the
-//! application on this machine and says what it heard.
+//! Probes of applications whose ports the mesh protects: kubelet asks the agent, the agent probes the
+//! application on this machine and passes on the result.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},

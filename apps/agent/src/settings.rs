@@ -1,4 +1,4 @@
-//! Everything `kuma-dp run` can be told: each setting is one field here, with its flag, its
+//! All settings of `kuma-dp run`: each is one field here, with its flag, its
 //! environment variable, its default and a sentence. Help and reference page come from these fields.
 
 mod dns;

@@ -228,7 +228,7 @@ impl Add {
     }
 }
 
-/// When a token ends, by what it says itself. The control plane is who believes it.
+/// When a token expires, by its own claims. The control plane verifies them.
 fn expiry(token: &str) -> Option<Timestamp> {
     let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;

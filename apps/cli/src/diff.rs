@@ -1,4 +1,4 @@
-//! `diff`: what applying the input would change, and for whom.
+//! `diff`: what applying the input would change, and for which proxies.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! What applying something would do, as the control plane tells it: for `apply --dry-run=server` and `diff`.
+//! What applying something would do, computed by the control plane: for `apply --dry-run=server` and `diff`.
 
 use resources::{Kind, Scope};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ pub fn differs(answer: &Value) -> bool {
     each(&answer["changes"]).any(|change| change["action"] != "unchanged")
 }
 
-/// What the control plane says besides, though it would accept everything.
+/// Warnings of the control plane, which would accept everything.
 pub fn warnings(answer: &Value) -> Vec<String> {
     let of = |change: &Value| -> Vec<String> {
         each(&change["warnings"]).map(|warning| format!("{}: {}", label(change), text(warning))).collect()

@@ -1,4 +1,4 @@
-//! Starts the control plane, part by part, and ends it.
+//! Starts the control plane, part by part, and stops it.
 
 mod announcement;
 mod ports;

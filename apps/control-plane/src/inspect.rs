@@ -1,4 +1,4 @@
-//! Looks into proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
 //! be sent now.
 //!
 //! ```text
@@ -429,14 +429,12 @@ impl Proxies {
     /// Waits for everything that was written until now.
     async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
-            InspectError::Unreachable(
-                "the control plane has not processed the latest changes yet: try again in a moment"
-                    .to_owned(),
-            )
+            let why = "the control plane has not processed the latest changes yet: try again in a moment";
+            InspectError::Unreachable(why.to_owned())
         })
     }
 
-    /// What only the proxy, or the control plane it is connected to, can tell cannot be told on a global one.
+    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
     fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
         if self.serves == Serves::Zone {
             return Ok(());
@@ -450,12 +448,12 @@ impl Proxies {
         )))
     }
 
-    /// What the proxy told about itself, if it is connected here.
+    /// What the proxy sent about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
     }
 
-    /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+    /// What the proxy sent about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
         last_known(&self.push, snapshot, proxy)
     }

@@ -1,4 +1,4 @@
-//! From a change to the proxies that must know: the one loop.
+//! The push loop: from a change to the proxies that it affects.
 //!
 //! ```text
 //!   store::Changes ─▶ topology::State ─▶ snapshots swapped ─▶ affected proxies woken

@@ -1,4 +1,4 @@
-//! Who is asking, and what they may do.
+//! Which user calls, and what the user may do.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
+//! Inspection of a proxy: what Envoy says about itself, and what the control plane sends to it.
 //!
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is up to
 //! the implementation of [`Inspect`].

@@ -1,4 +1,4 @@
-//! Issuing tokens, and believing those of users.
+//! Issues tokens, and verifies those of users.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 

@@ -1,7 +1,7 @@
 //! `POST /meshes/{mesh}/_what-if`: what writes would do, without making them.
 //!
-//! Whatever is asked goes through the door that a write goes through: the same rights, the same rules, the same
-//! words. What comes out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
+//! Every question takes the path of a write: the same rights, the same rules, the same messages. What comes
+//! out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Who serves a destination, in Envoy's words.
+//! The endpoints of a destination, as Envoy's configuration.
 
 use std::collections::BTreeMap;
 

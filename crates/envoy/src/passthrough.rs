@@ -1,4 +1,4 @@
-//! What MeshPassthrough lets through, in Envoy's words: a chain of filters for each way out.
+//! What MeshPassthrough allows, as Envoy's configuration: a filter chain for each match.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -42,7 +42,8 @@ pub(crate) fn chains(
         .collect()
 }
 
-/// They find out what ways are told by: where a connection was to go, and what is spoken. Servers that speak first
+/// They find out what matches depend on: the original destination of a connection, and its protocol. Servers
+/// that speak first
 /// would wait for clients that wait for them, so nothing is waited for at their ports.
 pub(crate) fn listener_filters(ways: &[PassthroughMatch]) -> Vec<listener::ListenerFilter> {
     let silent: BTreeSet<u16> =

@@ -97,7 +97,7 @@ impl Pair {
     }
 }
 
-/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are believed.
+/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are accepted.
 pub fn may_be_authority(pem: &str) -> Result<bool, Error> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|error| Error::Certificate(format!("the certificate is not PEM: {error}")))?;

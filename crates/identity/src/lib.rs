@@ -24,7 +24,7 @@ pub use token::{DataplaneToken, UserToken, ZoneToken};
 
 use jiff::Timestamp;
 
-/// Why an identity could not be made or was not believed.
+/// Why an identity could not be created or was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the token is missing")]

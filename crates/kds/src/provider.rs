@@ -20,7 +20,7 @@ use crate::{
 /// Encodes a resource for the wire, or says why it cannot be.
 pub type Encode = fn(&Synced) -> Result<Bytes, String>;
 
-/// Bytes of a response besides its resources, and besides the name and version of each.
+/// Bytes of a response without its resources, and without the name and version of each.
 const ENVELOPE: usize = 1024;
 const PER_RESOURCE: usize = 128;
 

@@ -191,7 +191,7 @@ impl Receiver {
         }
     }
 
-    /// A complete set lacks what does not exist any more, if the peer is to be believed.
+    /// A complete set lacks what does not exist any more, unless the guard holds that back.
     fn complete(&self, named: &RemoteNames, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
         let missing: BTreeSet<Key> =

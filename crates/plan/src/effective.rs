@@ -210,7 +210,7 @@ impl<'a> Effective<'a> {
         }
     }
 
-    /// Who may call an inbound; `None` without mTLS, because clients cannot be told apart.
+    /// Who may call an inbound; `None` without mTLS, because clients cannot be identified.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         if self.server_tls_by_default() == ServerTls::Off {
             return None;

@@ -65,7 +65,7 @@ pub struct Affinity {
     pub weight: u32,
 }
 
-/// Where an endpoint stands in the eyes of a client.
+/// The rank of an endpoint for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointRank<'l> {
     /// 0 is tried first.

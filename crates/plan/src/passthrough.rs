@@ -18,14 +18,14 @@ use resources::{
 
 use crate::{Code, OwnContext, Problem};
 
-/// How much of what the application sends elsewhere is let through.
+/// How much of the application's traffic to other destinations is allowed.
 pub(crate) enum AllowedPassthrough {
     All,
     Nothing,
     Matched(Vec<PassthroughMatch>),
 }
 
-/// Traffic that is let through, with what Envoy tells it by.
+/// Allowed traffic, with what Envoy recognises it by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PassthroughMatch {
     /// The name of its chain; the same in both schemes.
@@ -44,7 +44,7 @@ pub struct PassthroughMatch {
     pub server_first: bool,
 }
 
-/// What is spoken on a way, in the order of ways.
+/// The protocol of a match, in the order of matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PassthroughProtocol {
     Tls,
@@ -142,7 +142,7 @@ pub(crate) fn of_version(ways: &[PassthroughMatch], listener: IpAddr) -> Arc<[Pa
     ways.iter().filter(same).cloned().collect()
 }
 
-/// What Envoy tells ways apart by: no two may agree in all of it.
+/// What Envoy distinguishes matches by: no two may agree in all of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKey {
     port: Option<u16>,

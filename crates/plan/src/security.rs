@@ -22,7 +22,7 @@ use crate::{Applying, Code, Names, Problem, SecretNames, ServerTls, TlsVersion, 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Security {
     pub secrets: SecretNames,
-    /// The trust domains whose proxies are believed.
+    /// The trust domains whose proxies are trusted.
     pub trust_domains: Arc<[String]>,
     /// `None` where no policy says any.
     pub parameters: Option<Arc<TlsParameters>>,
@@ -38,7 +38,7 @@ pub struct TlsParameters {
 }
 
 impl Security {
-    /// `None` while the mesh has no mTLS and the proxy no identity. Once there are MeshTrusts, all proxies believe what
+    /// `None` while the mesh has no mTLS and the proxy no identity. Once there are MeshTrusts, all proxies trust what
     /// these say, with whatever certificate they have themselves: so both kinds can call each other.
     pub(crate) fn of(
         snapshot: &MeshSnapshot,

@@ -267,7 +267,7 @@ fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
     if reference.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
         return has_labels(reference, resource);
     }
-    // Most policies mean another resource, which can be told before an identifier is made.
+    // Most policies mean another resource, which shows before an identifier is built.
     if reference.name.as_deref().unwrap_or_default() != resource.display_name() {
         return false;
     }

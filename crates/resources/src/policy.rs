@@ -137,7 +137,7 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
-/// Whole proxies, told apart by nothing that services are known by.
+/// Whole proxies, which nothing of a service distinguishes.
 const PROXIES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];

@@ -195,7 +195,7 @@ struct Server {
     shutdown: Shutdown,
 }
 
-/// What a connection occupies: a place of the listener's, and one of its peer's.
+/// What a connection occupies: one place of the listener and one of its peer.
 struct ConnectionPermit {
     _place: OwnedSemaphorePermit,
     _of_peer: Entry,
@@ -226,7 +226,7 @@ async fn accept(server: Arc<Server>, socket: TcpListener) {
     }
 }
 
-/// Lets clients in, or says why not.
+/// Admits connections, or rejects them with a reason.
 struct ConnectionAdmission {
     places: Arc<Semaphore>,
     exits: Arc<Semaphore>,

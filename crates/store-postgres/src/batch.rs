@@ -42,7 +42,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a transaction did.
+/// What a transaction changed.
 pub(crate) struct TransactionOutcome<T> {
     /// The revision it was made on top of.
     pub(crate) base: u64,

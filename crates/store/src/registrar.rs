@@ -1,4 +1,4 @@
-//! The door every write by a user goes through.
+//! Every write by a user passes through here.
 //!
 //! A store keeps whatever it is given; the registrar knows what may be given. It validates specs,
 //! names and labels, computes the labels and SNIs only the control plane may set, sees that the mesh

@@ -38,7 +38,8 @@ pub type Action = action::Action<DeltaResponse>;
 /// How many names a proxy may subscribe to, per type.
 pub const MAX_NAMES: usize = 100_000;
 
-/// Whether the proxy has the wanted cluster. One that refused it has another under its name, which may not discover.
+/// Whether the proxy has the cluster of the target. A proxy that rejected it keeps an older cluster of the same name,
+/// which may not use endpoint discovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Yes,

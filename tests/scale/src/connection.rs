@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// The name in the server's certificate.
 pub const SERVER_NAME: &str = "localhost";
 
-/// Where proxies connect, and what they believe.
+/// Where proxies connect, and which certificates they trust.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub address: SocketAddr,

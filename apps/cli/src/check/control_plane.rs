@@ -1,4 +1,4 @@
-//! Whether the control plane answers, as whom, in which version, and at what time.
+//! Whether the control plane answers, for which user, in which version, and at what time.
 
 use jiff::{Timestamp, Unit, fmt::rfc2822};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! What becomes of an answer that sends the client elsewhere. Reads follow it, without showing another
-//! host who asks; writes never do, because it would not be known what was written where.
+//! What becomes of an answer that sends the client elsewhere. Reads follow it, without sending credentials
+//! to another host; writes never do, because it would not be known what was written where.
 
 use ureq::http::{Response, Uri, header::LOCATION};
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// Files that are open besides connections to our ports: the database, or connections to it, and logs.
+/// Open files other than connections to our ports: the database, or connections to it, and logs.
 const OTHER_FILES: u64 = 512;
 
 /// Connections at a time, each with a zone behind it, ...

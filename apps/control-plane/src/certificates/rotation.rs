@@ -23,7 +23,7 @@ use crate::{
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate, `expiries` the metric
+/// TLS that follows the files of a server. `shown` is what proxies learn about the certificate, `expiries` the metric
 /// of when it expires.
 pub fn start(
     server: Server,

@@ -1,9 +1,10 @@
-//! Who is let in, how many at a time, and what the others are answered.
+//! Which streams are admitted, how many at a time, and how the others are rejected.
 //!
-//! A discovery stream passes four gates: it counts against its connection, waits for one of the places
-//! for strangers until its first request has come and its token is checked, waits for one of the few
+//! A discovery stream passes four gates: it counts against its connection, waits for one of the places for
+//! unauthenticated streams until its first request has come and its token is checked, waits for one of the
+//! few
 //! places where proxies are registered, and counts against its name from then on. Names are counted
-//! after authentication, because a stranger could otherwise use up those of others. A stream that does
+//! after authentication, because an unauthenticated stream could otherwise use up those of others. A stream that does
 //! not pass gets `RESOURCE_EXHAUSTED`, a message, and a time to come back after; the reason is counted
 //! and logged.
 
@@ -28,7 +29,7 @@ use tonic::{Code, Status, metadata::MetadataMap};
 
 pub use self::messages::Messages;
 
-/// When a stream that is turned away should come back.
+/// When a rejected stream should try again.
 const COME_BACK_AFTER: Duration = Duration::from_secs(5);
 
 /// What discovery streams may take.
@@ -177,7 +178,7 @@ impl Admission {
         self.turn_away(caller, Code::ResourceExhausted, reason, why)
     }
 
-    /// Counts and logs a stream that is turned away; the status tells it why and when to come back. Envoy
+    /// Counts and logs a rejected stream; the status says why and when to try again. Envoy
     /// logs the message and keeps its own backoff; other clients of gRPC look at the metadata.
     fn turn_away(&self, caller: &Caller, code: Code, reason: &'static str, why: &str) -> Status {
         self.tally.rejected(caller.peer, reason, why);
@@ -198,7 +199,7 @@ impl Admission {
         self.tally.rejected(peer, "unauthenticated", why);
     }
 
-    /// Says that a stream ended with an error, and counts those that were turned away for what they are.
+    /// Says that a stream ended with an error, and counts those that were rejected.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
         if status.metadata().contains_key(RETRY_AFTER_MS) || status.code() == Code::ResourceExhausted {

@@ -1,4 +1,5 @@
-//! What in the mesh a resource of a proxy was made from: asked when the proxy refuses it, and kept nowhere.
+//! Which resource of the mesh a part of a proxy's configuration comes from: computed when the proxy rejects
+//! it, and not kept.
 
 use std::collections::BTreeSet;
 

@@ -35,7 +35,7 @@ pub async fn answer(
     peer: Option<Extension<Peer>>,
     Json(request): Json<Request>,
 ) -> Result<StatusCode, (StatusCode, String)> {
-    // Zone proxies have no inbounds that others could be told of.
+    // Zone proxies have no inbounds that others call.
     if request.mesh.is_empty() {
         return Ok(StatusCode::NO_CONTENT);
     }

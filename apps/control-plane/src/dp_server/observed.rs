@@ -2,7 +2,7 @@
 //! an identity.
 //!
 //! Names are those of Envoy's statistics. What they mean is decided by what this control plane gave to the proxy; who
-//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is believed.
+//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is trusted.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 

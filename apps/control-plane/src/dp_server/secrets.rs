@@ -1,4 +1,4 @@
-//! The secrets of a proxy: its certificate, and the authorities whose certificates it believes.
+//! The secrets of a proxy: its certificate, and the authorities that it trusts.
 //!
 //! What is the same for every proxy of a mesh (who signs, who is trusted) is read once per change of its
 //! secrets and shared; a certificate is kept as it is sent, and signed while no other proxy waits.
@@ -46,7 +46,7 @@ fn keys_at_once() -> usize {
 #[derive(Debug)]
 pub struct Secrets {
     issuer: Issuer<Arc<Encoded>>,
-    /// Where authorities may be read from besides the store.
+    /// Where authorities may be read from, in addition to the store.
     files: Files,
     meshes: Mutex<HashMap<Arc<str>, Arc<MeshSecrets>>>,
     /// Held while a mesh is read: the others of this mesh wait for the result instead of reading it, too.
@@ -412,7 +412,7 @@ fn certified(
     }
 }
 
-/// What proxies believe once there are MeshTrusts: these, and the mesh's own authorities if it has any.
+/// What proxies trust once there are MeshTrusts: these, and the mesh's own authorities if it has any.
 fn trusted(snapshot: &Snapshot, mesh: &str, own: Option<&str>) -> Vec<(String, String)> {
     let mut trusts = Trusts::default();
     for trust in snapshot.in_mesh(Kind::MeshTrust, mesh) {

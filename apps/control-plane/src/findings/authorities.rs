@@ -1,4 +1,4 @@
-//! Authorities of meshes that are about to end, or cannot be used.
+//! Authorities of meshes that expire soon, or cannot be used.
 
 use std::{
     collections::BTreeMap,

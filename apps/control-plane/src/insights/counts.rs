@@ -1,4 +1,4 @@
-//! Counts over a mesh: how many proxies, services and resources there are, and how they fare.
+//! Counts over a mesh: how many proxies, services and resources there are, and in which state.
 //!
 //! A change of one proxy is counted as what it takes away and what it adds, so that it costs what the
 //! proxy's services cost, however large the mesh is.
@@ -30,7 +30,7 @@ use store::Snapshot;
 
 use proxy::{CountedProxy, Health};
 
-/// What stands for a version or an authority that no proxy told.
+/// What stands for a version or an authority that no proxy reported.
 const UNKNOWN: &str = "unknown";
 
 /// The counts of one mesh.

@@ -1,8 +1,8 @@
 //! Writes DataplaneInsights and those of zone proxies: the one place that does.
 //!
-//! Connections that have something to tell wait here until the next write, which takes all of them in
-//! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
-//! Nothing runs while no connection has news, and a control plane that ends writes what is left.
+//! Connections with new facts wait here until the next write, which takes all of them in one batch. Connects
+//! and disconnects are written at once; the state of a proxy, at most once in an interval. Nothing runs
+//! while no connection has new facts, and a control plane that ends writes what is left.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -1,4 +1,4 @@
-//! What proxies of a mesh said that they call.
+//! The calls that proxies of a mesh reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

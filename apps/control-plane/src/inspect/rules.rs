@@ -252,7 +252,7 @@ pub fn from_entries(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) ->
         return permissions(effective, inbound);
     }
     let entries = effective.inbound_from(kind, inbound).into_iter();
-    // Of clients that cannot be told apart nothing is in effect.
+    // Nothing is in effect for clients that cannot be distinguished.
     let entry = |rule: policy::FromRule| {
         Some(FromEntry {
             matchers: matchers_of(&rule.client?),

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WAITING: usize = 64;
 /// How many questions a zone works on at a time.
 const AT_ONCE: usize = 16;
-/// Bytes of an answer besides what the proxy said.
+/// Bytes of an answer without the proxy's part.
 const ENVELOPE: usize = 1024;
 
 /// A proxy, by its name in its zone, and what is wanted of it.

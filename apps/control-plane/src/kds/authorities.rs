@@ -1,5 +1,5 @@
 //! Authorities of meshes, made where meshes are: a global control plane has no proxies that would ask for them, and
-//! zones that made their own would not believe each other's proxies.
+//! zones that created their own would not trust each other's proxies.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

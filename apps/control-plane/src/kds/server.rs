@@ -59,7 +59,7 @@ pub struct Context {
     /// How long a zone may take to receive a message.
     pub patience: Duration,
     pub meter: Arc<Meter>,
-    /// Where zones that are turned away are counted.
+    /// Where rejected zones are counted.
     pub tally: Tally,
     /// For large messages.
     pub turns: Arc<Semaphore>,

@@ -1,8 +1,9 @@
-//! What the global control plane knows about its zones: who is connected, since when, and what is not in order. A zone
-//! knows the same about itself.
+//! What the global control plane knows about its zones: which are connected, since when, and what is wrong.
+//! A zone knows the same about itself.
 //!
-//! A zone is made when it connects for the first time. Its ZoneInsight is written by one task, comings and goings at
-//! once and the rest in intervals. A zone that is gone is *unknown* at first; when it stays away its ingresses are
+//! A Zone is created when it connects for the first time. Its ZoneInsight is written by one task, connects
+//! and disconnects at once and the rest in intervals. A zone that is gone is *unknown* at first; when it
+//! stays away its ingresses are
 //! withdrawn from other zones, and they come back when it has been there for a while.
 
 mod insight;

@@ -1,4 +1,4 @@
-//! Updates of meshes for one reader who looks when it can: several of one mesh become one.
+//! Changes of meshes for one subscriber, which takes them when it can: several changes of one mesh are merged.
 
 use std::{
     collections::BTreeMap,

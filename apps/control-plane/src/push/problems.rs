@@ -1,4 +1,4 @@
-//! What is wrong with the plans of connected proxies; those in order take no room.
+//! What is wrong with the plans of connected proxies; proxies without problems take no memory.
 
 use std::{
     collections::BTreeMap,

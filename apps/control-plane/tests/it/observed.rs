@@ -1,4 +1,4 @@
-//! Calls that agents report: who may report what, what is believed of it, and that it is kept.
+//! Calls that agents report: who may report what, what is accepted of it, and that it is kept.
 
 use std::{sync::Arc, time::Duration};
 

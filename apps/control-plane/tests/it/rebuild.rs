@@ -304,7 +304,7 @@ pub fn connected(world: &World) -> Vec<ConnectedProxy> {
     (0..PROXIES).map(proxy).collect()
 }
 
-/// Stores batch after batch, and compares what proxies have with what they would be told if they started now.
+/// Stores batch after batch, and compares what proxies have with what they would be sent if they started now.
 pub async fn compare_with_scratch<W>(
     world: &World,
     proxies: &mut [ConnectedProxy],
@@ -363,7 +363,7 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
         let world = World::new();
         world.put([mesh("default", "STRICT")]).await;
         store(&world, &everybody).await;
-        // An identity needs an authority that is believed, and a collector someone who sends to it.
+        // An identity needs a trusted authority, and a collector needs a sender.
         world.put(policies::referred_to_and_referring()).await;
         let mut proxies = connected(&world);
         let mut changed = false;

@@ -149,7 +149,7 @@ impl World {
     }
 }
 
-/// A connected proxy, and what it was told.
+/// A connected proxy, and what it was sent.
 pub struct ConnectedProxy {
     pub connected: Connected,
     pub current: Option<Current>,

@@ -1,4 +1,4 @@
-//! Answers that take looking through everything, kept for the next one who asks the same of the same data.
+//! A cache of answers that need a look at every resource, for the same request on the same data.
 
 use std::{
     collections::HashMap,

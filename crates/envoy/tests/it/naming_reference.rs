@@ -251,7 +251,7 @@ impl EnvoyView {
         rows
     }
 
-    /// Where routes lead besides the cluster that takes the rest.
+    /// Where routes lead, except the cluster that takes the rest.
     fn other_clusters(&self, manager: &Value, rest: &str) -> Vec<Row> {
         let all: BTreeSet<String> = routes(manager).map(|route| text(&route["route"]["cluster"])).collect();
         let others = all.into_iter().filter(|name| !name.is_empty() && name != rest);
@@ -430,7 +430,8 @@ fn table(page: &mut String, older: &[Row], unified: &[Row]) {
     page.push_str("| | Older name | Unified name |\n|---|---|---|\n");
     for ((what, older), (_, unified)) in older.iter().zip(unified) {
         let unified = if older == unified { "the same".to_owned() } else { format!("`{unified}`") };
-        writeln!(page, "| {what} | `{older}` | {unified} |").unwrap();
+        let older = if older.is_empty() { "(empty)".to_owned() } else { format!("`{older}`") };
+        writeln!(page, "| {what} | {older} | {unified} |").unwrap();
     }
 }
 

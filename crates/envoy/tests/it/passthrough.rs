@@ -266,7 +266,7 @@ impl World {
         World::of(traits, &documents, family, &told, |_| {})
     }
 
-    /// Without matches nothing needs to be told apart, so that no listener filter is there already.
+    /// Without matches nothing needs to be distinguished, so that no listener filter is there already.
     fn without_matches(traits: &ProxyTraits, documents: &[&str]) -> World {
         World::changed(traits, "", documents, |_| {})
     }

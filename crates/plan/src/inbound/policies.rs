@@ -1,4 +1,4 @@
-//! What policies say about an inbound, and what of it cannot be.
+//! The policies of an inbound, and which parts of them cannot be applied.
 
 use std::collections::BTreeSet;
 

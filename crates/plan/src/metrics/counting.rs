@@ -46,7 +46,7 @@ impl Base {
 
 impl Counting {
     /// `None` where everything may be wanted: without a backend nothing is decided, and what an expression
-    /// matches cannot be told from names of statistics.
+    /// matches cannot be derived from names of statistics.
     pub fn of(conf: &Conf) -> Option<Counting> {
         if conf.backends().is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What is planned for certain clients, and what is said where clients cannot be told apart.
+//! What is planned for certain clients, and what is reported where clients cannot be distinguished.
 
 use plan::{Code, ProxyPlan};
 

@@ -28,7 +28,7 @@ const MULTIPLEXED: u8 = 2;
 /// How a connection of HTTP/2 begins. Its first request may come much later.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
-/// What the connection is doing, told by the service and read by the stream below it.
+/// What the connection is doing, written by the service and read by the stream below it.
 #[derive(Debug, Default)]
 pub(super) struct HeadProgress {
     doing: AtomicU8,

@@ -59,7 +59,7 @@ enum Weight {
     Usual,
     /// Something is wrong with the client or the network.
     Odd,
-    /// The client was turned away.
+    /// The client was rejected.
     Rejected,
 }
 
@@ -149,7 +149,7 @@ impl Tally {
         Tally(Arc::new(counts))
     }
 
-    /// Counts a request or stream that is turned away.
+    /// Counts a rejected request or stream.
     pub fn count(&self, reason: &'static str) {
         self.0.rejected.get_or_create(&Labels { reason }).inc();
     }
@@ -159,7 +159,7 @@ impl Tally {
         self.0.auth_failures.with(self.0.server, reason);
     }
 
-    /// Counts a request or stream that is turned away, and says so in the log.
+    /// Counts and logs a rejected request or stream.
     pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
         self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {

@@ -31,7 +31,7 @@ pub fn system_bundle() -> Option<&'static str> {
     SYSTEM_BUNDLES.iter().copied().find(|path| Path::new(path).is_file())
 }
 
-/// Which servers a client believes.
+/// Which servers a client trusts.
 #[derive(Debug, Clone)]
 pub enum Trust {
     /// Those with one of these certificates, or one that they signed.
@@ -41,9 +41,9 @@ pub enum Trust {
     Anybody,
 }
 
-/// TLS towards servers that are believed; `alpn` is what is spoken.
+/// TLS to trusted servers; `alpn` is the protocol.
 pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
-    let mut config = believing(trust)?.with_no_client_auth();
+    let mut config = trusting(trust)?.with_no_client_auth();
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
 }
@@ -58,13 +58,13 @@ pub fn client_config_showing(
     let chain = super::certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
-    let shown = believing(trust)?.with_client_auth_cert(chain, key);
+    let shown = trusting(trust)?.with_client_auth_cert(chain, key);
     let mut config = shown.map_err(|error| Error::Tls(error.to_string()))?;
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
 }
 
-fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+fn trusting(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let certificates =
         match trust {

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 2;
 
 type Turns = HashMap<Key, Weak<tokio::sync::Mutex<()>>>;
 
-/// Where secrets are made.
+/// Creates secrets.
 pub(super) struct SecretFactory {
     benches: Semaphore,
     turns: Mutex<Turns>,

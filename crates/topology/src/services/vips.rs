@@ -5,7 +5,7 @@
 //! decides again. What a record does not say yet, for example which address a service had that was deleted
 //! while no control plane ran, follows from it: every address below its `next` was given once.
 //!
-//! Services that have the same address all the same (they came from elsewhere) are told apart by age: the
+//! Services that have the same address anyway (they came from elsewhere) are ordered by age: the
 //! younger ones get others.
 
 use std::{
@@ -229,7 +229,7 @@ impl Pool {
         holders.and_then(BTreeSet::first).is_some_and(|(_, first)| first == name)
     }
 
-    /// Begins a round of [`Pool::give`], after everything that is known was told to [`Pool::hold`].
+    /// Begins a round of [`Pool::give`], after [`Pool::hold`] got everything that is known.
     pub fn begin(&mut self, now: Timestamp) {
         let at = rounded(now, self.quarantine);
         let listing = self.book.lists(&self.range);

@@ -131,7 +131,7 @@ pub struct Entry {
     pub released_at: Option<Timestamp>,
 }
 
-/// What is known besides the shard itself.
+/// What an allocation needs to know, except the shard itself.
 pub struct ShardContext<'a> {
     pub pool: &'a Pool,
     pub quarantine: Duration,

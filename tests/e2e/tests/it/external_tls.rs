@@ -50,7 +50,7 @@ fn secret(name: &str) -> Value {
     json!({"secret": name})
 }
 
-/// What clients may be told about servers that `authority` vouches for, `stranger` does not.
+/// What clients may be configured with for servers that `authority` signed for, and `stranger` did not.
 fn cases(authority: &Authority, stranger: &Authority) -> Vec<Case> {
     let any = serve(authority, "shop.test", &Demands::default());
     let older = serve(authority, "shop.test", &Demands { versions: OLDER, ..Demands::default() });

@@ -79,13 +79,13 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         show(&server, "spiffe://shop.example/workload/web");
         put(&identity("first", json!({})));
         show(&client, "spiffe://shop.example/workload/client");
-        // Another authority of the same trust domain: it is believed before it signs.
+        // Another authority of the same trust domain: it is trusted before it signs.
         put(&identity("second", json!({"selects": "nothing"})));
         ready("second");
-        eventually("both authorities to be believed", || {
-            [&server, &client].iter().all(|proxy| believed(proxy) == 2)
+        eventually("both authorities to be trusted", || {
+            [&server, &client].iter().all(|proxy| trusted(proxy) == 2)
         })
-        .unwrap_or_else(|error| panic!("{error}: {} {}", believed(&server), believed(&client)));
+        .unwrap_or_else(|error| panic!("{error}: {} {}", trusted(&server), trusted(&client)));
         put(&identity("second", json!({"kuma.io/workload": "web"})));
         world.insight("web-1", |insight| {
             insight["mTLS"]["issuedBackend"].as_str().is_some_and(|kri| kri.ends_with("_second_"))
@@ -182,8 +182,8 @@ fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
     }
 }
 
-/// How many authorities a proxy believes about the trust domain of the identities.
-fn believed(proxy: &RunningProxy) -> usize {
+/// How many authorities a proxy trusts for the trust domain of the identities.
+fn trusted(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let secrets = dump["configs"].as_array().into_iter().flatten();

@@ -84,7 +84,7 @@ impl Row {
 pub struct Live {
     pub rows: BTreeSet<Row>,
     pub clusters: BTreeSet<String>,
-    /// Of clusters that Envoy was told about by the control plane.
+    /// Of clusters that the control plane sent to Envoy.
     pub endpoints: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
     /// Route configurations with their virtual hosts.

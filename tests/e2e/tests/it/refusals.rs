@@ -18,7 +18,7 @@ const SEEDS: u64 = 5;
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 /// A service with a proxy, which lists all services by their tags, from port 10001 on. What is listed is not trimmed, so
-/// that it can be called though it is refused; what is generated besides is.
+/// that it can be called though it is refused; what else is generated is.
 struct Member {
     name: String,
     address: Ipv4Addr,

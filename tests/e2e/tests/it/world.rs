@@ -147,7 +147,7 @@ impl Drop for StopWhenDropped<'_> {
     }
 }
 
-/// Calls without pause until told to stop; returns how many calls there were and which failed.
+/// Calls without pause until stopped; returns how many calls there were and which failed.
 pub fn load(address: Ipv4Addr, port: u16, during: impl FnOnce()) -> (usize, Vec<String>) {
     load_answered(200, address, port, during)
 }

@@ -1,4 +1,4 @@
-//! How a stream gets in: who sends, whether to believe it, what it tells about itself, in this order.
+//! How a stream is admitted: who sends, whether its token is valid, what it sends about itself, in this order.
 
 use std::sync::Arc;
 

@@ -2,7 +2,8 @@
 //!
 //! A zone is connected to one of them. An instance that is asked about a proxy of that zone finds in the insight of the
 //! zone which instance has its streams and where that one listens, and passes the question on. All instances show one
-//! certificate, whose key is in the store they share, and believe no other: who has it may read everything anyway.
+//! certificate, whose key is in the store they share, and trust no other: a process with the key may read
+//! everything anyway.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},

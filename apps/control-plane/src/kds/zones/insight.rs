@@ -32,7 +32,7 @@ pub enum Stream {
     Clusters,
 }
 
-/// Which way something goes that is not in order.
+/// What is not synchronised, and in which direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncProblemKind {
     /// Rejected by the zone.

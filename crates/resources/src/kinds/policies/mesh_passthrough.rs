@@ -124,7 +124,7 @@ impl Match {
         }
     }
 
-    /// The requests of one port cannot be told apart by the version of HTTP.
+    /// The requests of one port cannot be distinguished by the version of HTTP.
     fn validate_beside<'a>(&'a self, port: u32, ports: &mut Ports<'a>, path: &Path, found: &mut Violations) {
         if self.protocol.is_http() && *ports.http.entry(port).or_insert(&self.protocol) != &self.protocol {
             let message = "using the same port in multiple matches requires the same protocol for the \

@@ -133,7 +133,7 @@ fn start(control_plane: &ControlPlane, offered: usize) -> anyhow::Result<Cost> {
     })
 }
 
-/// Whether this is about a service besides its own.
+/// Whether this is about another service than its own.
 fn is_offered(name: &str) -> bool {
     name.starts_with("kri_msvc_") && name.contains("_service-")
 }
