@@ -127,7 +127,7 @@ section! {
 }
 
 section! {
-    /// Where resources are kept.
+    /// The stores of resources.
     pub struct Store {
         /// `sqlite`: a file under the work directory, for one control plane. `postgres`: for several.
         /// `memory`: lost when the process ends.

@@ -1,7 +1,7 @@
 //! What may be wrong with the meshes: kept up to date, listed for the REST API, and counted.
 //!
 //! ```text
-//!   push loop ─▶ Mailbox ─▶ findings::MeshFindings    the mesh and its policies
+//!   push loop ─▶ PendingChanges ─▶ findings::MeshFindings   the mesh and its policies
 //!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses

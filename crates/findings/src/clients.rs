@@ -1,4 +1,4 @@
-//! Which clients permissions name, and whether there are any.
+//! Which clients permissions name, and whether these exist.
 //!
 //! A client is named by the service in its certificate: by a tag, or by the identity that the mesh makes of the tag.
 //! Identities of other trust domains are not known here, so nothing is said about them.

@@ -1,4 +1,4 @@
-//! What is asked for about trimming outbounds by permissions, and does not happen.
+//! Settings for trimming outbounds by permissions that have no effect.
 
 use resources::{
     Resource,

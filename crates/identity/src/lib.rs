@@ -1,4 +1,4 @@
-//! Who is who: the keys tokens are signed with, the tokens themselves, and TLS certificates: the
+//! Identity: the keys tokens are signed with, the tokens themselves, and TLS certificates: the
 //! control plane's own ([`certificate`]), those of proxies ([`ca`] signs, [`workload`] asks) and those
 //! for Envoy's admin interface ([`admin`]).
 //!

@@ -1,4 +1,4 @@
-//! The certificates proxies show each other.
+//! The certificates proxies present to each other.
 //!
 //! A certificate names the services of a proxy as SPIFFE ids and all its tags as `kuma://` URIs, as
 //! Kuma's do. Certificates are signed for windows of time that depend on the proxy and on nothing

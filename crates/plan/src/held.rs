@@ -1,4 +1,4 @@
-//! What proxies of a class are offered while servers learn of a change of permissions.
+//! What proxies of a class are offered until servers have acknowledged a change of permissions.
 
 use std::collections::BTreeSet;
 

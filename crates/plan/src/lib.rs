@@ -1,4 +1,4 @@
-//! What one proxy must do, in the words of the mesh.
+//! The plan of one proxy, in terms of the mesh.
 //!
 //! `for_proxy` is a pure function of a snapshot and of what is known about the proxy. Names are
 //! chosen here, once per proxy ([`names`]), and travel with what they name: nothing downstream looks

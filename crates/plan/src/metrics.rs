@@ -1,5 +1,5 @@
-//! What a MeshMetric makes of a proxy: pages of metrics at its address, ways to collectors, and what the
-//! agent beside it is sent, which gathers the metrics.
+//! What a MeshMetric adds to a proxy: pages of metrics at its address, routes to collectors, and the
+//! configuration of the agent that gathers the metrics.
 
 mod agent;
 mod counting;

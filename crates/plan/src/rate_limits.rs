@@ -1,4 +1,4 @@
-//! How much an application gets: MeshRateLimit.
+//! Rate limits of an application: MeshRateLimit.
 
 use std::time::Duration;
 

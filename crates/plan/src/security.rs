@@ -1,4 +1,4 @@
-//! How proxies of the mesh secure what they say to each other: mutual TLS, and MeshTLS about it.
+//! TLS between proxies of the mesh: mutual TLS, and MeshTLS.
 
 use std::sync::Arc;
 

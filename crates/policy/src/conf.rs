@@ -1,4 +1,4 @@
-//! What the entries of policies say, and what they add up to.
+//! The confs of policy entries, and how they are merged.
 //!
 //! Confs are JSON until they are merged, because a policy says less than a whole conf; what comes out is
 //! read into the type of its kind. Many proxies are selected by the same policies, so both happens once

@@ -1,4 +1,4 @@
-//! Does a policy apply to this proxy, and to which of its inbounds?
+//! Whether a policy applies to a proxy, and to which of its inbounds.
 //!
 //! Three gates, in this order: is the policy in effect at all, was it written for this zone and
 //! namespace, does its top-level `targetRef` choose the proxy.

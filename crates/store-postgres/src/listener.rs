@@ -1,4 +1,4 @@
-//! The connection that hears about the writes of all control planes.
+//! The connection that listens for the writes of all control planes.
 //!
 //! While it stands, this control plane is up to date within milliseconds. When it breaks, the store
 //! refuses writes and marks what it shows as outdated, until it has reconnected and caught up.

@@ -1,4 +1,4 @@
-//! Where resources are kept.
+//! The stores of resources.
 //!
 //! Every store is an immutable in-memory [`Snapshot`] in front of something durable. Reads never
 //! touch the disk or the network: they look at a snapshot. What a write acknowledges is durable and

@@ -1,6 +1,6 @@
 //! Everything that is stored, at one moment.
 //!
-//! Resources of a kind stand on one shelf, sorted by mesh and name, cut into chunks that successive
+//! Resources of a kind are in one list, sorted by mesh and name, cut into chunks that successive
 //! snapshots share: a write copies one chunk and a list of chunk pointers. A page at any offset, and
 //! through the [`index`] a single resource, cost the same whatever the size of the store.
 

@@ -1,4 +1,4 @@
-//! How the DNS server is doing, under the names that Kuma's agent gives these metrics.
+//! Metrics of the DNS server, under the names that Kuma's agent gives them.
 
 use std::{sync::atomic::AtomicI64, time::Duration};
 

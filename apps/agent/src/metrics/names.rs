@@ -1,4 +1,4 @@
-//! Names with dots in Envoy's metrics, made whole again.
+//! Names with dots in Envoy's metrics, restored.
 //!
 //! Envoy takes a label's value up to the first dot and leaves the rest in the metric's name: the
 //! cluster `self_backend-kumahq.com` shows up as `envoy_cluster_com_…{envoy_cluster_name=

@@ -1,4 +1,4 @@
-//! Roots that the control plane makes itself, once per backend.
+//! Roots that the control plane generates, once per backend.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What became of connections and requests, as metrics and as log lines.
+//! How connections and requests ended, as metrics and as log lines.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Who called, as servers see it.
+//! Clients, as servers identify them.
 
 use std::collections::BTreeMap;
 
