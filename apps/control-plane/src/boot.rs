@@ -216,7 +216,7 @@ fn proxy_certificate(
     shutdown: &Shutdown,
 ) -> Result<(Arc<ServerConfig>, dp_server::ServerCertificate)> {
     let tls = certificates::tls(Server::Proxies, config, now)?;
-    let shown = certificates::shown(&tls, now)?;
+    let shown = certificates::read_presented(&tls, now)?;
     certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
     let shown = dp_server::ServerCertificate::new(shown);
     let expiries = metrics.certificate_expiries();

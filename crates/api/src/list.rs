@@ -62,7 +62,7 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     if watch::is_wanted(call) {
         return watch::stream(call, kind, &snapshot);
     }
-    let listing = page(call, kind, &snapshot, |resource| UniversalView(mesh::shown(resource)))?;
+    let listing = page(call, kind, &snapshot, |resource| UniversalView(mesh::mask_keys(resource)))?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 

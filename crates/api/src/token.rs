@@ -71,7 +71,7 @@ pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) ->
                 let peer = peer.map(tracing::field::display);
                 tracing::warn!(server = "api_server", peer, reason, unsaid, detail = %error, "a user token was refused");
             }
-            Err(Error::Unauthenticated(error.told()))
+            Err(Error::Unauthenticated(error.message_for_caller()))
         }
     }
 }

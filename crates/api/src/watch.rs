@@ -228,7 +228,7 @@ impl Watcher {
             Some(resource) => {
                 let change = if self.known.insert(key) { "ADDED" } else { "MODIFIED" };
                 Some(
-                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::shown(resource)) }),
+                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::mask_keys(resource)) }),
                 )
             }
             None if self.known.remove(&key) => {

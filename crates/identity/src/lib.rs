@@ -90,7 +90,7 @@ impl Error {
     /// What the caller whose token was refused may know. Times and revocation are looked at after the signature, so
     /// only the owner of a token learns them.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn message_for_caller(&self) -> String {
         match self.reason() {
             "internal" => "the control plane cannot verify tokens; its log says why".to_owned(),
             _ => self.to_string(),

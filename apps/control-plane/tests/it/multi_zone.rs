@@ -47,7 +47,7 @@ async fn backends() -> World {
 
 /// The encoded resource of a type and name, as text where it is text.
 fn told(proxy: &ConnectedProxy, kind: Type, name: &str) -> String {
-    let told = proxy.told().unwrap();
+    let told = proxy.received().unwrap();
     let found = told.iter().find(|(of, called, _)| *of == kind && called == name);
     let Some((.., body)) = found else {
         panic!("no {kind:?} {name} among {:?}", told.iter().map(|(_, name, _)| name).collect::<Vec<_>>())

@@ -121,8 +121,8 @@ async fn a_second_proxy_like_the_first_encodes_only_its_own() {
     let encoded = world.encoded();
     let second = world.proxy("default", "web-2").await;
 
-    let known = first.told().unwrap();
-    let fresh: Vec<_> = second.told().unwrap().into_iter().filter(|one| !known.contains(one)).collect();
+    let known = first.received().unwrap();
+    let fresh: Vec<_> = second.received().unwrap().into_iter().filter(|one| !known.contains(one)).collect();
     let mut own: Vec<&str> = fresh.iter().map(|(_, name, _)| name.as_str()).collect();
     own.sort_unstable();
     assert_eq!(own, ["inbound:127.0.2.2:80", "localhost:80"], "where it listens, and its application");
@@ -135,7 +135,7 @@ async fn the_same_proxy_coming_back_encodes_nothing() {
     let encoded = busy.world.encoded();
     let again = busy.world.proxy("default", "web-0").await;
     assert_eq!(busy.world.encoded_since(&encoded), []);
-    assert_eq!(again.told(), busy.callers[0].told());
+    assert_eq!(again.received(), busy.callers[0].received());
 }
 
 #[tokio::test]
@@ -375,8 +375,8 @@ async fn a_change_between_connecting_and_the_first_configuration_is_not_missed()
     world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
     proxy.turn().await;
     early.turn().await;
-    assert!(proxy.told().is_some());
-    assert_eq!(proxy.told(), early.told());
+    assert!(proxy.received().is_some());
+    assert_eq!(proxy.received(), early.received());
 }
 
 #[tokio::test]

@@ -276,8 +276,8 @@ pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> ConnectedProxy
 
 pub fn same(incremental: &ConnectedProxy, scratch: &ConnectedProxy) {
     // A proxy that has lost its Dataplane keeps what it has; there is nothing to compare it with.
-    let Some(expect) = scratch.told() else { return };
-    let told = incremental.told().unwrap_or_default();
+    let Some(expect) = scratch.received() else { return };
+    let told = incremental.received().unwrap_or_default();
     let names = |all: &[(xds::Type, String, Vec<u8>)]| -> Vec<String> {
         all.iter().map(|(kind, name, _)| format!("{kind:?} {name}")).collect()
     };
@@ -371,12 +371,12 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
             let mut before = Vec::new();
             for proxy in &mut proxies {
                 proxy.turn().await;
-                before.push(proxy.told());
+                before.push(proxy.received());
             }
             store(&world, &[(kind, 1, Some((content, 0)))]).await;
             for (proxy, before) in proxies.iter_mut().zip(before) {
                 proxy.turn().await;
-                changed |= proxy.told() != before;
+                changed |= proxy.received() != before;
             }
         }
         assert!(changed, "{}", built(kind, 1, Content::default()).key);

@@ -175,7 +175,7 @@ impl ConnectedProxy {
     }
 
     /// Every resource: type, name and content.
-    pub fn told(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
+    pub fn received(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
         let target = &self.current.as_ref()?.target;
         let of_kind =
             |kind: Type| target.of(kind).values().map(move |r| (kind, r.name.to_string(), r.body().to_vec()));

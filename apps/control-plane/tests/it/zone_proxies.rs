@@ -72,7 +72,7 @@ fn names(proxy: &ConnectedProxy, kind: Type) -> Vec<String> {
 
 /// Whatever a proxy holds of a type, as text: addresses and server names are in it as they are.
 fn bytes(proxy: &ConnectedProxy, kind: Type) -> String {
-    let told = proxy.told().unwrap().into_iter().filter(|(of, ..)| *of == kind);
+    let told = proxy.received().unwrap().into_iter().filter(|(of, ..)| *of == kind);
     told.map(|(_, _, body)| String::from_utf8_lossy(&body).into_owned()).collect()
 }
 

@@ -159,7 +159,7 @@ async fn listening(world: &World) -> ConnectedProxy {
 
 /// Addresses and ports at which listeners of a proxy take what is sent to virtual addresses.
 fn listens_at(proxy: &ConnectedProxy) -> Vec<String> {
-    let listeners = proxy.told().unwrap().into_iter().filter(|(kind, _, _)| *kind == Type::Listener);
+    let listeners = proxy.received().unwrap().into_iter().filter(|(kind, _, _)| *kind == Type::Listener);
     let addresses = listeners.map(|(_, _, body)| {
         let shown = envoy::json::to_json("envoy.config.listener.v3.Listener", &body).unwrap();
         let address = shown["address"]["socketAddress"].clone();

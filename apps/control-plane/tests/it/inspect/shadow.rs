@@ -40,9 +40,9 @@ async fn connected() -> (World, Proxies, ConnectedProxy, Key) {
 async fn a_policy_in_shadow_changes_nothing_but_what_is_asked_for_with_it() {
     let (world, proxies, mut proxy, key) = connected().await;
     let before = proxies.config(&key, false).await.unwrap();
-    let told = proxy.told();
+    let told = proxy.received();
     world.put([timeout("slow", json!({ "kind": "Mesh" }), 23, SHADOW), route(SHADOW)]).await;
-    assert_eq!((proxy.turn().await, proxy.told()), (Work::Nothing, told));
+    assert_eq!((proxy.turn().await, proxy.received()), (Work::Nothing, told));
     assert_eq!(proxies.config(&key, false).await.unwrap(), before);
     assert_eq!(proxies.matched(&key).await.unwrap(), []);
     assert!(proxies.rules(&key).await.unwrap().rules.iter().all(|rules| rules.to_resource_rules.is_empty()));

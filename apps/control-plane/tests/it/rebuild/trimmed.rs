@@ -150,7 +150,7 @@ async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_p
 }
 
 fn listeners(proxy: &ConnectedProxy) -> usize {
-    let told = proxy.told().unwrap_or_default();
+    let told = proxy.received().unwrap_or_default();
     told.iter().filter(|(kind, ..)| *kind == xds::Type::Listener).count()
 }
 

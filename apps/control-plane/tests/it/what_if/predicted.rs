@@ -20,7 +20,7 @@ type Configuration = BTreeMap<(Type, String), Vec<u8>>;
 type Differences = BTreeMap<(Type, String), (Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 fn configuration(proxy: &ConnectedProxy) -> Configuration {
-    let told = proxy.told().unwrap_or_default();
+    let told = proxy.received().unwrap_or_default();
     told.into_iter().map(|(kind, name, body)| ((kind, name), body)).collect()
 }
 
