@@ -27,7 +27,7 @@ impl DrainNotice {
             Ok(answer) if answer.status.is_success() => {
                 tracing::info!("announced to the control plane: other proxies no longer call this one")
             }
-            // Kuma's own control plane knows no farewells; it finds out when the connection ends.
+            // Kuma's own control plane does not know drain notices; it finds out when the connection ends.
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => {
                 tracing::warn!(status = %answer.status, "the control plane rejected the announcement that this proxy stops")

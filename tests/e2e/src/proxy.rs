@@ -190,12 +190,12 @@ impl RunningProxy {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Freezes the agent: it neither says farewell nor restarts its Envoy.
+    /// Freezes the agent: it neither sends a drain notice nor restarts its Envoy.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Ends Envoy alone, as an agent does that knows no farewell.
+    /// Ends Envoy alone, as an agent does that sends no drain notice.
     pub fn terminate_envoy(&self) -> anyhow::Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.envoy_pid()?)?), Signal::SIGTERM)?)
     }

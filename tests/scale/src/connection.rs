@@ -55,7 +55,7 @@ pub type Requests = mpsc::UnboundedSender<Vec<Bytes>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The server said why.
-    Told(String),
+    Reported(String),
     /// The stream or the connection ended without a reason.
     Silent(String),
     /// There was no connection.
@@ -68,7 +68,7 @@ impl End {
         // What the server sent in its trailers has no cause on this side.
         let mut cause = std::error::Error::source(status);
         if cause.is_none() {
-            return End::Told(text);
+            return End::Reported(text);
         }
         let mut causes = vec![text];
         while let Some(error) = cause {

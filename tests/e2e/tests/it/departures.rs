@@ -66,7 +66,7 @@ fn a_backend_that_is_killed_fails_no_call() {
 }
 
 #[test]
-fn an_agent_that_stops_without_a_farewell_fails_no_call() {
+fn an_agent_that_stops_without_a_drain_notice_fails_no_call() {
     let Replicas { world, leaving, _staying, caller, address } = replicas();
     let (calls, failures) = load(address, 10001, || {
         let (_app, proxy, endpoint) = leaving;
