@@ -52,8 +52,7 @@ impl Fields {
 
 #[test]
 fn every_field_of_every_kind_has_a_description_of_its_own() {
-    let silent: Vec<String> =
-        Kind::ALL.iter().flat_map(|kind| Fields::without_description(*kind)).collect();
+    let silent: Vec<String> = Kind::ALL.iter().flat_map(|kind| Fields::without_description(*kind)).collect();
     assert!(
         silent.is_empty(),
         "write a sentence as the doc comment of these fields, with unit and default:\n{}",
