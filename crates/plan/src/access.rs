@@ -6,11 +6,7 @@
 mod servers;
 mod workload;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::Hash,
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use policy::{Client, Effect, Permissions, PolicySelector};
 use resources::{
@@ -31,9 +27,6 @@ pub use workload::Workload;
 
 /// Finds a resource by its key. The services that a mesh offers are in its snapshot, their selectors are not.
 pub type Lookup<'a, 'l> = &'l dyn Fn(&Key) -> Option<&'a Arc<Resource>>;
-
-/// The tags and the identities in a certificate.
-pub type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
 
 /// Maximum checks of one answer.
 const MAX_CHECKS: usize = 1000;
@@ -104,7 +97,8 @@ pub fn between(
     let mut servers = to.inbounds(mesh, port)?;
     let mut truncated = servers.len() > MAX_SERVERS;
     servers.truncate(MAX_SERVERS);
-    let clients = grouped(from.dataplanes.iter().map(|&dataplane| (certificate(mesh, dataplane), dataplane)));
+    let clients =
+        grouped(from.dataplanes.iter().map(|&dataplane| (ClientClass::of(mesh, dataplane), dataplane)));
     let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
     let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     let required = |server| (InboundRequirement::of(mesh, &selector, &server), server);
@@ -119,10 +113,8 @@ pub fn between(
     let gets_in = checks.iter().position(Check::is_allowed).map(|at| at / servers.len().max(1));
     let client = clients.get(gets_in.unwrap_or(0)).or(clients.first());
     let client = client.ok_or_else(|| format!("{} {:?} has no Dataplane here", from.kind, from.name))?;
-    let (tags, spiffe_ids) = client.key.clone();
-    let certificate = Client { tags, spiffe_ids, sni: None };
     let trims = trims(client.first, &to.destinations(mesh));
-    let call = Call { mesh, client: &certificate, destination: &to.name, trims };
+    let call = Call { mesh, client: &client.key, destination: &to.name, trims };
     let explanation = explain::explain(&call, &explained);
     Ok(Access { verdict: Verdict::of(&checks), checks, truncated, explanation })
 }
@@ -187,6 +179,7 @@ impl<'a> Server<'a> {
         explain::Server {
             place: explain::Place::Inbound(self.dataplane, self.inbound),
             requires: Requirement::from(requires),
+            permissive: requires.is_permissive(),
             server_names: self.connection.sni.iter().cloned().collect(),
         }
     }
@@ -237,6 +230,13 @@ impl InboundRequirement {
     }
 }
 
+impl InboundRequirement {
+    /// Whether clients without TLS get in, whatever is required of others.
+    fn is_permissive(&self) -> bool {
+        matches!(self, InboundRequirement::Permission { permissive: true, .. })
+    }
+}
+
 impl From<&InboundRequirement> for Requirement {
     fn from(requires: &InboundRequirement) -> Requirement {
         match requires {
@@ -248,19 +248,12 @@ impl From<&InboundRequirement> for Requirement {
     }
 }
 
-/// What the certificate of a proxy says: its identity, or what the mesh makes of its tags.
-pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certificate {
-    let Client { tags, spiffe_ids, .. } = ClientClass::of(mesh, dataplane).client().clone();
-    (tags, spiffe_ids)
-}
-
 /// Whether a client may call a server.
 pub fn check(
-    client: &Group<Certificate, &Arc<Resource>>,
+    client: &Group<ClientClass, &Arc<Resource>>,
     server: &Group<InboundRequirement, Server<'_>>,
 ) -> Check {
-    let (tags, spiffe_ids) = client.key.clone();
-    let mut certificate = Client { tags, spiffe_ids, sni: None };
+    let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
         InboundRequirement::Nothing => {
@@ -272,11 +265,15 @@ pub fn check(
             clients connect without TLS and servers do not require certificates";
             (Effect::Allow, None, reason.to_owned())
         }
+        InboundRequirement::Permission { permissive, .. } if client.key.is_plain() => {
+            let effect = if *permissive { Effect::Allow } else { Effect::Deny };
+            (effect, None, explain::without_certificate(*permissive).to_owned())
+        }
         InboundRequirement::Permission { permissive, .. } if spiffe_id.is_empty() => {
             (Effect::Deny, None, without_identity() + note(*permissive))
         }
         InboundRequirement::Permission { permissions, sni, permissive } => {
-            certificate.sni.clone_from(sni);
+            let certificate = Client { sni: sni.clone(), ..certificate.clone() };
             let decision = permissions.decide(&certificate);
             let note = note(*permissive && !decision.is_allowed());
             (decision.effect, decision.origin, permissions.explain(&certificate) + note)

@@ -88,6 +88,8 @@ impl<'a> Sight<'a> {
         let verdict = match (reaches, self.is_trimmed(id)) {
             (_, true) => Verdict::Trimmed,
             (false, false) => Verdict::Denied,
+            // Permissions do not say which servers take clients without TLS.
+            (true, false) if self.class.is_plain() && row.is_some() => self.explained(id),
             (true, false) if self.is_unknown(id) => Verdict::Unknown,
             (true, false) => Verdict::Reachable,
         };
@@ -102,6 +104,14 @@ impl<'a> Sight<'a> {
         decided_by.dedup();
         let callable_by_all = verdict == Verdict::Reachable && row.is_none_or(|row| row.default);
         Reached { destination: spelled(id), verdict, callable_by_all, decided_by }
+    }
+
+    /// What the servers of a destination say to the client.
+    fn explained(&self, id: &DestinationId) -> Verdict {
+        let Some(destination) = self.mesh.destinations.get(id) else { return Verdict::Unknown };
+        let (servers, _) = access::servers(&|key: &Key| self.snapshot.get(key), self.mesh, &[destination]);
+        let call = Call { mesh: self.mesh, client: &self.class, destination: "", trims: false };
+        shown(explain(&call, &servers).verdict)
     }
 
     /// Whether no server that is known here decides about a destination that is called with a certificate.
@@ -173,7 +183,7 @@ fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReacha
         ids().any(|id| sight.is_trimmed(id)) && !ids().any(|id| sight.after.destinations.contains(id));
     let (servers, truncated) = access::servers(&|key: &Key| sight.snapshot.get(key), sight.mesh, &found);
     let name = name_of(found.first().copied());
-    let call = Call { mesh: sight.mesh, client: sight.class.client(), destination: &name, trims };
+    let call = Call { mesh: sight.mesh, client: &sight.class, destination: &name, trims };
     let explained = explained(explain(&call, &servers), truncated);
     let destination = match found.as_slice() {
         [one] => spelled(&one.id),
@@ -198,6 +208,15 @@ fn name_of(destination: Option<&Arc<Destination>>) -> String {
     }
 }
 
+fn shown(verdict: explain::Verdict) -> Verdict {
+    match verdict {
+        explain::Verdict::Reachable => Verdict::Reachable,
+        explain::Verdict::Trimmed => Verdict::Trimmed,
+        explain::Verdict::Denied => Verdict::Denied,
+        explain::Verdict::Unknown => Verdict::Unknown,
+    }
+}
+
 /// An explanation in the words of the API.
 pub fn explained(from: Explanation, truncated: bool) -> Explained {
     let text = |rules: &[Kri]| rules.iter().map(Kri::to_string).collect::<Vec<_>>();
@@ -218,12 +237,7 @@ pub fn explained(from: Explanation, truncated: bool) -> Explained {
         reason: answer.reason,
     });
     Explained {
-        verdict: match from.verdict {
-            explain::Verdict::Reachable => Verdict::Reachable,
-            explain::Verdict::Trimmed => Verdict::Trimmed,
-            explain::Verdict::Denied => Verdict::Denied,
-            explain::Verdict::Unknown => Verdict::Unknown,
-        },
+        verdict: shown(from.verdict),
         reason: from.reason,
         decided_by: text(&from.decided_by),
         answers: answers.collect(),

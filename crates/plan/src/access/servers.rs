@@ -80,12 +80,14 @@ pub fn servers<'a>(
         for (dataplane, inbound) in inbounds {
             let connection = ClientConnection::to(mesh, &destination.id);
             let server = super::Server { dataplane, inbound, connection };
-            let requires = Requirement::from(&InboundRequirement::of(mesh, &selector, &server));
+            let requires = InboundRequirement::of(mesh, &selector, &server);
+            let (permissive, requires) = (requires.is_permissive(), Requirement::from(&requires));
             if let Requirement::Permission(permissions) = &requires {
                 known.insert(permissions.clone());
             }
             let server_names = server_names.clone();
-            servers.push(Server { place: Place::Inbound(dataplane, inbound), requires, server_names });
+            let place = Place::Inbound(dataplane, inbound);
+            servers.push(Server { place, requires, permissive, server_names });
         }
         // What the mesh knows of other servers than those.
         let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
@@ -95,11 +97,13 @@ pub fn servers<'a>(
         servers.extend(rulesets.map(|rules| Server {
             place,
             requires: Requirement::Permission(Permissions::clone(rules)),
+            permissive: false,
             server_names: server_names.clone(),
         }));
         // Nothing stands between a client and what is outside of the mesh.
         if destination.external.is_some() && mesh.reachability.row(&destination.id).is_none() {
-            servers.push(Server { place: Place::Egress, requires: Requirement::Nothing, server_names });
+            let (place, requires) = (Place::Egress, Requirement::Nothing);
+            servers.push(Server { place, requires, permissive: false, server_names });
         }
     }
     (servers, truncated)

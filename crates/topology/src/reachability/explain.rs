@@ -17,6 +17,7 @@ use std::{
 use policy::{Client, Decision, Effect, Permissions};
 use resources::{Resource, kinds::dataplane::Inbound, naming::Kri};
 
+use super::ClientClass;
 use crate::MeshSnapshot;
 
 pub use change::Change;
@@ -69,6 +70,8 @@ pub enum Place<'a> {
 pub struct Server<'a> {
     pub place: Place<'a>,
     pub requires: Requirement,
+    /// Whether clients without TLS get in, whatever it requires of others.
+    pub permissive: bool,
     /// The server names that clients may ask for there.
     pub server_names: Arc<[String]>,
 }
@@ -77,8 +80,7 @@ pub struct Server<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     pub mesh: &'a MeshSnapshot,
-    /// What is in the client's certificate.
-    pub client: &'a Client,
+    pub client: &'a ClientClass,
     /// What the destination is called, for names of resources that are offered.
     pub destination: &'a str,
     /// Whether the client's proxy is left without destinations that no server lets it call.
@@ -181,11 +183,12 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
 
 /// The servers that ask the same together, by index, in the order in which they come.
 fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
-    let mut index: HashMap<(bool, &Requirement, &[String]), usize> = HashMap::new();
+    let mut index: HashMap<(bool, &Requirement, bool, &[String]), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let sort = matches!(server.place, Place::Inbound(..));
-        let group = *index.entry((sort, &server.requires, &server.server_names)).or_insert(groups.len());
+        let asked = (sort, &server.requires, server.permissive, &*server.server_names);
+        let group = *index.entry(asked).or_insert(groups.len());
         match groups.get_mut(group) {
             Some(members) => members.push(at),
             None => groups.push(vec![at]),
@@ -205,16 +208,35 @@ fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer 
         Some(Place::Unseen) => ("not known here".to_owned(), false),
     };
     let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
+    let takes_plain = first.is_some_and(|first| first.permissive || matches!(first.place, Place::Unseen));
+    let client = call.client.client();
     match first.map(|first| (&first.requires, &first.server_names)) {
         None | Some((Requirement::Nothing, _)) => {
             said(true, None, "allowed: clients come without a certificate, so none is refused".to_owned())
         }
-        Some((Requirement::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
+        Some((Requirement::Permission(_), _)) if call.client.is_plain() => {
+            said(takes_plain, None, without_certificate(takes_plain).to_owned())
+        }
+        Some((Requirement::Permission(_), _)) if client.spiffe_ids.is_empty() => {
             said(false, None, "denied: the client's certificate names no service".to_owned())
         }
         Some((Requirement::Permission(permissions), server_names)) => {
-            let (client, decision) = named(permissions, call.client, server_names);
+            let (client, decision) = named(permissions, client, server_names);
             said(decision.effect != Effect::Deny, decision.origin, permissions.explain(&client))
+        }
+    }
+}
+
+/// What a server says to a client that has no certificate and calls without TLS.
+pub fn without_certificate(permissive: bool) -> &'static str {
+    match permissive {
+        true => {
+            "allowed: the client has no certificate and calls without TLS, and the server's mTLS is Permissive"
+        }
+        false => {
+            "denied: the client has no certificate, because the mesh has no mTLS and no MeshIdentity that is ready \
+             selects its Dataplane, and the server requires one; let a MeshIdentity select the Dataplane, or apply a \
+             MeshTLS with mode Permissive to the server"
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::Client;
 use resources::{Kind, Resource, format};
 use serde_json::{Value, json};
 use topology::{
-    MeshSnapshot, matching,
+    ClientClass, MeshSnapshot, matching,
     reachability::explain::{Call, Change, Explanation, Place, Requirement, Server, Verdict, explain},
 };
 
@@ -48,7 +47,7 @@ fn world(permissions: impl IntoIterator<Item = Resource>) -> Vec<Resource> {
 
 /// Explains a call to the Dataplanes whose names begin so, as their inbounds decide it.
 fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) -> Explanation {
-    let client = Client::of_dataplane(&mesh.dataplanes[client]);
+    let client = ClientClass::of(mesh, &mesh.dataplanes[client]);
     let serving = mesh.dataplanes.values().filter(|dataplane| dataplane.name().starts_with(to));
     let servers: Vec<Server<'_>> = serving
         .flat_map(|dataplane| matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound)))
@@ -57,7 +56,8 @@ fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) 
             let selector = policy::PolicySelector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
             let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked) };
-            Server { place: Place::Inbound(dataplane, inbound), requires, server_names: Arc::default() }
+            let place = Place::Inbound(dataplane, inbound);
+            Server { place, requires, permissive: false, server_names: Arc::default() }
         })
         .collect();
     let call = Call { mesh, client: &client, destination: "backend", trims };
@@ -192,7 +192,7 @@ fn the_server_name_that_is_let_in_counts() {
     let inbound = &matching::inbounds(dataplane)[0];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
     let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::PolicySelector::default());
-    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
         .into_iter()
         .map(|names| {
@@ -200,7 +200,7 @@ fn the_server_name_that_is_let_in_counts() {
             let call = Call { mesh: &mesh, client: &client, destination: "b", trims: false };
             let place = Place::Inbound(dataplane, inbound);
             let requires = Requirement::Permission(asked.clone());
-            explain(&call, &[Server { place, requires, server_names }]).verdict
+            explain(&call, &[Server { place, requires, permissive: false, server_names }]).verdict
         })
         .collect();
     assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
@@ -215,10 +215,11 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
     let requires =
         policy::permission::resolve(policies, backend, inbound, &policy::PolicySelector::default());
     for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
-        let client = Client::of_dataplane(&mesh.dataplanes[client]);
+        let client = ClientClass::of(&mesh, &mesh.dataplanes[client]);
         let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
         let requires = Requirement::Permission(requires.clone());
-        let server = Server { place: Place::Unseen, requires, server_names: Arc::default() };
+        let (place, server_names) = (Place::Unseen, Arc::default());
+        let server = Server { place, requires, permissive: false, server_names };
         let found = explain(&call, &[server]);
         assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }
@@ -227,12 +228,13 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
 #[test]
 fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
     let mesh = of(world([]));
-    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
     let call = Call { mesh: &mesh, client: &client, destination: "outside", trims: false };
     let server = |requires| Server {
         place: Place::Egress,
         requires: Requirement::Permission(requires),
+        permissive: false,
         server_names: names.clone(),
     };
     let found = explain(&call, &[server(policy::Permissions::default())]);

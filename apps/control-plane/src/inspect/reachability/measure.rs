@@ -46,7 +46,8 @@ impl Measure {
         client: &ClientClass,
     ) -> (Arc<Offered>, Arc<Offered>) {
         let before = self.of(mesh, Class { trimmed: None, ..class.clone() });
-        let after = self.of(mesh, Class { trimmed: Some(client.clone()), ..class });
+        let after = self
+            .of(mesh, Class { trimmed: Some(client.clone()).filter(|client| !client.is_plain()), ..class });
         (before, after)
     }
 

@@ -93,7 +93,8 @@ fn is_default(call: &Call<'_>, rule: &Kri) -> bool {
 
 /// A MeshTrafficPermission that lets the client call these servers.
 fn permission(call: &Call<'_>, servers: &[&Server<'_>]) -> Option<Value> {
-    let client = call.client.spiffe_ids.first()?;
+    // No permission is about a client without a certificate.
+    let client = Some(call.client).filter(|client| !client.is_plain())?.client().spiffe_ids.first()?;
     let mut allow = json!({ "spiffeID": { "type": "Exact", "value": client.to_string() } });
     // An egress tells destinations apart by the server name alone.
     if let Some(egress) = servers.iter().find(|server| matches!(server.place, Place::Egress)) {
