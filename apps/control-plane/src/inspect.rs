@@ -290,6 +290,7 @@ impl Inspect for Proxies {
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        self.check_here(proxy)?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
         self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
@@ -301,6 +302,12 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
+        if self.serves == Serves::Everything {
+            return Err(InspectError::Elsewhere(format!(
+                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
+                 this global control plane: ask the control planes of the zones"
+            )));
+        }
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {

@@ -11,7 +11,6 @@ use std::{
 
 use api::inspect::what_if::{Edge, Edges};
 use plan::access::{Check, ClientConnection, Group, InboundRequirement, Server, Verdict, check, grouped};
-use policy::PolicySelector;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -161,12 +160,9 @@ impl<'a> ServerRequirements<'a> {
     ) -> ServerRequirements<'a> {
         let mut groups = BTreeMap::new();
         let Some(mesh) = mesh else { return ServerRequirements { groups } };
-        let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
         for service in services {
             let Some(servers) = side.servers.remove(service) else { continue };
-            let asked =
-                servers.into_iter().map(|server| (InboundRequirement::of(mesh, &selector, &server), server));
+            let asked = servers.into_iter().map(|server| (InboundRequirement::of(mesh, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
         ServerRequirements { groups }

@@ -28,7 +28,10 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
-use super::targets::{Choice, Wanted};
+use super::{
+    policy_names,
+    targets::{Beside, Choice, Wanted},
+};
 use crate::{
     DestinationId, MeshSnapshot,
     observed::{Caller, Edge, Observed, Seen},
@@ -238,6 +241,7 @@ impl<'a> Writing<'a> {
             selectors: &group.selectors,
             destinations: &group.destinations,
             labels,
+            besides: &|_| Beside::Opened,
         };
         Choice::of(&wanted, &self.selector())
     }
@@ -295,7 +299,7 @@ impl<'a> Writing<'a> {
             return None;
         }
         let base = format!("{}-{}", defaults::DENY_ALL, group.title());
-        let name = write::free_name(self.question.mesh, &mut self.names, &base);
+        let name = policy_names::free(self.question.mesh, &mut self.names, &base);
         let (draft, resource) = self.defaults.closing_of(self.question, &name, &choice.target);
         self.suggestions.closing.push(draft);
         Some(resource)
