@@ -37,7 +37,7 @@ pub(super) enum Form {
 impl Form {
     /// As the mesh names clients already.
     pub fn of(mesh: &MeshSnapshot, defaults: &Defaults) -> Form {
-        let is_default = |policy: &Resource| defaults.allow.iter().any(|it| it.key == policy.key);
+        let is_default = |policy: &Resource| defaults.allow.iter().any(|it| it.policy.key == policy.key);
         let by_identity = mesh.policies_of(Kind::MeshTrafficPermission).any(|policy| {
             let spec = policy.spec.get::<MeshTrafficPermission>();
             spec.is_some_and(|spec| !spec.rules.is_empty()) && !is_default(policy)
