@@ -296,10 +296,7 @@ impl From<&InboundRequirement> for Requirement {
 }
 
 /// Whether a client may call a server.
-pub fn check(
-    client: &CallerGroup<'_>,
-    server: &Group<InboundRequirement, Server<'_>>,
-) -> Check {
+pub fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
     let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {

@@ -248,7 +248,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let mut seen = observed();
     seen["dropped"] = json!(true);
     server.replace("GET", OBSERVED, 200, seen);
-    refused(&server, "check", "some of the calls: there were more than are kept");
+    refused(&server, "check", "some of the calls: there were more than the control plane keeps");
 }
 
 #[test]

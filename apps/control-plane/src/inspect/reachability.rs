@@ -193,7 +193,8 @@ fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReacha
         serving: &access::serving(&lookup, sight.mesh, &found),
         trims: sight.are_trimmed(&ids),
     };
-    let explained = Explained { missing: sight.missing(&ids), ..explained(explain(&call, &servers), truncated) };
+    let explained =
+        Explained { missing: sight.missing(&ids), ..explained(explain(&call, &servers), truncated) };
     let destination = match found.as_slice() {
         [one] => spelled(&one.id),
         several => several.first().map_or_else(String::new, |one| whole(&one.id)),

@@ -31,7 +31,7 @@ use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
 use super::{
     policy_names,
-    targets::{Choice, Place, Wanted},
+    targets::{Beside, Choice, Place, Wanted},
 };
 use crate::{
     DestinationId, MeshSnapshot,

@@ -170,7 +170,10 @@ fn plain(tags: &Tags) -> bool {
     !tags.is_empty() && tags.values().all(|value| value != ANY_VALUE)
 }
 
-pub(super) fn member<'m>(mesh: &'m MeshSnapshot, (name, i): &Place) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
+pub(super) fn member<'m>(
+    mesh: &'m MeshSnapshot,
+    (name, i): &Place,
+) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
     let dataplane = mesh.dataplanes.get(name)?;
     Some((dataplane, matching::inbounds(dataplane).get(*i)?))
 }
