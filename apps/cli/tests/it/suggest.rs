@@ -85,7 +85,7 @@ fn refused(server: &Server, step: &str, missing: &str) {
     assert!(ran.err.contains("refused, nothing was changed"), "{ran:#?}");
     assert_eq!(writes(server), Vec::<String>::new());
     let forced = migrate(server, &["--yes", "--step", step, "--force"]).ok();
-    assert!(forced.err.contains("taken all the same, because of --force"), "{forced:#?}");
+    assert!(forced.err.contains("continuing because of --force"), "{forced:#?}");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_mesh_where_everything_is_done_is_left_alone() {
     let ran = migrate(&server, &["--yes"]).ok();
     assert_eq!(writes(&server), Vec::<String>::new());
     assert!(ran.err.contains("the mode of the mesh is enforce already"), "{ran:#?}");
-    assert!(ran.err.contains("a policy shows it already"), "{ran:#?}");
+    assert!(ran.err.contains("a policy states it already"), "{ran:#?}");
 }
 
 #[test]
@@ -205,11 +205,11 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let mut short = complete();
     short["window"]["seconds"] = json!(3 * 3600);
     let of = |answer: &Value| control_plane("shadow", answer);
-    refused(&of(&short), "check", "time: calls are observed for 3 h, and 7 d are asked for (--min-window)");
+    refused(&of(&short), "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
     let ran = migrate(&of(&short), &["--step", "check", "--min-window", "2h"]).ok();
     assert!(ran.err.contains("calls are observed since 2026-01-01T00:00:00Z (10800 s)"), "{ran:#?}");
     short["window"]["newest"] = json!("kri_msvc_default___db_80");
-    refused(&of(&short), "check", "time: calls to kri_msvc_default___db_80 are observed for 3 h");
+    refused(&of(&short), "check", "time: calls to kri_msvc_default___db_80 were observed for 3 h");
     let mut zones = complete();
     zones["otherZones"] = json!(true);
     refused(&of(&zones), "check", "the callers of other zones, which only their control planes know");
@@ -244,7 +244,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     );
     let mut open = complete();
     open["closing"] = json!([closing()]);
-    refused(&of(&open), "deny", "the mode of the mesh is not enforce: take the step enforce first");
+    refused(&of(&open), "deny", "the mode of the mesh is not enforce: run the step enforce first");
     let server = of(&complete());
     server.replace("GET", "/meshes/default", 200, mesh("off"));
     refused(&server, "enforce", "the mode of the mesh was never shadow");
@@ -257,7 +257,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let mut seen = observed();
     seen["dropped"] = json!(true);
     server.replace("GET", OBSERVED, 200, seen);
-    refused(&server, "check", "some of the calls: there were more than are kept");
+    refused(&server, "check", "some of the calls: there were more than the control plane keeps");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_mesh_stays_in_shadow_for_a_while_before_anything_is_enforced() {
     refused(
         &since(3 * hour + 600),
         "enforce",
-        "time in mode shadow: it is 3 h, and 24 h are asked for (--min-shadow)",
+        "time in mode shadow: it is 3 h, and 24 h are required (--min-shadow)",
     );
     migrate(&since(25 * hour), &["--yes", "--step", "enforce"]).ok();
     migrate(&since(3 * hour), &["--yes", "--step", "enforce", "--min-shadow", "2h"]).ok();

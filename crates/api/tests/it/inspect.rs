@@ -26,8 +26,8 @@ use store::registrar::Mode;
 
 mod calls;
 mod identifiers;
+mod kuma_views;
 mod logging;
-mod older;
 pub mod problems;
 mod reachability;
 
@@ -103,7 +103,7 @@ impl Inspect for FakeProxies {
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
-        let rules = if &*proxy.name == "ruled" { older::rules() } else { Vec::new() };
+        let rules = if &*proxy.name == "ruled" { kuma_views::rules() } else { Vec::new() };
         Ok(RuleList { http_matches: Vec::new(), resource, rules })
     }
 
@@ -144,7 +144,7 @@ impl Inspect for FakeProxies {
         if from == "nobody" {
             return Err(InspectError::NotFound("nobody is called that".to_owned()));
         }
-        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: 1 };
+        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: Some(1) };
         let to = format!("{to}:{}", port.as_deref().unwrap_or("any"));
         Ok(Reach {
             from: party(&format!("{mesh}/{from}")),

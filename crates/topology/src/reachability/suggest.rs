@@ -30,7 +30,10 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
-use super::targets::{Choice, Place, Wanted};
+use super::{
+    policy_names,
+    targets::{Beside, Choice, Place, Wanted},
+};
 use crate::{
     DestinationId, MeshSnapshot,
     observed::{Caller, Edge, Observed, Seen},
@@ -109,7 +112,7 @@ pub struct Permission {
     pub resource: Draft,
     /// The calls that it is for.
     pub evidence: Vec<Evidence>,
-    /// What it does besides.
+    /// What else the permission would allow.
     pub notes: Vec<String>,
 }
 
@@ -118,7 +121,8 @@ pub struct Permission {
 pub struct Evidence {
     pub edge: Edge,
     pub seen: Seen,
-    /// Whether it is refused now, for want of a rule: the permission would let in who was kept out.
+    /// Whether it is refused now, because no rule mentions it: the permission would admit a client that was
+    /// refused before.
     pub refused: bool,
 }
 
@@ -277,6 +281,7 @@ impl<'a> Writing<'a> {
             selectors: &group.selectors,
             destinations: &group.destinations,
             labels,
+            besides: &|_| Beside::Opened,
         };
         Choice::of(&wanted, &self.selector())
     }
@@ -334,7 +339,7 @@ impl<'a> Writing<'a> {
             return None;
         }
         let base = format!("{}-{}", defaults::DENY_ALL, group.title());
-        let name = write::free_name(self.question.mesh, &mut self.names, &base);
+        let name = policy_names::free(self.question.mesh, &mut self.names, &base);
         let (draft, resource) = self.defaults.closing_of(self.question, &name, &choice.target);
         self.suggestions.closing.push(draft);
         self.closing_of.entry(group.places.clone()).or_default().push(resource.clone());

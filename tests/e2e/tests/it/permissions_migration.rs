@@ -12,7 +12,7 @@ use std::{
 
 use e2e::{
     Kumactl, Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use crate::{
 /// Proxies tell at once what they call.
 const PROMPT: &[(&str, &str)] = &[("KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", "1s")];
 
-fn serve(world: &World, service: &str) -> (Service, Proxy) {
+fn serve(world: &World, service: &str) -> (Service, RunningProxy) {
     let app = Service::start(service, "http", (own_address(), 9000).into()).unwrap();
     let own = dataplane(&format!("{service}-1"), service, own_address(), "http", app.address);
     let proxy = world.proxy_with(&own, PROMPT);
@@ -97,13 +97,13 @@ fn virtual_address(world: &World, service: &str) -> Ipv4Addr {
 }
 
 /// The proxy of `web`: nothing is listed, everything is offered.
-fn web(world: &World) -> Proxy {
+fn web(world: &World) -> RunningProxy {
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
     world.proxy_with(&own, &[PROMPT, &[BIND, UNIFIED]].concat())
 }
 
 /// Waits until the proxy has clusters for these services and no others.
-fn offers(proxy: &Proxy, services: &[&str]) {
+fn offers(proxy: &RunningProxy, services: &[&str]) {
     let expected: BTreeSet<String> = services.iter().map(|&service| service.to_owned()).collect();
     let mut found = BTreeSet::new();
     eventually("what the proxy has clusters for", || {
@@ -114,12 +114,12 @@ fn offers(proxy: &Proxy, services: &[&str]) {
 }
 
 /// Whether a listener of the proxy is at the virtual address of a service.
-fn listens(proxy: &Proxy, address: Ipv4Addr) -> bool {
+fn listens(proxy: &RunningProxy, address: Ipv4Addr) -> bool {
     proxy.admin("/listeners").unwrap().contains(&format!("{address}:8080"))
 }
 
 /// A service is gone from the proxy, and the control plane says which policy is the reason.
-fn trimmed(world: &World, proxy: &Proxy, service: &str, by: &str) {
+fn trimmed(world: &World, proxy: &RunningProxy, service: &str, by: &str) {
     let at = virtual_address(world, service);
     eventually(&format!("no listener for {service}"), || !listens(proxy, at)).unwrap();
     let to = SocketAddr::new(at.into(), 8080);
@@ -134,7 +134,7 @@ fn trimmed(world: &World, proxy: &Proxy, service: &str, by: &str) {
 const WALK: [&str; 7] = ["migrate", "permissions", "--min-window", "0s", "--min-shadow", "0s", "--yes"];
 
 /// Moves two services, as the guide says. The walk stops before anything is enforced, because no one called `report`.
-fn move_two_services(world: &World, kumactl: &Kumactl, web: &Proxy, job: Ipv4Addr) {
+fn move_two_services(world: &World, kumactl: &Kumactl, web: &RunningProxy, job: Ipv4Addr) {
     let all = ["backend", "job", "report", "web"];
     offers(web, &all);
     as_in_guide(kumactl, "kumactl suggest permissions --service backend", 0);
@@ -178,7 +178,7 @@ fn move_the_rest(world: &World, kumactl: &Kumactl) {
     assert!(text.contains("deny: MeshTrafficPermission zz-deny-all created"), "{text}");
     let (text, code) = said(&kumactl.run(&forced).unwrap());
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("a policy shows it already"), "again, nothing is left to do: {text}");
+    assert!(text.contains("a policy states it already"), "again, nothing is left to do: {text}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl<'s> Evidence<'s> {
             match window["since"].as_str() {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(
-                    "time: calls{what} are observed for {}, and {} are asked for (--min-window): a job that runs less \
+                    "time: calls{what} were observed for {}, and {} are required (--min-window): a job that runs less \
                      often would not have been seen",
                     length(seconds),
                     length(wanted)
@@ -69,7 +69,7 @@ impl<'s> Evidence<'s> {
             missing.push(format!("reports of {} of {connected} connected proxies", connected - reporting));
         }
         if self.observed["dropped"] == true {
-            missing.push("some of the calls: there were more than are kept".to_owned());
+            missing.push("some of the calls: there were more than the control plane keeps".to_owned());
         }
         missing
     }
@@ -125,12 +125,12 @@ pub fn shadow(mesh: &Mesh, wanted: Duration) -> Option<String> {
     if mesh.mode() < Mode::Shadow {
         return Some("the mode of the mesh was never shadow, so trimmed calls were not counted".to_owned());
     }
-    let asked = format!("{} are asked for (--min-shadow)", length(wanted.as_secs()));
+    let required = format!("{} are required (--min-shadow)", length(wanted.as_secs()));
     match mesh.in_shadow(Timestamp::now()) {
         _ if wanted.is_zero() => None,
         Some(time) if time >= wanted => None,
-        Some(time) => Some(format!("time in mode shadow: it is {}, and {asked}", length(time.as_secs()))),
-        None => Some(format!("time in mode shadow: since when it is so is not known, and {asked}")),
+        Some(time) => Some(format!("time in mode shadow: it is {}, and {required}", length(time.as_secs()))),
+        None => Some(format!("time in mode shadow: since when it is so is not known, and {required}")),
     }
 }
 
