@@ -37,7 +37,7 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
@@ -290,6 +290,7 @@ impl Inspect for Proxies {
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        self.check_here(proxy)?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
         self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
@@ -301,6 +302,12 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
+        if self.serves == Serves::Everything {
+            return Err(InspectError::Elsewhere(format!(
+                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
+                 this global control plane: ask the control planes of the zones"
+            )));
+        }
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -316,12 +323,16 @@ impl Inspect for Proxies {
         self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
-    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
-        let (_, mesh) = self.now(mesh).await?;
+    async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
         let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
-        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(observed::of(&mesh, &observations, push.reporting(&mesh.name), traits, wanted))
+        })
+        .await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {

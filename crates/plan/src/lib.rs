@@ -85,7 +85,7 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
-pub use held::{Held, callable};
+pub use held::{Held, callable, never_trimmed};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use locality::{Affinity, EndpointRank, Locality};
 pub use meanings::{Meaning, Role, address_stats, meanings};

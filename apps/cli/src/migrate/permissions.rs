@@ -118,11 +118,7 @@ impl Permissions {
                 Ended::NotTaken => return Ok(Outcome::Partly),
             }
         }
-        if self.step.is_none() {
-            let what = if self.services.is_empty() { "the mesh" } else { "what was asked for" };
-            terminal::talk(&format!("done: permissions decide about {what}"));
-        }
-        Ok(Outcome::Done)
+        if self.step.is_none() { walk.finish() } else { Ok(Outcome::Done) }
     }
 }
 
@@ -140,6 +136,37 @@ impl Walk<'_> {
             Step::Enforce => self.enforce(),
             Step::Deny => self.deny(),
         }
+    }
+
+    /// Says that it is done, unless something still lets in clients that no rule names.
+    fn finish(&self) -> Result<Outcome> {
+        let what = if self.asked.services.is_empty() { "the mesh" } else { "what was asked for" };
+        let open = self.open(&self.suggestions()?);
+        for policy in &open {
+            terminal::talk(&format!("open: {policy}"));
+        }
+        if !open.is_empty() && !self.asked.force {
+            terminal::talk(&format!(
+                "not done: change or delete these policies, or say with --force that {what} is to stay open to clients \
+                 that no rule names"
+            ));
+            return Ok(Outcome::No);
+        }
+        terminal::talk(&format!("done: permissions decide about {what}"));
+        Ok(Outcome::Done)
+    }
+
+    /// What lets in clients that no rule names, each in a sentence.
+    fn open(&self, suggestions: &[Value]) -> Vec<String> {
+        // Where services are closed on their own, the mesh stays open.
+        let all = if self.asked.services.is_empty() { allow_all(suggestions) } else { Vec::new() };
+        let all =
+            all.iter().map(|policy| format!("{} lets every client call everything", text(&policy["kri"])));
+        let some = suggestions.iter().flat_map(|it| items(&it["open"])).map(|open| {
+            let destinations: Vec<String> = items(&open["destinations"]).iter().map(text).collect();
+            format!("{} lets every client call {}", text(&open["policy"]), destinations.join(", "))
+        });
+        all.chain(some).collect()
     }
 
     /// What is known of the services that were asked about.
@@ -285,16 +312,23 @@ impl Walk<'_> {
             say(step, "every other call is denied, and a policy states it already");
             return Ok(Ended::Done);
         }
-        if !open.is_empty() {
-            let names = names(&open);
+        let (changed, deleted): (Vec<Value>, Vec<Value>) =
+            open.iter().cloned().partition(|policy| policy["rest"].is_object());
+        if !deleted.is_empty() {
+            let names = names(&deleted);
             say(step, &format!("{names} allow everyone and would be deleted: all else is denied then"));
+        }
+        if !changed.is_empty() {
+            let names = names(&changed);
+            say(step, &format!("{names} allow everyone and would lose that; what else they say stays"));
         }
         for name in closing.iter().map(|policy| text(&policy["name"])) {
             let why = "would be written last: it shows that everything else is denied";
             say(step, &format!("MeshTrafficPermission {name} {why}"));
         }
         if self.asked.dry_run {
-            let shown: Vec<String> = closing.iter().map(|it| output::yaml(it)).collect();
+            let rests = changed.iter().map(|it| &it["rest"]);
+            let shown: Vec<String> = rests.chain(closing.iter().copied()).map(output::yaml).collect();
             terminal::data(&shown.join("---\n"))?;
         }
         let mut missing = self.evidence(&suggestions)?.all();
@@ -312,7 +346,12 @@ impl Walk<'_> {
     }
 
     fn close(&self, step: Step, open: &[Value], closing: &[&Value]) -> Result<()> {
-        for name in open.iter().map(|policy| text(&policy["name"])) {
+        for policy in open {
+            if policy["rest"].is_object() {
+                self.write(step, &policy["rest"])?;
+                continue;
+            }
+            let name = text(&policy["name"]);
             let path = mesh::permission(&self.asked.mesh, &name);
             self.client.delete(&path)?.accepted(&format!("could not delete MeshTrafficPermission {name}"))?;
             say(step, &format!("MeshTrafficPermission {name} deleted"));

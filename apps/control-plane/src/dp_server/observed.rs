@@ -65,7 +65,7 @@ pub async fn answer(
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
-    count_trimmed(&context, &mesh, dataplane, &calls);
+    count_trimmed(&context, &mesh, dataplane, &watcher, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.note_report();
     context.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
@@ -107,13 +107,26 @@ fn calls(
     Some(called.into_iter().zip(clusters.values()).filter_map(edge).filter(|(_, count)| *count > 0).collect())
 }
 
-/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is asked for.
-fn count_trimmed(context: &Context, mesh: &MeshSnapshot, dataplane: &Resource, calls: &[(Edge, u64)]) {
+/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is in mode `shadow`. What it lists
+/// and what routes lead to is never trimmed; that is looked at only if a call is not permitted.
+fn count_trimmed(
+    context: &Context,
+    mesh: &MeshSnapshot,
+    dataplane: &Resource,
+    watcher: &Watcher,
+    calls: &[(Edge, u64)],
+) {
     if mesh.trimming(dataplane).active() != Mode::Shadow {
         return;
     }
     let class = ClientClass::of(mesh, dataplane);
-    let trimmed = calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination));
+    let mut denied =
+        calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination)).peekable();
+    if denied.peek().is_none() {
+        return;
+    }
+    let Some(kept) = watcher.never_trimmed(mesh, &class) else { return };
+    let trimmed = denied.filter(|(edge, _)| !kept.contains(&edge.destination));
     trimmed.for_each(|(edge, count)| context.observations.meter.shadowed(&mesh.name, edge, *count));
 }
 

@@ -242,7 +242,7 @@ impl Readers {
                     .for_each(|watcher| affected_readers.add(watcher));
             }
             let cells = match &read {
-                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Permissions => {
+                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Rows => {
                     &mut affected_readers.reach
                 }
                 _ => &mut affected_readers.cells,
@@ -291,7 +291,13 @@ impl MeshReaders {
 
     fn all(&self, affected_readers: &mut AffectedReaders) {
         let cells = self.classes.get(&Dependency::Mesh).into_iter().flatten();
-        affected_readers.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
+        for (id, cell) in cells {
+            affected_readers.cells.insert(*id, cell.clone());
+            // Permissions may have changed in the same round: what they open and close is held, all else is not.
+            if cell.class().trimmed.is_some() {
+                affected_readers.reach.insert(*id, cell.clone());
+            }
+        }
         self.watchers.values().flatten().for_each(|watcher| affected_readers.add(watcher));
     }
 

@@ -1,6 +1,7 @@
 //! A connected proxy, as the loop sees it: what it has to do, and how that is computed when it is its turn.
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     sync::{
         Arc, Mutex,
@@ -16,7 +17,7 @@ use plan::{
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::{sync::Notify, time::Instant};
-use topology::{DestinationId, MeshSnapshot};
+use topology::{ClientClass, DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
 
 use super::{
@@ -126,6 +127,15 @@ impl Watcher {
     /// What its clusters lead to, by their names in statistics; `None` while it has no plan.
     pub fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
         lock(&self.class).clone()?.called(names)
+    }
+
+    /// What its clusters lead to whatever permissions say; `None` while it has no plan.
+    pub fn never_trimmed(
+        &self,
+        mesh: &MeshSnapshot,
+        client: &ClientClass,
+    ) -> Option<Arc<BTreeSet<DestinationId>>> {
+        Some(lock(&self.class).clone()?.never_trimmed(mesh, client))
     }
 
     pub fn place(&self) -> Option<Place> {

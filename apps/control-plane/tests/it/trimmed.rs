@@ -132,10 +132,24 @@ async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
         json!([{ "targetRef": { "kind": "MeshService", "name": "web" }, "default": { "action": "Deny" } }]);
     let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "s2" } });
     let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
-    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
+    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny.clone() }))]).await;
     assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though nothing opens or closes");
     let found = stub(&web).unwrap();
     assert!(found.contains("kri_mtp_default_") && found.contains("_z-strangers_"), "{found}");
+
+    // It selects a server by a label, which the server takes on later.
+    let top = json!({ "kind": "Dataplane", "labels": { "team": "x" } });
+    let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
+    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
+    while web.turn().await != Work::Nothing {}
+    let found = stub(&web).unwrap();
+    assert!(!found.contains("_z-strangers_"), "it selects no server: {found}");
+    let mut labelled = server(2);
+    labelled.labels.insert("team".to_owned(), "x".to_owned());
+    world.put([labelled]).await;
+    assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though no policy changed");
+    let found = stub(&web).unwrap();
+    assert!(found.contains("_z-strangers_"), "{found}");
 
     world.put([permission(2, &["web"]), permission(3, &["web"])]).await;
     world.delete(Kind::MeshTrafficPermission, "default", "z-strangers").await;

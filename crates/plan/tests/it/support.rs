@@ -50,11 +50,17 @@ networking:
 /// The mesh `default` made of these documents; VIPs come from the `status` of services.
 #[track_caller]
 pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
+    mesh_in("", documents)
+}
+
+/// The same as the control plane of a zone sees it.
+#[track_caller]
+pub fn mesh_in(zone: &str, documents: &[&str]) -> Arc<MeshSnapshot> {
     let resources = testkit::resource::read(&documents.join("\n---\n"));
     let changes: Vec<Change> =
         resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
     assert!(changes.iter().any(|(key, _)| *key == Key::global(Kind::Mesh, "default")));
-    let mut state = State::default();
+    let mut state = State::in_zone(zone);
     state.apply(&changes);
     state.mesh("default").unwrap().clone()
 }

@@ -1,5 +1,6 @@
 //! Permissions that are suggested for observed calls.
 
+mod everyone;
 mod random;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -99,7 +100,10 @@ impl World {
     }
 
     fn closed(mut self, suggestions: &Suggestions) -> World {
-        self.resources.retain(|it| !suggestions.allow_all.iter().any(|gone| gone.key == it.key));
+        self.resources.retain(|it| !suggestions.allow_all.iter().any(|gone| gone.policy.key == it.key));
+        for rest in suggestions.allow_all.iter().filter_map(|all| all.rest.as_ref()) {
+            self = self.with(written(rest));
+        }
         for closing in &suggestions.closing {
             self = self.with(written(closing));
         }
