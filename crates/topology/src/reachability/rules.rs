@@ -56,9 +56,9 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
 
 /// The merged permissions of lists, each computed once in a round.
 #[derive(Default)]
-pub(crate) struct AddedUp(HashMap<Vec<*const Policy>, Arc<Permissions>>);
+pub(crate) struct RulesetCache(HashMap<Vec<*const Policy>, Arc<Permissions>>);
 
-impl AddedUp {
+impl RulesetCache {
     pub(crate) fn of(&mut self, list: &PolicyList) -> Arc<Permissions> {
         let key = list.0.iter().map(Arc::as_ptr).collect();
         let added_up = self.0.entry(key).or_insert_with(|| Arc::new(permission::of_selected(list.0.iter())));

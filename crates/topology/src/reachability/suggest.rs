@@ -31,7 +31,7 @@ use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
 use super::{
     policy_names,
-    targets::{Beside, Choice, Place, Wanted},
+    targets::{Beside, Choice, InboundSelection, Place},
 };
 use crate::{
     DestinationId, MeshSnapshot,
@@ -263,7 +263,7 @@ impl<'a> Writing<'a> {
     /// permission might be overruled.
     fn choices(&self, group: &Group) -> Vec<Choice> {
         let Question { mesh, labels, .. } = self.question;
-        let wanted = Wanted {
+        let wanted = InboundSelection {
             mesh,
             places: &group.places,
             preferred: defaults::closing_references(mesh, group),

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
     matching::{self, MemberSelector},
-    reachability::{AddedUp, PolicyLists, Unseen, distinct, of_inbounds},
+    reachability::{PolicyLists, RulesetCache, Unseen, distinct, of_inbounds},
 };
 
 /// Who may call what in a mesh, and what that is made from.
@@ -61,7 +61,7 @@ impl MeshState {
     }
 
     fn settle_rows(&mut self, mut subjects: BTreeSet<Subject>, round: &mut Round) {
-        let mut added_up = AddedUp::default();
+        let mut added_up = RulesetCache::default();
         let gone = round.affected.destinations.iter().filter(|id| !self.destinations.contains_key(*id));
         for id in gone.cloned().collect::<Vec<_>>() {
             let change = self.reach.graph.remove(&id);
@@ -178,7 +178,7 @@ impl MeshState {
         id: &DestinationId,
         subject: &Subject,
         remote: &[Unseen],
-        added_up: &mut AddedUp,
+        added_up: &mut RulesetCache,
     ) -> (Option<Row>, Option<Unseen>) {
         let open = (None, None);
         let Some(destination) = self.destinations.get(id) else { return open };
@@ -210,7 +210,7 @@ impl MeshState {
         &self,
         destination: &Destination,
         subject: &Subject,
-        added_up: &mut AddedUp,
+        added_up: &mut RulesetCache,
     ) -> Option<Vec<Arc<Permissions>>> {
         let service = self.key_of(subject).and_then(|key| self.services.get(&key));
         let port = service.and_then(|service| {
