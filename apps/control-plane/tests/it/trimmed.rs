@@ -1,4 +1,4 @@
-//! A mesh in which each proxy gets what its permissions let it call: what wakes whom.
+//! A mesh in which each proxy gets what its permissions let it call: which changes wake which proxies.
 
 use control_plane::push::Work;
 use resources::{Key, Kind, Resource, Status};
