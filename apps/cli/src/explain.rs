@@ -24,12 +24,12 @@ const WIDTH: usize = 100;
 
 /// Show the fields of a type of resource: their types, defaults and meaning
 ///
-/// Reads the schemas this client was built with and does not ask the control plane. Lists are passed through:
+/// Reads the schemas this client was built with and does not ask the control plane. Paths skip lists:
 /// meshtimeout.spec.to.default is a field of the entries of `to`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {
-    /// Type of the resource, and the way to a field of it
+    /// Type of the resource, and the path to one of its fields
     #[arg(value_name = "TYPE[.FIELD...]")]
     path: String,
     /// Show the fields below, at any depth, as a tree
@@ -159,10 +159,11 @@ fn limits(field: &Value) -> Vec<String> {
 /// Lines of at most [`WIDTH`] columns, each indented.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut out = String::new();
-    for line in text.lines() {
+    // Lines of a doc comment end where the source is full; only an empty one ends a paragraph.
+    for paragraph in text.split("\n\n") {
         let mut length = 0;
         out.push_str(indent);
-        for word in line.split_whitespace() {
+        for word in paragraph.split_whitespace() {
             if length > 0 && indent.len() + length + 1 + word.chars().count() > WIDTH {
                 out.push_str(&format!("\n{indent}"));
                 length = 0;

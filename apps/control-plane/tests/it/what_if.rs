@@ -16,7 +16,7 @@ use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 use testkit::resource::timeout;
 
-use crate::world::{Proxy, World, dataplane, mesh, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, service};
 
 /// Asks what would happen if these resources were there.
 pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> Consequences {
@@ -36,7 +36,7 @@ async fn ask_for(world: &World, hypothesis: Hypothesis) -> Consequences {
 }
 
 /// Three callers of `backend`, and a server of it.
-async fn small() -> (World, Vec<Proxy>) {
+async fn small() -> (World, Vec<ConnectedProxy>) {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
     world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;

@@ -55,7 +55,7 @@ pub struct DiscoverySubscription {
     /// The versions of the proxy's programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<ProxyVersion>,
-    /// Grows while the connection lives, so that a crashed control plane's subscriptions can be told.
+    /// Grows while the connection is open, so that subscriptions of a crashed control plane can be recognised.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub generation: u32,
 }

@@ -98,7 +98,7 @@ pub struct Bundled {
 }
 
 open_enum! {
-    /// Whether proxies of the mesh are to believe the authority at once.
+    /// Whether proxies of the mesh trust the authority at once.
     MeshTrustCreation { Enabled = "Enabled", Disabled = "Disabled" }
 }
 

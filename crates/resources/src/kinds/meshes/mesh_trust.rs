@@ -1,4 +1,4 @@
-//! Which certificate authorities proxies of a mesh believe, for one trust domain.
+//! Which certificate authorities proxies of a mesh trust, for one trust domain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

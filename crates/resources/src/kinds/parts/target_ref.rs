@@ -73,8 +73,8 @@ pub struct TargetRef {
 }
 
 /// Where a route sends traffic: a reference with a share of the traffic and a port.
-// It repeats the fields of `TargetRef` because serde's `flatten` swallows unknown fields, of which users
-// are to be told. `BackendRef::target_ref` does not compile when one is forgotten.
+// It repeats the fields of `TargetRef` because serde's `flatten` swallows unknown fields, which users must be warned
+// about. `BackendRef::target_ref` does not compile when one is forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind"]))]

@@ -1,4 +1,4 @@
-//! What proxies write down about requests and connections, and where.
+//! Access logs: what proxies log about requests and connections, and where.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! When a proxy stops sending: limits of what is open at once, and endpoints that fail too often.
+//! Circuit breakers: limits of what is open at once, and endpoints that fail too often.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which endpoints are called: those that answer when a proxy asks whether they are well.
+//! Health checks: a proxy calls only the endpoints that pass them.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! Which metrics a proxy offers, of whom, and to whom.
+//! Which metrics a proxy serves: from which sources, and to which backends.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};

@@ -38,8 +38,7 @@ pub struct Conf {
     /// Whether all, no or only matching traffic passes; `Matched` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough_mode: Option<PassthroughMode>,
-    /// Destinations that traffic may go to, in addition to those of less specific policies; for mode
-    /// `Matched`.
+    /// Traffic to allow in addition to what less specific policies allow; applies to `Matched` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_match: Option<Vec<Match>>,
 }
@@ -130,7 +129,7 @@ impl Match {
         }
     }
 
-    /// The requests of one port cannot be told apart by the version of HTTP.
+    /// The requests of one port cannot be distinguished by the version of HTTP.
     fn validate_beside<'a>(&'a self, port: u32, ports: &mut Ports<'a>, path: &Path, found: &mut Violations) {
         if self.protocol.is_http() && *ports.http.entry(port).or_insert(&self.protocol) != &self.protocol {
             let message = "using the same port in multiple matches requires the same protocol for the \

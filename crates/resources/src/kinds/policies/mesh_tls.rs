@@ -1,5 +1,5 @@
-//! How proxies of a mesh secure what they say to each other: whether plain clients are served, and which
-//! versions and ciphers of TLS are used.
+//! TLS between proxies of a mesh: whether clients without TLS are accepted, and which versions and ciphers
+//! are used.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

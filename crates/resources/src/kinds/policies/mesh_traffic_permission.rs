@@ -139,7 +139,7 @@ impl Schema for MeshTrafficPermission {
             // Kuma accepts them, so they are not refused.
             if from.target_ref.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
                 warnings.push(format!(
-                    "clients cannot be told apart by 'from[{i}].targetRef.labels': an Allow allows no client \
+                    "clients cannot be identified by 'from[{i}].targetRef.labels': an Allow allows no client \
                      and a Deny denies all, use 'rules' with 'spiffeID' instead"
                 ));
             }
@@ -266,7 +266,7 @@ mod tests {
                  use MeshSubset with 'kuma.io/service' instead",
                 "MeshService value for 'from[1].targetRef.kind' is deprecated, \
                  use MeshSubset with 'kuma.io/service' instead",
-                "clients cannot be told apart by 'from[1].targetRef.labels': an Allow allows no client \
+                "clients cannot be identified by 'from[1].targetRef.labels': an Allow allows no client \
                  and a Deny denies all, use 'rules' with 'spiffeID' instead",
                 "MeshSubset value for 'targetRef.kind' is deprecated, use Dataplane with labels instead",
             ]

@@ -1,4 +1,4 @@
-//! Matches on who calls: the SPIFFE ID of the client's certificate and the server name it asked for.
+//! Matches on the client: the SPIFFE ID of the client's certificate and the server name it asked for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The request that asks an endpoint how it is.
+//! The request of a health check.
 
 use std::collections::BTreeSet;
 

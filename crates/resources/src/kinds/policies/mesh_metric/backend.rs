@@ -1,4 +1,4 @@
-//! Who gets the metrics: a scraper of the proxy, or a collector that they are sent to.
+//! Where metrics go: a scraper of the proxy, or a collector that they are sent to.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
