@@ -1,4 +1,4 @@
-//! What proxies of a class are offered while servers learn of a change of permissions.
+//! What proxies of a class are offered until servers have acknowledged a change of permissions.
 
 use std::collections::BTreeSet;
 
@@ -53,6 +53,19 @@ impl Context<'_> {
 /// What a class may call; `None` for one that is not trimmed.
 pub fn callable(snapshot: &MeshSnapshot, class: &Class) -> Option<BTreeSet<DestinationId>> {
     class.trimmed.as_ref().map(|client| of_client(snapshot, client))
+}
+
+/// The destinations that clusters of a class lead to whatever its permissions say: it lists them, or routes lead there.
+/// Trimming takes all others that the client may not call.
+pub fn never_trimmed(
+    snapshot: &MeshSnapshot,
+    class: &Class,
+    client: &ClientClass,
+) -> BTreeSet<DestinationId> {
+    let trimmed = Class { trimmed: Some(client.clone()), stub: false, ..class.clone() };
+    // As if it might call nothing.
+    let plan = crate::outgoing_while(snapshot, &trimmed, Some(&Held::default()));
+    plan.backends.into_iter().map(|backend| backend.destination).collect()
 }
 
 fn of_client(snapshot: &MeshSnapshot, client: &ClientClass) -> BTreeSet<DestinationId> {

@@ -19,6 +19,7 @@ pub mod graph;
 mod mode;
 mod names;
 mod near_misses;
+mod policy_names;
 mod row;
 mod rules;
 pub mod suggest;

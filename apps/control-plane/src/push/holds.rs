@@ -218,7 +218,7 @@ impl Push {
         Push { holds: Holds::lasting(time), ..self }
     }
 
-    /// A server has acknowledged what it was last told, or is gone.
+    /// A server has acknowledged what it was last sent, or is gone.
     pub(super) fn answered(&self, server: &Watcher, holds: &[Arc<Hold>]) {
         let mut woken = HashSet::new();
         for hold in holds {

@@ -22,14 +22,14 @@ type Cells = HashMap<u64, Arc<ClassCell>>;
 /// Everything that is connected, by what it reads.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    meshes: HashMap<Arc<str>, OfMesh>,
+    meshes: HashMap<Arc<str>, MeshReaders>,
     /// Zone proxies, which are of no mesh.
     zone_proxies: HashMap<Key, Vec<Arc<Watcher>>>,
     count: usize,
 }
 
 #[derive(Debug, Default)]
-struct OfMesh {
+struct MeshReaders {
     /// By the name of the Dataplane, newest connection last: one that comes back may do so before its old connection
     /// is seen to be dead.
     watchers: HashMap<Arc<str>, Vec<Arc<Watcher>>>,
@@ -264,7 +264,7 @@ impl Readers {
     }
 }
 
-impl OfMesh {
+impl MeshReaders {
     fn add(&mut self, read: &Dependency, cell: &Arc<ClassCell>) {
         self.classes.entry(read.clone()).or_default().insert(cell.id, cell.clone());
         if let Some((anchor, labels)) = anchor(read) {

@@ -11,7 +11,6 @@ use std::{
 
 use api::inspect::what_if::{Edge, Edges};
 use plan::access::{Check, ClientConnection, Group, InboundRequirement, Server, Verdict, check, grouped};
-use policy::PolicySelector;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -149,23 +148,24 @@ fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
 }
 
 /// What servers of a service ask of clients, each answer once.
-struct Asked<'a> {
+struct ServerRequirements<'a> {
     groups: BTreeMap<Service, Vec<Group<InboundRequirement, Server<'a>>>>,
 }
 
-impl<'a> Asked<'a> {
-    fn of(mesh: Option<&MeshSnapshot>, side: &mut Side<'a>, services: &BTreeSet<Service>) -> Asked<'a> {
+impl<'a> ServerRequirements<'a> {
+    fn of(
+        mesh: Option<&MeshSnapshot>,
+        side: &mut Side<'a>,
+        services: &BTreeSet<Service>,
+    ) -> ServerRequirements<'a> {
         let mut groups = BTreeMap::new();
-        let Some(mesh) = mesh else { return Asked { groups } };
-        let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
+        let Some(mesh) = mesh else { return ServerRequirements { groups } };
         for service in services {
             let Some(servers) = side.servers.remove(service) else { continue };
-            let asked =
-                servers.into_iter().map(|server| (InboundRequirement::of(mesh, &selector, &server), server));
+            let asked = servers.into_iter().map(|server| (InboundRequirement::of(mesh, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
-        Asked { groups }
+        ServerRequirements { groups }
     }
 
     /// May the client call the service? `None` where there is no such service.
@@ -215,8 +215,8 @@ fn in_mesh(
         edges.truncated |= !fits;
         fits
     });
-    let asked_before = Asked::of(before, &mut old, &services);
-    let asked_after = Asked::of(after, &mut new, &services);
+    let asked_before = ServerRequirements::of(before, &mut old, &services);
+    let asked_after = ServerRequirements::of(after, &mut new, &services);
     let mut checks = 0;
     for service in &services {
         let wanted = |client: &&String| {

@@ -11,7 +11,7 @@ use crate::{
     proxies::Server,
     streams::{Next, Stream},
     trimmed::{callable, dataplane, mesh, permission, server, service},
-    world::{Proxy, SOON, World, traits},
+    world::{ConnectedProxy, SOON, World, traits},
 };
 
 const TIME: Duration = Duration::from_secs(5);
@@ -19,8 +19,8 @@ const TIME: Duration = Duration::from_secs(5);
 /// `web`, which may call `s1`, and the servers of three services, all connected.
 struct Scene {
     world: World,
-    web: Proxy,
-    servers: Vec<Proxy>,
+    web: ConnectedProxy,
+    servers: Vec<ConnectedProxy>,
 }
 
 fn world(store: Arc<dyn Store>, time: Duration) -> World {
@@ -243,7 +243,7 @@ async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
     world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
     world.put([service(1), crate::trimmed::server(1), permission(1, &[])]).await;
     let mut backend = stream(&server, "s1-1").await;
-    let mut web = Proxy::connect(&world, traits("default", "web-1"));
+    let mut web = ConnectedProxy::connect(&world, traits("default", "web-1"));
     web.turn().await;
     assert_eq!(callable(&web), [0_u8; 0]);
 

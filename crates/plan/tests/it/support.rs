@@ -100,7 +100,7 @@ pub fn plan(documents: &[&str], traits: &ProxyTraits) -> ProxyPlan {
     plan::for_proxy(&mesh(documents), traits).unwrap()
 }
 
-/// The proxy `web` at 127.0.0.2 with this networking besides.
+/// The proxy `web` at 127.0.0.2 with this additional networking.
 pub fn web(networking: &str) -> String {
     let indented: String = networking.lines().map(|line| format!("  {line}\n")).collect();
     format!("type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.2\n{indented}")

@@ -1,7 +1,7 @@
 //! Labels about trimming outbounds by permissions: when it may be asked for.
 //!
-//! They are checked when a user writes them. What arrives from another control plane is taken as it is; there an unknown
-//! mode is as good as none, and `enforce` without permissions has no effect.
+//! They are checked when a user writes them. What arrives from another control plane is taken as it is;
+//! there an unknown mode is ignored, and `enforce` without permissions has no effect.
 
 use resources::{
     Draft, Key, Kind, Labels, Path, Resource, Violations, checks::sets_reachability_mode, labels,

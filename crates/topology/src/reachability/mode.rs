@@ -116,7 +116,9 @@ pub fn label_of_zone(zone: &str) -> String {
 impl MeshSnapshot {
     /// What is done about the outbounds of a proxy.
     pub fn trimming(&self, dataplane: &Resource) -> Trimming {
-        let of_mesh = self.trimming_of_mesh();
+        // A global control plane is in no zone, and its proxies are.
+        let zone = dataplane.label(labels::ZONE).filter(|zone| !zone.is_empty()).unwrap_or(&self.zone);
+        let of_mesh = self.trimming_of_zone(zone);
         let mode = dataplane.label(labels::REACHABILITY_MODE).and_then(Mode::from_word);
         let (mode, said) = mode.map_or((of_mesh.mode, of_mesh.said), |mode| (mode, Said::ByProxy));
         let stub = dataplane.label(labels::REACHABILITY_STUB).map_or(of_mesh.stub, |stub| stub == "true");
@@ -126,8 +128,12 @@ impl MeshSnapshot {
 
     /// What is done about the outbounds of proxies that do not say it themselves.
     pub fn trimming_of_mesh(&self) -> Trimming {
+        self.trimming_of_zone(&self.zone)
+    }
+
+    fn trimming_of_zone(&self, zone: &str) -> Trimming {
         let of = |label: &str| self.mesh.label(label).and_then(Mode::from_word);
-        let by_zone = of(&label_of_zone(&self.zone)).map(|mode| (mode, Said::ByZone));
+        let by_zone = of(&label_of_zone(zone)).map(|mode| (mode, Said::ByZone));
         let by_mesh = || Some((of(labels::REACHABILITY_MODE)?, Said::ByMesh));
         let (mode, said) = by_zone.or_else(by_mesh).unwrap_or((self.default_mode, Said::ByControlPlane));
         let stub = self.mesh.label(labels::REACHABILITY_STUB) == Some("true");

@@ -9,7 +9,7 @@ use super::{
     PROXIES, compare_with_scratch, connected, policies, random_dataplane, random_route, random_service, tags,
     write,
 };
-use crate::world::{Proxy, World, mesh, resource};
+use crate::world::{ConnectedProxy, World, mesh, resource};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
@@ -162,8 +162,8 @@ async fn a_server_that_takes_on_a_label_that_a_deny_is_for_reaches_the_stub_of_i
     follow(&[full(), (stub, u8::MAX), (denied, u8::MAX), (vec![labelled(0)], u8::MAX)]).await;
 }
 
-fn listeners(proxy: &Proxy) -> usize {
-    let told = proxy.told().unwrap_or_default();
+fn listeners(proxy: &ConnectedProxy) -> usize {
+    let told = proxy.received().unwrap_or_default();
     told.iter().filter(|(kind, ..)| *kind == xds::Type::Listener).count()
 }
 
