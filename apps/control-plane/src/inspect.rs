@@ -339,7 +339,8 @@ impl Inspect for Proxies {
             let (connected, reporting) = push.reporting(&mesh.name);
             let proxies = topology::reachability::suggest::Proxies { reporting, connected };
             let observed = observations.of_mesh(&mesh.name);
-            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+            let until = observed::until(&mesh.name, &observations, &observed).unwrap_or_else(Timestamp::now);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), until)
         })
         .await
     }
