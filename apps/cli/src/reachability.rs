@@ -36,7 +36,7 @@ pub fn explained(of: &Value) -> String {
     }
     out.push_str(&refusing(of));
     if of["truncated"] == true {
-        out.push_str("There are more servers than were asked.\n");
+        out.push_str("Not all servers were checked.\n");
     }
     if of["missing"].is_string() {
         out.push_str(&format!("Not offered: {}\n", text(&of["missing"])));

@@ -1,5 +1,4 @@
-//! Looks into proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
-//! be sent now.
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would be sent now.
 //!
 //! ```text
 //!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
@@ -302,12 +301,7 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
-        if self.serves == Serves::Everything {
-            return Err(InspectError::Elsewhere(format!(
-                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
-                 this global control plane: ask the control planes of the zones"
-            )));
-        }
+        (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -436,13 +430,12 @@ impl Proxies {
     /// Waits for everything that was written until now.
     async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
-            InspectError::Unreachable(
-                "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
-            )
+            let why = "the control plane has not processed the latest changes yet: try again in a moment";
+            InspectError::Unreachable(why.to_owned())
         })
     }
 
-    /// What only the proxy, or the control plane it is connected to, can tell cannot be told on a global one.
+    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
     fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
         if self.serves == Serves::Zone {
             return Ok(());
@@ -451,17 +444,17 @@ impl Proxies {
         let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
         let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
         Err(InspectError::Elsewhere(format!(
-            "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
-             ask the control plane of {whose}"
+            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
+            control plane of {whose}"
         )))
     }
 
-    /// What the proxy told about itself, if it is connected here.
+    /// What the proxy sent about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
     }
 
-    /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+    /// What the proxy sent about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
         last_known(&self.push, snapshot, proxy)
     }

@@ -1,14 +1,14 @@
-//! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
+//! Inspection of a proxy: what Envoy says about itself, and what the control plane sends to it.
 //!
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is up to
 //! the implementation of [`Inspect`].
 
 pub mod graph;
 pub mod hostnames;
+pub mod kuma_views;
 pub mod layout;
 pub mod logging;
 pub mod observed;
-pub mod older;
 pub mod policies;
 pub mod problems;
 pub mod reach;

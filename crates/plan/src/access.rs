@@ -296,20 +296,17 @@ impl From<&InboundRequirement> for Requirement {
 }
 
 /// Whether a client may call a server.
-pub fn check(
-    client: &CallerGroup<'_>,
-    server: &Group<InboundRequirement, Server<'_>>,
-) -> Check {
+pub fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
     let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
         InboundRequirement::Nothing => {
-            let reason = "allowed: the mesh has no mTLS, so servers ask no client for a certificate";
+            let reason = "allowed: the mesh has no mTLS, so servers do not require client certificates";
             (Effect::Allow, None, reason.to_owned())
         }
         InboundRequirement::NothingPlain => {
-            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so clients connect \
-                          without TLS and servers ask for no certificate";
+            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so \
+            clients connect without TLS and servers do not require certificates";
             (Effect::Allow, None, reason.to_owned())
         }
         InboundRequirement::Permission { permissive, .. } if client.key.is_plain() => {
@@ -368,5 +365,5 @@ fn without_identity() -> String {
 
 /// What to know about a server that denies and is permissive.
 fn note(permissive: bool) -> &'static str {
-    if permissive { "; mTLS is PERMISSIVE, so clients without TLS are let in all the same" } else { "" }
+    if permissive { "; mTLS is PERMISSIVE, so clients without TLS are accepted anyway" } else { "" }
 }

@@ -30,9 +30,9 @@ pub struct MeshSnapshot {
     pub name: Arc<str>,
     pub mesh: Arc<Resource>,
     pub mtls: Option<Mtls>,
-    /// Who proxies are besides what the mesh's own authority says of them.
+    /// The identities of proxies in addition to those from the mesh's own authority.
     pub identities: Identities,
-    /// The authorities that proxies trust besides the mesh's own.
+    /// The authorities that proxies trust in addition to the mesh's own.
     pub trusts: Trusts,
     /// The zone of this control plane.
     pub zone: Arc<str>,
@@ -103,7 +103,7 @@ impl MeshSnapshot {
         identities::given(&self.identities, &self.trusts, &self.zone, dataplane)
     }
 
-    /// The trust domains whose proxies are believed, that of the mesh itself among them while it has mTLS; `None` while
+    /// The trust domains whose proxies are trusted, that of the mesh itself among them while it has mTLS; `None` while
     /// there is no MeshTrust.
     pub fn trust_domains(&self) -> Option<Vec<String>> {
         if self.trusts.is_empty() {

@@ -38,11 +38,12 @@ Exit codes:
   3  a step was refused because its evidence is missing; stderr says what is missing
   4  a step was not confirmed, or not taken because of --dry-run";
 
-/// Move a mesh to permissions, step by step, by what was observed
+/// Move a mesh to permissions step by step, based on observed calls
 ///
-/// Walks from a mesh in which everyone may call everyone to one where only permitted calls are configured and let in.
+/// Moves a mesh in which every client may call every service to one where only permitted calls are
+/// configured and accepted.
 /// Every step says what it does and why. A step is refused while its evidence is missing: the calls were not observed
-/// for long enough, proxies do not report, someone was not seen calling a service, or calls were seen that would be
+/// for long enough, proxies do not report, a service has no observed caller, or calls were seen that would be
 /// trimmed. Nothing is kept by this command: run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
@@ -50,7 +51,7 @@ pub struct Permissions {
     /// Mesh to move
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
-    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed on its own; repeatable
+    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed separately; repeatable
     #[arg(long = "service", value_name = "NAME")]
     services: Vec<String>,
     /// Change the mesh without asking
@@ -162,11 +163,11 @@ impl Walk<'_> {
         match (missing.is_empty(), self.asked.force) {
             (true, _) => true,
             (false, true) => {
-                say(step, "taken all the same, because of --force");
+                say(step, "continuing because of --force");
                 true
             }
             (false, false) => {
-                say(step, "refused, nothing was changed; --force takes it all the same");
+                say(step, "refused, nothing was changed; --force continues anyway");
                 false
             }
         }
@@ -180,7 +181,7 @@ impl Walk<'_> {
         if self.asked.yes {
             return Ok(true);
         }
-        say(step, "go on? [y/N] (--yes does not ask)");
+        say(step, "continue? [y/N] (--yes skips this question)");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
@@ -281,7 +282,7 @@ impl Walk<'_> {
         let open = if self.asked.services.is_empty() { allow_all(&suggestions) } else { Vec::new() };
         let closing: Vec<&Value> = suggestions.iter().flat_map(|it| items(&it["closing"])).collect();
         if open.is_empty() && closing.is_empty() {
-            say(step, "what is not permitted is denied, and a policy shows it already");
+            say(step, "every other call is denied, and a policy states it already");
             return Ok(Ended::Done);
         }
         if !open.is_empty() {
@@ -298,7 +299,7 @@ impl Walk<'_> {
         }
         let mut missing = self.evidence(&suggestions)?.all();
         if self.mesh()?.mode() != Mode::Enforce {
-            missing.push("the mode of the mesh is not enforce: take the step enforce first".to_owned());
+            missing.push("the mode of the mesh is not enforce: run the step enforce first".to_owned());
         }
         if !self.may(step, &missing) {
             return Ok(Ended::Refused);

@@ -85,7 +85,7 @@ fn refused(server: &Server, step: &str, missing: &str) {
     assert!(ran.err.contains("refused, nothing was changed"), "{ran:#?}");
     assert_eq!(writes(server), Vec::<String>::new());
     let forced = migrate(server, &["--yes", "--step", step, "--force"]).ok();
-    assert!(forced.err.contains("taken all the same, because of --force"), "{forced:#?}");
+    assert!(forced.err.contains("continuing because of --force"), "{forced:#?}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_mesh_where_everything_is_done_is_left_alone() {
     let ran = migrate(&server, &["--yes"]).ok();
     assert_eq!(writes(&server), Vec::<String>::new());
     assert!(ran.err.contains("the mode of the mesh is enforce already"), "{ran:#?}");
-    assert!(ran.err.contains("a policy shows it already"), "{ran:#?}");
+    assert!(ran.err.contains("a policy states it already"), "{ran:#?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let mut short = complete();
     short["window"]["seconds"] = json!(3 * 3600);
     let of = |answer: &Value| control_plane("shadow", answer);
-    refused(&of(&short), "check", "time: calls are observed for 3 h, and 7 d are asked for (--min-window)");
+    refused(&of(&short), "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
     let ran = migrate(&of(&short), &["--step", "check", "--min-window", "2h"]).ok();
     assert!(ran.err.contains("calls are observed since 2026-01-01T00:00:00Z (10800 s)"), "{ran:#?}");
     let mut never = complete();
@@ -232,7 +232,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     );
     let mut open = complete();
     open["closing"] = json!([closing()]);
-    refused(&of(&open), "deny", "the mode of the mesh is not enforce: take the step enforce first");
+    refused(&of(&open), "deny", "the mode of the mesh is not enforce: run the step enforce first");
     let server = of(&complete());
     server.replace("GET", "/meshes/default", 200, mesh("off"));
     refused(&server, "enforce", "the mode of the mesh was never shadow");

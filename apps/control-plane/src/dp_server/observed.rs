@@ -2,7 +2,7 @@
 //! an identity.
 //!
 //! Names are those of Envoy's statistics. What they mean is decided by what this control plane gave to the proxy; who
-//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is believed.
+//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is trusted.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -57,10 +57,9 @@ pub async fn answer(
             context.admission.unauthenticated(peer.map(|peer| peer.addr), why);
         }
     })?;
-    let unavailable = |what: &str| {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
-    };
-    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
+    let unavailable =
+        |what: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; send the report again later"));
+    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that does not exist"))?;
     let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
     let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;

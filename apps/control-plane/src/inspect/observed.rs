@@ -1,4 +1,4 @@
-//! What proxies of a mesh said that they call.
+//! The calls that proxies of a mesh reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +23,8 @@ const MAX_LISTED: usize = 10_000;
 
 pub fn elsewhere() -> InspectError {
     InspectError::Elsewhere(
-        "what proxies call is known where they are connected, and that is not this global control plane: ask the \
-         control plane of their zone"
+        "only the control planes that proxies are connected to know what they call: ask the control plane \
+        of their zone"
             .to_owned(),
     )
 }

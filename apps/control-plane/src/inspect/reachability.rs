@@ -193,7 +193,8 @@ fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReacha
         serving: &access::serving(&lookup, sight.mesh, &found),
         trims: sight.are_trimmed(&ids),
     };
-    let explained = Explained { missing: sight.missing(&ids), ..explained(explain(&call, &servers), truncated) };
+    let explained =
+        Explained { missing: sight.missing(&ids), ..explained(explain(&call, &servers), truncated) };
     let destination = match found.as_slice() {
         [one] => spelled(&one.id),
         several => several.first().map_or_else(String::new, |one| whole(&one.id)),
@@ -274,6 +275,14 @@ pub fn trims(snapshot: &Snapshot, mesh: &MeshSnapshot, traits: &ProxyTraits, ids
     }
     let sight = Sight::of((snapshot, mesh), traits, &mut Measure::of_destinations());
     sight.is_ok_and(|sight| sight.are_trimmed(ids))
+}
+
+/// What a global control plane says about the proxies of a mesh.
+pub fn elsewhere(mesh: &str) -> InspectError {
+    InspectError::Elsewhere(format!(
+        "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not this \
+         global control plane: ask the control planes of the zones"
+    ))
 }
 
 /// What trimming does for the proxies of a mesh, from the offset on, or would do.

@@ -1,4 +1,4 @@
-//! Permissions that observed calls need, as the API says it.
+//! Permissions that observed calls need, in the form of the API.
 
 use api::{
     InspectError,

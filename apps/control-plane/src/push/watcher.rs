@@ -165,7 +165,7 @@ impl Watcher {
         lock(&self.awaited).push((hold.clone(), false));
     }
 
-    /// Whether something waits for what the proxy was last told.
+    /// Whether something waits for the proxy's answer to what it was last sent.
     pub fn is_awaited(&self) -> bool {
         lock(&self.awaited).iter().any(|(_, begun)| *begun)
     }
@@ -240,7 +240,7 @@ impl Current {
 }
 
 impl Connected {
-    /// The proxy has answered for all it was told.
+    /// The proxy has answered for everything it was sent.
     pub fn acknowledged(&self) {
         self.acknowledge(|begun| begun);
     }
@@ -404,7 +404,7 @@ impl Push {
         let address = admin.address.to_string();
         admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
             let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-            tracing::warn!(proxy, error, "its admin interface cannot be offered");
+            tracing::warn!(proxy, error, "cannot configure the proxy's admin interface");
             None
         });
     }

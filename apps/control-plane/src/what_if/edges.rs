@@ -148,20 +148,24 @@ fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
 }
 
 /// What servers of a service ask of clients, each answer once.
-struct Asked<'a> {
+struct ServerRequirements<'a> {
     groups: BTreeMap<Service, Vec<Group<InboundRequirement, Server<'a>>>>,
 }
 
-impl<'a> Asked<'a> {
-    fn of(mesh: Option<&MeshSnapshot>, side: &mut Side<'a>, services: &BTreeSet<Service>) -> Asked<'a> {
+impl<'a> ServerRequirements<'a> {
+    fn of(
+        mesh: Option<&MeshSnapshot>,
+        side: &mut Side<'a>,
+        services: &BTreeSet<Service>,
+    ) -> ServerRequirements<'a> {
         let mut groups = BTreeMap::new();
-        let Some(mesh) = mesh else { return Asked { groups } };
+        let Some(mesh) = mesh else { return ServerRequirements { groups } };
         for service in services {
             let Some(servers) = side.servers.remove(service) else { continue };
             let asked = servers.into_iter().map(|server| (InboundRequirement::of(mesh, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
-        Asked { groups }
+        ServerRequirements { groups }
     }
 
     /// May the client call the service? `None` where there is no such service.
@@ -211,8 +215,8 @@ fn in_mesh(
         edges.truncated |= !fits;
         fits
     });
-    let asked_before = Asked::of(before, &mut old, &services);
-    let asked_after = Asked::of(after, &mut new, &services);
+    let asked_before = ServerRequirements::of(before, &mut old, &services);
+    let asked_after = ServerRequirements::of(after, &mut new, &services);
     let mut checks = 0;
     for service in &services {
         let wanted = |client: &&String| {

@@ -1,4 +1,4 @@
-//! Calls that agents report: who may report what, what is believed of it, and that it is kept.
+//! Calls that agents report: who may report what, what is accepted of it, and that it is kept.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use topology::{
 
 use crate::{
     proxies::Server,
-    world::{Proxy, World, dataplane, eventually, mesh, resource, service},
+    world::{ConnectedProxy, World, dataplane, eventually, mesh, resource, service},
 };
 
 const BACKEND: &str = "kri_msvc_default___backend_80";
@@ -40,7 +40,7 @@ fn edge(caller: &str, destination: &str, count: u64) -> (String, String, u64) {
 }
 
 /// A server with the proxy of `web` connected, which calls `backend`.
-async fn with_web(tokens_required: bool, mode: &str) -> (Server, Proxy) {
+async fn with_web(tokens_required: bool, mode: &str) -> (Server, ConnectedProxy) {
     let server = Server::new(tokens_required, Duration::ZERO).await;
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     let backend = dataplane("default", "backend", "127.0.2.2", "backend", &[]);

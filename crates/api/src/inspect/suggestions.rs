@@ -49,7 +49,7 @@ pub struct SuggestedPermission {
     #[schemars(with = "std::collections::BTreeMap<String, Value>")]
     pub resource: Value,
     pub evidence: Vec<SeenCall>,
-    /// What it does besides.
+    /// What else the permission would allow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -26,8 +26,8 @@ use store::registrar::Mode;
 
 mod calls;
 mod identifiers;
+mod kuma_views;
 mod logging;
-mod older;
 pub mod problems;
 mod reachability;
 
@@ -103,7 +103,7 @@ impl Inspect for FakeProxies {
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
-        let rules = if &*proxy.name == "ruled" { older::rules() } else { Vec::new() };
+        let rules = if &*proxy.name == "ruled" { kuma_views::rules() } else { Vec::new() };
         Ok(RuleList { http_matches: Vec::new(), resource, rules })
     }
 

@@ -31,7 +31,8 @@ pub fn reached(
     destination: &Arc<Destination>,
     trimmed: bool,
 ) -> Reached {
-    let by_row = if tells(mesh, client, destination) { by_row(lookup, mesh, client, destination) } else { None };
+    let by_row =
+        if tells(mesh, client, destination) { by_row(lookup, mesh, client, destination) } else { None };
     let reached = by_row.unwrap_or_else(|| by_servers(lookup, mesh, client, destination));
     if trimmed { Reached { verdict: Verdict::Trimmed, callable_by_all: false, ..reached } } else { reached }
 }
@@ -49,12 +50,8 @@ fn by_row(
     client: &ClientClass,
     destination: &Arc<Destination>,
 ) -> Option<Reached> {
-    let open = Reached {
-        verdict: Verdict::Reachable,
-        callable_by_all: true,
-        decided_by: Vec::new(),
-        refusing: 0,
-    };
+    let open =
+        Reached { verdict: Verdict::Reachable, callable_by_all: true, decided_by: Vec::new(), refusing: 0 };
     let Some(row) = mesh.reachability.row(&destination.id) else {
         let asks = destination.tls != ClientTls::Off && destination.external.is_none();
         return (!asks).then_some(open);

@@ -158,7 +158,8 @@ fn other_zones(mesh: &MeshSnapshot, destination: &Destination) -> BTreeSet<Arc<s
     match &destination.id {
         DestinationId::Port(_) => destination.remote.iter().cloned().collect(),
         DestinationId::Tags(wanted) => {
-            let found = [false, true].map(|through_egress| mesh.zones.tagged(&mesh.name, wanted, through_egress));
+            let found =
+                [false, true].map(|through_egress| mesh.zones.tagged(&mesh.name, wanted, through_egress));
             let zones = found.iter().flatten().filter_map(|(endpoint, _)| endpoint.zone());
             zones.map(Arc::from).collect()
         }

@@ -59,11 +59,7 @@ impl<'a> Workload<'a> {
     }
 
     /// A Dataplane of this name, or a MeshService with Dataplanes here.
-    pub(super) fn named(
-        lookup: Lookup<'a, '_>,
-        mesh: &'a MeshSnapshot,
-        name: &str,
-    ) -> Option<Workload<'a>> {
+    pub(super) fn named(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Option<Workload<'a>> {
         let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
         if let Some(dataplane) = mesh.dataplanes.get(name) {
             return Some(workload(Kind::Dataplane.name(), vec![dataplane]));

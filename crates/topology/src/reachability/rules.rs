@@ -54,7 +54,7 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
     distinct
 }
 
-/// What lists add up to, each worked out once in a round.
+/// The merged permissions of lists, each computed once in a round.
 #[derive(Default)]
 pub(crate) struct AddedUp(HashMap<Vec<*const Policy>, Arc<Permissions>>);
 

@@ -94,7 +94,7 @@ pub struct Permission {
     pub resource: Draft,
     /// The calls that it is for.
     pub evidence: Vec<Evidence>,
-    /// What it does besides.
+    /// What else the permission would allow.
     pub notes: Vec<String>,
 }
 
@@ -103,7 +103,8 @@ pub struct Permission {
 pub struct Evidence {
     pub edge: Edge,
     pub seen: Seen,
-    /// Whether it is refused now, for want of a rule: the permission would let in who was kept out.
+    /// Whether it is refused now, because no rule mentions it: the permission would admit a client that was
+    /// refused before.
     pub refused: bool,
 }
 

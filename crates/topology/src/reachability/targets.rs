@@ -26,7 +26,7 @@ use crate::{
 
 /// Labels that say which workload a Dataplane is of. Others may be shared by several.
 const NAMING: [&str; 4] = [labels::WORKLOAD, "app.kubernetes.io/name", "app", "k8s-app"];
-/// How many inbounds are named that are selected besides.
+/// How many of the additionally selected inbounds are named.
 const MAX_NAMED: usize = 5;
 
 /// An inbound: the name of its Dataplane, and which of its inbounds it is.
@@ -65,13 +65,13 @@ pub(super) struct Choice {
     pub target: TargetRef,
     /// The inbounds that it is to select, and does.
     pub serving: BTreeSet<Place>,
-    /// What it selects besides.
+    /// What else it selects.
     pub besides: BTreeSet<Place>,
 }
 
 impl Choice {
     /// References that together select all these inbounds: one that selects nothing else if there is one, else
-    /// the one that selects the least besides, else one for each Dataplane.
+    /// the one that selects the fewest others, else one for each Dataplane.
     pub fn of(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>) -> Vec<Choice> {
         let members: Vec<(&Arc<Resource>, &Inbound)> =
             wanted.places.iter().filter_map(|place| member(wanted.mesh, place)).collect();
@@ -135,7 +135,7 @@ impl Choice {
         let more = if names.len() > MAX_NAMED { ", …" } else { "" };
         (!names.is_empty()).then(|| {
             format!(
-                "no targetRef selects exactly the inbounds that are called: this one selects {} besides (of Dataplanes \
+                "no targetRef selects exactly the inbounds that are called: this one also selects {} others (of Dataplanes \
                  {}{more}); give the Dataplanes a label of their own, such as {}",
                 self.besides.len(),
                 named.join(", "),
@@ -170,7 +170,10 @@ fn plain(tags: &Tags) -> bool {
     !tags.is_empty() && tags.values().all(|value| value != ANY_VALUE)
 }
 
-pub(super) fn member<'m>(mesh: &'m MeshSnapshot, (name, i): &Place) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
+pub(super) fn member<'m>(
+    mesh: &'m MeshSnapshot,
+    (name, i): &Place,
+) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
     let dataplane = mesh.dataplanes.get(name)?;
     Some((dataplane, matching::inbounds(dataplane).get(*i)?))
 }

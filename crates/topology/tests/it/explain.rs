@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use topology::{
     ClientClass, MeshSnapshot,
     matching::{self, MemberSelector},
-    reachability::explain::{Call, Change, Explanation, Place, Requirement, Server, Serving, Verdict, explain},
+    reachability::explain::{
+        Call, Change, Explanation, Place, Requirement, Server, Serving, Verdict, explain,
+    },
 };
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
@@ -164,7 +166,10 @@ fn where_one_instance_denies_the_client_a_permission_for_the_others_is_offered()
         let written = of(resources.into_iter().chain(offered(&change)).collect());
         let found = asked(&written, "web-1", "backend", false, false);
         let refusing: Vec<String> = found.refusing.iter().map(ToString::to_string).collect();
-        assert_eq!((found.verdict, refusing), (Verdict::Reachable, vec!["kri_dp_default___backend-1_80".to_owned()]));
+        assert_eq!(
+            (found.verdict, refusing),
+            (Verdict::Reachable, vec!["kri_dp_default___backend-1_80".to_owned()])
+        );
     }
 }
 
@@ -217,7 +222,10 @@ fn unseen(mesh: &MeshSnapshot, serving: &[Serving]) -> Explanation {
     let client = ClientClass::of(mesh, &mesh.dataplanes["web-1"]);
     let call = Call { serving, ..call(mesh, &client, "backend", false) };
     let requires = Requirement::Permission(policy::Permissions::default());
-    explain(&call, &[Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() }])
+    explain(
+        &call,
+        &[Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() }],
+    )
 }
 
 #[test]
@@ -230,7 +238,11 @@ fn servers_that_are_not_known_here_are_selected_as_the_service_selects_them_or_n
     };
     for (selector, zone, target) in [
         (&labels, None, json!({ "kind": "Dataplane", "labels": { "app": "backend" } })),
-        (&labels, Some("west"), json!({ "kind": "Dataplane", "labels": { "app": "backend", "kuma.io/zone": "west" } })),
+        (
+            &labels,
+            Some("west"),
+            json!({ "kind": "Dataplane", "labels": { "app": "backend", "kuma.io/zone": "west" } }),
+        ),
         (&tags, None, json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "gone" } })),
     ] {
         let change = unseen(&mesh, &serving(selector, zone)).change.unwrap();
@@ -241,10 +253,16 @@ fn servers_that_are_not_known_here_are_selected_as_the_service_selects_them_or_n
         assert_eq!(change.text().contains("apply it on the global control plane"), zone.is_some());
     }
     let name = MemberSelector::Name("backend-9".to_owned());
-    for serving in [vec![], serving(&MemberSelector::Nothing, None).to_vec(), serving(&name, Some("west")).to_vec()] {
+    for serving in
+        [vec![], serving(&MemberSelector::Nothing, None).to_vec(), serving(&name, Some("west")).to_vec()]
+    {
         let change = unseen(&mesh, &serving).change.unwrap();
         assert!(matches!(change, Change::NotOffered { .. }), "{change:?}");
-        assert!(change.permissions().is_empty() && change.text().contains("none is offered"), "{}", change.text());
+        assert!(
+            change.permissions().is_empty() && change.text().contains("none is offered"),
+            "{}",
+            change.text()
+        );
     }
 }
 
@@ -326,7 +344,8 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
         let client = ClientClass::of(&mesh, &mesh.dataplanes[client]);
         let call = call(&mesh, &client, "b", true);
         let requires = Requirement::Permission(requires.clone());
-        let server = Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() };
+        let server =
+            Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() };
         let found = explain(&call, &[server]);
         assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }

@@ -324,7 +324,7 @@ fn a_permission_selects_exactly_the_inbounds_that_are_called_or_says_so() {
     let third = serving("backend-3", "10.0.0.7", "backend");
     let (wide, notes) = target(World::new().with(other).with(third));
     assert_eq!(wide, by_service("backend"));
-    assert!(notes[0].contains("selects 1 besides (of Dataplanes backend-2)"), "{notes:?}");
+    assert!(notes[0].contains("also selects 1 others (of Dataplanes backend-2)"), "{notes:?}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl<'s> Evidence<'s> {
             match answer["window"]["since"].as_str() {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(
-                    "time: calls are observed for {}, and {} are asked for (--min-window): a job that runs less often \
+                    "time: calls were observed for {}, and {} are required (--min-window): a job that runs less often \
                      would not have been seen",
                     length(seconds),
                     length(wanted)
@@ -57,7 +57,7 @@ impl<'s> Evidence<'s> {
             missing.push(format!("reports of {} of {connected} connected proxies", connected - reporting));
         }
         if self.observed["truncated"] == true {
-            missing.push("some of the calls: there were more than are kept".to_owned());
+            missing.push("some of the calls: there were more than the limit".to_owned());
         }
         missing
     }

@@ -40,7 +40,7 @@ pub enum Known {
 pub struct Servers<'w> {
     world: &'w World,
     /// Every Dataplane as it is, as it would be with all inbounds ready, and the permissions of its inbounds.
-    proxies: Vec<Proxy<'w>>,
+    proxies: Vec<OracleProxy<'w>>,
     pub distinct: Vec<Permissions>,
     index: HashMap<Permissions, usize>,
     lanes: Vec<Lane>,
@@ -48,7 +48,7 @@ pub struct Servers<'w> {
     variants: HashMap<(String, u32), Vec<usize>>,
 }
 
-struct Proxy<'w> {
+struct OracleProxy<'w> {
     dataplane: &'w Arc<Resource>,
     ready: Resource,
     asks: Vec<Asks>,
@@ -59,7 +59,7 @@ struct Proxy<'w> {
 /// The permissions of an inbound, and whether it takes clients without TLS; `None` where no one is asked.
 type Asks = Option<(usize, bool)>;
 
-impl Proxy<'_> {
+impl OracleProxy<'_> {
     /// Whether an inbound may have these tags; asking all proxies about everything would take most of the time.
     fn may_have(&self, tags: &BTreeMap<String, String>) -> bool {
         let service = tags.get(labels::SERVICE).filter(|service| *service != tags::ANY_VALUE);
@@ -92,7 +92,7 @@ impl<'w> Servers<'w> {
             let asks = asks.collect();
             let services = inbounds.iter().filter_map(|inbound| inbound.tags.get(labels::SERVICE).cloned());
             let services = services.collect();
-            servers.proxies.push(Proxy { dataplane, ready: ready(dataplane), asks, services });
+            servers.proxies.push(OracleProxy { dataplane, ready: ready(dataplane), asks, services });
         }
         servers
     }
@@ -170,12 +170,12 @@ impl<'w> Servers<'w> {
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
         let target = port.target_port.as_ref().unwrap();
         let selector = MemberSelector::of_service(service, spec);
-        let of_proxy = |proxy: &Proxy<'_>| {
+        let of_proxy = |proxy: &OracleProxy<'_>| {
             let now = at(proxy.dataplane, &selector.serving(proxy.dataplane, target));
             let then = at(&proxy.ready, &selector.serving(&proxy.ready, target));
             now.into_iter().chain(then).map(|at| proxy.asks[at]).collect::<Vec<_>>()
         };
-        let may_serve = |proxy: &&Proxy<'_>| match &selector {
+        let may_serve = |proxy: &&OracleProxy<'_>| match &selector {
             MemberSelector::Tags(tags) => proxy.may_have(tags),
             MemberSelector::Nothing | MemberSelector::Name(_) | MemberSelector::Labels(_) => true,
         };
@@ -183,7 +183,7 @@ impl<'w> Servers<'w> {
     }
 
     fn tagged(&self, wanted: &BTreeMap<String, String>) -> Vec<Asks> {
-        let of_proxy = |proxy: &Proxy<'_>| {
+        let of_proxy = |proxy: &OracleProxy<'_>| {
             let inbounds = matching::inbounds(proxy.dataplane).iter().enumerate();
             let served = inbounds.filter(|(_, inbound)| tags::matches(wanted, &inbound.tags));
             served.map(|(at, _)| proxy.asks[at]).collect::<Vec<_>>()

@@ -216,11 +216,7 @@ impl<'a, 's> Refusing<'a, 's> {
 }
 
 /// `None` where nothing refuses the client, and for one that no permission can name.
-pub(super) fn of(
-    call: &Call<'_>,
-    servers: &[Server<'_>],
-    refusing: &[Refusing<'_, '_>],
-) -> Option<Change> {
+pub(super) fn of(call: &Call<'_>, servers: &[Server<'_>], refusing: &[Refusing<'_, '_>]) -> Option<Change> {
     let identities = &call.client.client().spiffe_ids;
     // No permission is about a client without a certificate.
     if refusing.is_empty() || call.client.is_plain() || identities.is_empty() {
@@ -452,7 +448,13 @@ impl Offering<'_> {
 
 impl Offer {
     fn empty(zone: Option<Arc<str>>) -> Offer {
-        Offer { permissions: Vec::new(), exceptions: Vec::new(), zone, besides: Vec::new(), notes: Vec::new() }
+        Offer {
+            permissions: Vec::new(),
+            exceptions: Vec::new(),
+            zone,
+            besides: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Permissions in writing.
+//! Writes suggested permissions as resources.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -27,7 +27,8 @@ fn proxies() -> impl Strategy<Value = Vec<Proxy>> {
 
 fn dataplane(at: usize, &(service, label, two, version): &Proxy) -> Resource {
     let service = SERVICES[service];
-    let inbound = |port: u32| json!({ "port": port, "tags": { "kuma.io/service": service, "version": version } });
+    let inbound =
+        |port: u32| json!({ "port": port, "tags": { "kuma.io/service": service, "version": version } });
     let mut inbounds = vec![inbound(80)];
     if two {
         inbounds.push(inbound(81));
@@ -53,10 +54,7 @@ fn targets() -> impl Strategy<Value = Value> {
 
 fn permissions() -> impl Strategy<Value = Vec<Resource>> {
     let action = prop::sample::select(vec!["Allow", "Deny", "AllowWithShadowDeny"]);
-    let who = prop_oneof![
-        Just(anyone()),
-        prop::sample::select(SERVICES.to_vec()).prop_map(of_service),
-    ];
+    let who = prop_oneof![Just(anyone()), prop::sample::select(SERVICES.to_vec()).prop_map(of_service),];
     let by_tags = (targets(), prop::collection::vec((who, action), 1..3));
     let by_tags = by_tags.prop_map(|(target, entries)| from("x", target, &entries));
     let ids = || {
@@ -67,7 +65,10 @@ fn permissions() -> impl Strategy<Value = Vec<Resource>> {
     };
     let by_id = (targets(), ids(), ids());
     let by_id = by_id.prop_map(|(target, allow, deny)| {
-        permission("x", json!({ "targetRef": target, "rules": [{ "default": { "allow": allow, "deny": deny } }] }))
+        permission(
+            "x",
+            json!({ "targetRef": target, "rules": [{ "default": { "allow": allow, "deny": deny } }] }),
+        )
     });
     let one = prop_oneof![by_tags, by_id];
     prop::collection::vec(one, 0..5).prop_map(|list| {
