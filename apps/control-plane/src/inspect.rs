@@ -1,5 +1,4 @@
-//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
-//! be sent now.
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would be sent now.
 //!
 //! ```text
 //!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
@@ -297,12 +296,7 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
-        if self.serves == Serves::Everything {
-            return Err(InspectError::Elsewhere(format!(
-                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
-                 this global control plane: ask the control planes of the zones"
-            )));
-        }
+        (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {

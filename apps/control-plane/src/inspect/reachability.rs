@@ -277,6 +277,14 @@ pub fn trims(snapshot: &Snapshot, mesh: &MeshSnapshot, traits: &ProxyTraits, ids
     sight.is_ok_and(|sight| sight.are_trimmed(ids))
 }
 
+/// What a global control plane says about the proxies of a mesh.
+pub fn elsewhere(mesh: &str) -> InspectError {
+    InspectError::Elsewhere(format!(
+        "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not this \
+         global control plane: ask the control planes of the zones"
+    ))
+}
+
 /// What trimming does for the proxies of a mesh, from the offset on, or would do.
 pub fn of_mesh(
     snapshot: &Snapshot,
