@@ -321,7 +321,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("dialled", "boolean"),
         ],
         Operation::Suggestions => vec![("service", "string")],
-        Operation::WhatIf => vec![("diff", "string")],
+        Operation::WhatIf => vec![("diff", "string"), ("only", "string")],
         Operation::ProxySetLogging => vec![("level", "string"), ("logger", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
