@@ -94,7 +94,11 @@ impl Counts {
             text(&version["kumaDp"]["version"]),
             text(&version["envoy"]["version"])
         ));
-        if version["kumaDp"]["kumaCpCompatible"] == false || version["envoy"]["kumaDpCompatible"] == false {
+        // What is false is left out, so that a program that said its version is compatible only where that is said.
+        let incompatible = |of: &Value, flag: &str| of["version"].is_string() && of[flag] != true;
+        if incompatible(&version["kumaDp"], "kumaCpCompatible")
+            || incompatible(&version["envoy"], "kumaDpCompatible")
+        {
             self.incompatible.push(name.clone());
         }
         if let Some(until) = time(&insight["mTLS"]["certificateExpirationTime"])
