@@ -1,4 +1,4 @@
-//! Looks into proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
 //! be sent now.
 //!
 //! ```text
@@ -38,7 +38,7 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
@@ -300,6 +300,7 @@ impl Inspect for Proxies {
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        self.check_here(proxy)?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
         self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
@@ -311,6 +312,12 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
+        if self.serves == Serves::Everything {
+            return Err(InspectError::Elsewhere(format!(
+                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
+                 this global control plane: ask the control planes of the zones"
+            )));
+        }
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -326,12 +333,16 @@ impl Inspect for Proxies {
         self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
-    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
-        let (_, mesh) = self.now(mesh).await?;
+    async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
         let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
-        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(observed::of(&mesh, &observations, push.reporting(&mesh.name), traits, wanted))
+        })
+        .await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
@@ -420,18 +431,17 @@ impl Proxies {
     /// Waits for everything that was written until now.
     async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
-            InspectError::Unreachable(
-                "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
-            )
+            let why = "the control plane has not processed the latest changes yet: try again in a moment";
+            InspectError::Unreachable(why.to_owned())
         })
     }
 
-    /// What the proxy told about itself, if it is connected here.
+    /// What the proxy sent about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
     }
 
-    /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+    /// What the proxy sent about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
         last_known(&self.push, snapshot, proxy)
     }

@@ -21,13 +21,16 @@ fn nothing_is_written_when_the_control_plane_would_refuse_one_of_several() {
     let program = Program::at(&control_plane.url);
     // Only the control plane knows which meshes there are, and in which zone it is.
     let elsewhere = timeout("default", "c").replacen("name: ", "labels:\n  kuma.io/zone: west\nname: ", 1);
-    let text = [timeout("default", "a"), timeout("none", "b"), elsewhere, timeout("default", "d")].join("---\n");
+    let text =
+        [timeout("default", "a"), timeout("none", "b"), elsewhere, timeout("default", "d")].join("---\n");
     let file = program.file("several.yaml", &text);
     program
         .run(&["apply", "-f", &file])
         .failed(1)
         .says("error: the control plane would refuse this, nothing was written\n")
-        .says(&format!("{file}:10: MeshTimeout \"b\" in mesh \"none\": mesh: mesh of name none is not found\n"))
+        .says(&format!(
+            "{file}:10: MeshTimeout \"b\" in mesh \"none\": mesh: mesh of name none is not found\n"
+        ))
         .says(&format!("{file}:20: MeshTimeout \"c\" in mesh \"default\": labels[\"kuma.io/zone\"]: "));
     assert_eq!(puts(&control_plane), 0);
 }
@@ -56,7 +59,12 @@ fn a_control_plane_that_cannot_be_asked_is_written_to_and_one_that_fails_is_not(
     let text = "type: Mesh\nname: a\n---\ntype: Mesh\nname: b\n";
     program.run_with_stdin(&["apply"], text).ok();
     assert_eq!(server.puts().len(), 2);
-    server.on("POST", "/meshes/default/_what-if?only=admission", 503, json!({ "title": "the store is away" }));
+    server.on(
+        "POST",
+        "/meshes/default/_what-if?only=admission",
+        503,
+        json!({ "title": "the store is away" }),
+    );
     program
         .run_with_stdin(&["apply"], text)
         .failed(1)

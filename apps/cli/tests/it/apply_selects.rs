@@ -63,7 +63,9 @@ fn a_policy_in_shadow_is_said_to_select_proxies_without_an_effect() {
     let program = Program::at(&control_plane.url);
     let shadow = |target: &str| {
         let spec = format!("spec:\n  targetRef: {{kind: Dataplane, labels: {{app: {target}}}}}\n");
-        TIMEOUT.replace("spec:\n", &spec).replace("name: slow\n", "name: slow\nlabels: {kuma.io/effect: shadow}\n")
+        TIMEOUT
+            .replace("spec:\n", &spec)
+            .replace("name: slow\n", "name: slow\nlabels: {kuma.io/effect: shadow}\n")
     };
     let label = "MeshTimeout \"slow\" in mesh \"default\"";
     let ran = program.run_with_stdin(&["apply"], &shadow("web")).ok();
@@ -77,7 +79,8 @@ fn a_policy_in_shadow_is_said_to_select_proxies_without_an_effect() {
 fn taking_out_a_label_that_makes_a_difference_is_a_change() {
     let control_plane = ControlPlane::start();
     let program = Program::at(&control_plane.url);
-    let labelled = |text: &str, label: &str| text.replacen("name: ", &format!("labels: {{{label}}}\nname: "), 1);
+    let labelled =
+        |text: &str, label: &str| text.replacen("name: ", &format!("labels: {{{label}}}\nname: "), 1);
     let dataplane = "type: Dataplane\nname: web-1\nnetworking:\n  address: 127.0.0.1\n  inbound:\n  - port: 80\n    \
                      tags: {kuma.io/service: web}\n";
     for (text, label) in [

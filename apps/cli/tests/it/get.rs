@@ -236,7 +236,7 @@ fn watching_tells_each_change_once_and_survives_failures() {
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap();
-    // Changes found by the same look are told in the order of their names.
+    // Changes found by the same look are shown in the order of their names.
     assert_eq!(seen, ["ADDED mesh/a", "MODIFIED mesh/a", "ADDED mesh/b", "DELETED mesh/b"]);
     assert!(lines.try_recv().is_err(), "no change is shown twice");
 }
@@ -303,7 +303,10 @@ fn names_of_all_meshes_say_their_mesh_and_are_accepted() {
     assert_eq!(named.lines(), ["meshtimeout/shop/slow"]);
     let ran = program.run(&["get", "meshtimeout/shop/slow", "-o", "json"]).ok();
     assert_eq!(ran.json()["mesh"], "shop");
-    assert_eq!(program.run(&["get", "meshes", "-A", "-o", "name"]).ok().lines(), ["mesh/default", "mesh/shop"]);
+    assert_eq!(
+        program.run(&["get", "meshes", "-A", "-o", "name"]).ok().lines(),
+        ["mesh/default", "mesh/shop"]
+    );
     program.run(&["get", "mesh/shop/slow"]).failed(2).says("a Mesh is in no mesh: write mesh/slow");
     program.run(&["delete", "meshtimeout/shop/slow"]).ok();
     program.run(&["get", "meshtimeout/a/b/c"]).failed(2).says("or TYPE/MESH/NAME");

@@ -85,7 +85,10 @@ fn a_proxy_is_synced_only_when_it_has_acknowledged_the_last_changes() {
     ] {
         for wanted in ["synced", "ready"] {
             teach(&[state]);
-            program.run(&["wait", "dataplane", "web", "--for", wanted, "--timeout", "0s"]).failed(1).says(missing);
+            program
+                .run(&["wait", "dataplane", "web", "--for", wanted, "--timeout", "0s"])
+                .failed(1)
+                .says(missing);
         }
     }
     // One that is connected elsewhere has its insight only.

@@ -26,7 +26,7 @@ impl Proxies {
         questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await
     }
 
-    /// What only the proxy, or the control plane it is connected to, can tell cannot be told on a global one.
+    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
     pub(super) fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
         if self.serves == Serves::Zone {
             return Ok(());
@@ -35,8 +35,8 @@ impl Proxies {
         let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
         let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
         Err(InspectError::Elsewhere(format!(
-            "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
-             ask the control plane of {whose}"
+            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
+            control plane of {whose}"
         )))
     }
 }

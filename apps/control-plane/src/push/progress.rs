@@ -9,7 +9,7 @@ use super::Work;
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     work: Work,
-    /// How often it was woken, up to which time it was told what that came to, and up to which it has answered.
+    /// How often it was woken, up to which time its stream took that up, and up to which it has answered.
     woken: u64,
     begun: u64,
     answered: u64,

@@ -1,10 +1,10 @@
-//! Finds out who is calling.
+//! Authenticates the caller.
 //!
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
-//! caller is anonymous. A token that is no good is refused rather than ignored, so that no caller works
-//! with fewer rights without noticing. An administrator's token is looked at only where the caller asks
-//! who they are: `kumactl config control-planes add` tries a token there before it keeps it.
+//! caller is anonymous. An invalid token is refused rather than ignored, so that no caller works
+//! with fewer rights without noticing. A local administrator's token is validated only at `/who-am-i`,
+//! where `kumactl config control-planes add` tries a token before it keeps it.
 
 use std::sync::Arc;
 

@@ -280,7 +280,11 @@ async fn the_address_of_a_service_is_one_that_resolves() {
     world.store(Kind::VirtualOutbound, "default", "default", by_service).await;
     assert_eq!(addresses("default").await, [json!("named.mesh:80"), json!("unnamed.mesh:80")]);
     world.delete("/meshes/default/virtual-outbounds/default").await.expect(200);
-    assert_eq!(addresses("default").await, [json!(null), json!(null)], "an answer that was kept is not true any more");
+    assert_eq!(
+        addresses("default").await,
+        [json!(null), json!(null)],
+        "an answer that was kept is not true any more"
+    );
     assert_eq!(addresses("exclusive").await, [json!(null), json!(null)]);
 
     let status = json!({ "addresses": [{ "hostname": "named.svc.mesh.local" }] });

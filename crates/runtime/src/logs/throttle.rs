@@ -18,10 +18,10 @@ const MOST_PEERS: usize = 100;
 
 /// Lets the first line of a reason through at once, and then one every ten seconds.
 #[derive(Debug, Default)]
-pub struct Throttle(Mutex<HashMap<(&'static str, Option<IpAddr>), Said>>);
+pub struct Throttle(Mutex<HashMap<(&'static str, Option<IpAddr>), ThrottleEntry>>);
 
 #[derive(Debug)]
-struct Said {
+struct ThrottleEntry {
     at: Instant,
     unsaid: u64,
 }
@@ -43,7 +43,7 @@ impl Throttle {
             }
         }
         let Some(last) = said.get_mut(&key) else {
-            said.insert(key, Said { at: now, unsaid: 0 });
+            said.insert(key, ThrottleEntry { at: now, unsaid: 0 });
             return Some(0);
         };
         if now.duration_since(last.at) < LOG_EVERY {

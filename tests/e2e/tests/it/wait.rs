@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::world::{World, client_with};
 
 fn timeout(seconds: u32) -> Value {
-    let conf = json!({"idleTimeout": format!("{seconds}s"), "http": {"requestTimeout": format!("{seconds}s")}});
+    let conf =
+        json!({"idleTimeout": format!("{seconds}s"), "http": {"requestTimeout": format!("{seconds}s")}});
     json!({"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": {"rules": [{"default": conf}]}})
 }
 
@@ -24,9 +25,8 @@ fn a_wait_after_an_apply_is_for_that_change() {
         std::fs::write(&file, timeout(seconds).to_string()).unwrap();
         kumactl.ok(&["apply", "-f", &file.display().to_string()]).unwrap();
     };
-    let wait = |limit: &str| {
-        kumactl.run(&["wait", "dataplane", "web", "--for=synced", "--timeout", limit]).unwrap()
-    };
+    let wait =
+        |limit: &str| kumactl.run(&["wait", "dataplane", "web", "--for=synced", "--timeout", limit]).unwrap();
     assert!(wait("60s").status.success());
     for seconds in [1231, 1232, 1233] {
         apply(seconds);
