@@ -49,7 +49,8 @@ impl Describe {
         document.insert("resource".into(), resource.clone());
         let mut parts = vec![("findings", findings(client, kind, &target.mesh, &resource))];
         if let Some(insight) = kind.kind.and_then(|kind| kind.descriptor().insight) {
-            let overview = client.get(&format!("{item}/_overview")).and_then(|answer| answer.json("overview"));
+            let overview =
+                client.get(&format!("{item}/_overview")).and_then(|answer| answer.json("overview"));
             parts.push(("connection", overview.map(|overview| connection(insight, &overview))));
         }
         if kind.kind == Some(Kind::Dataplane) {

@@ -110,8 +110,7 @@ fn label(of: &Value) -> String {
 }
 
 fn refusals(answer: &Value) -> Option<String> {
-    let told: Vec<String> =
-        each(&answer["refused"]).flat_map(reasons).map(|(_, reason)| reason).collect();
+    let told: Vec<String> = each(&answer["refused"]).flat_map(reasons).map(|(_, reason)| reason).collect();
     (!told.is_empty()).then(|| told.join("\n"))
 }
 

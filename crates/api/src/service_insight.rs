@@ -178,7 +178,8 @@ impl<'a> Hostnames<'a> {
     fn address(&self, mesh: &str, service: &str) -> Option<String> {
         let by_tags = || {
             let tags = Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]);
-            let selecting = self.policies.get(mesh)?.iter().filter(|(policy, _)| policy.rank(&tags).is_some());
+            let selecting =
+                self.policies.get(mesh)?.iter().filter(|(policy, _)| policy.rank(&tags).is_some());
             let mut named = selecting.filter_map(|(_, rendering)| {
                 Some(format!("{}:{}", rendering.host(&tags).ok()?, rendering.port(&tags).ok()?))
             });
@@ -205,5 +206,7 @@ impl<'a> Hostnames<'a> {
 
 fn mode(snapshot: &Snapshot, mesh: &str) -> MeshServicesMode {
     let stored = snapshot.get(&Key::global(Kind::Mesh, mesh));
-    stored.and_then(|mesh| mesh.spec.get::<Mesh>()).map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode)
+    stored
+        .and_then(|mesh| mesh.spec.get::<Mesh>())
+        .map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode)
 }

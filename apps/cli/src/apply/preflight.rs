@@ -86,7 +86,8 @@ fn ask(asked: &[&Planned], client: &Client) -> Result<Option<Value>> {
 fn refused(asked: &[&Planned], answer: &Value) -> Vec<String> {
     let of = |refusal: &Value| {
         let place = refusal["place"].as_str().unwrap_or_default();
-        let at = place.strip_prefix("resources[").and_then(|rest| rest.strip_suffix(']')?.parse::<usize>().ok());
+        let at =
+            place.strip_prefix("resources[").and_then(|rest| rest.strip_suffix(']')?.parse::<usize>().ok());
         let resource = at.and_then(|at| asked.get(at).copied());
         what_if::reasons(refusal).into_iter().map(move |(field, reason)| match resource {
             Some(resource) => format!("{}: {reason}", resource.at(&field)),

@@ -129,7 +129,10 @@ impl Counts {
             (
                 Verdict::Warn,
                 &self.stale,
-                ["has not acknowledged its configuration yet", "have not acknowledged their configuration yet"],
+                [
+                    "has not acknowledged its configuration yet",
+                    "have not acknowledged their configuration yet",
+                ],
                 "check again in a moment",
             ),
             (
