@@ -24,8 +24,8 @@ const WIDTH: usize = 100;
 
 /// Show the fields of a type of resource: their types, defaults and meaning
 ///
-/// Reads the schemas this client was built with and does not ask the control plane. Paths skip lists:
-/// meshtimeout.spec.to.default is a field of the entries of `to`.
+/// Reads the schemas this client was built with. The control plane is asked only about a type that this client does not
+/// know. Paths skip lists: meshtimeout.spec.to.default is a field of the entries of `to`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {

@@ -13,6 +13,7 @@
 
 mod client;
 mod configuration;
+mod elsewhere;
 mod graph;
 mod hostnames;
 mod layout;
@@ -42,6 +43,7 @@ use api::{
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
+        sync::SyncState,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -178,6 +180,14 @@ impl Inspect for Proxies {
             Ok(Config { xds, without_shadow: Some(now) })
         })
         .await
+    }
+
+    async fn sync(&self, proxy: &Key) -> Result<SyncState, InspectError> {
+        // The change may have been made on another control plane that shares the store.
+        let arrived = self.store.caught_up(PATIENCE).await;
+        arrived.map_err(|error| InspectError::Unreachable(error.to_string()))?;
+        self.caught_up().await?;
+        Ok(self.push.sync_state(proxy).unwrap_or(SyncState::Unknown))
     }
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
@@ -364,25 +374,6 @@ impl Proxies {
         Proxies { serves: Serves::Everything, elsewhere: Some(questions), ..Proxies::new(store, push, 0) }
     }
 
-    /// Asks the zone of a proxy, by the name that the proxy has there.
-    async fn ask_zone(
-        &self,
-        questions: &Questions,
-        proxy: &Key,
-        view: AdminView,
-    ) -> Result<AdminAnswer, InspectError> {
-        let snapshot = self.snapshot()?;
-        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
-        let zone = stored
-            .label(labels::ZONE)
-            .ok_or_else(|| InspectError::Unsupported(format!("{proxy} does not say which zone it is in")))?;
-        let name = match stored.label(labels::K8S_NAMESPACE) {
-            Some(namespace) => format!("{}.{namespace}", stored.display_name()),
-            None => stored.display_name().to_owned(),
-        };
-        questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await
-    }
-
     /// Runs what takes a while where other requests do not wait for it, when it is its turn.
     async fn computed<T: Send + 'static>(
         &self,
@@ -433,20 +424,6 @@ impl Proxies {
             let why = "the control plane has not processed the latest changes yet: try again in a moment";
             InspectError::Unreachable(why.to_owned())
         })
-    }
-
-    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
-    fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
-        if self.serves == Serves::Zone {
-            return Ok(());
-        }
-        let snapshot = self.snapshot()?;
-        let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
-        let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
-        Err(InspectError::Elsewhere(format!(
-            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
-            control plane of {whose}"
-        )))
     }
 
     /// What the proxy sent about itself, if it is connected here.

@@ -141,6 +141,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
             let seen = sni_usage::ask(&call)?.await;
             aside(call, move |call| sni_usage::list(call, seen)).await
         }
+        Operation::ProxySync => inspect::sync::get(call).await,
         Operation::Suggestions => inspect::suggestions::list(call).await,
         Operation::WhatIf => what_if::ask(call).await,
         Operation::ServiceInsightList => aside(call, service_insight::list).await,

@@ -4,6 +4,8 @@ use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use crate::types::DEFAULT_MESH;
+
 /// Deeper trees are cut off. The deepest schema has half as many levels.
 const DEPTH: usize = 24;
 
@@ -40,8 +42,9 @@ impl Schemas {
         properties.insert("name".into(), described("The name, unique within its type and mesh."));
         let mut required = vec![json!("type"), json!("name")];
         if descriptor.scope == Scope::Mesh {
-            properties.insert("mesh".into(), described("The mesh that the resource belongs to."));
-            required.push(json!("mesh"));
+            let mut mesh = described("The mesh that the resource belongs to.");
+            mesh["default"] = json!(DEFAULT_MESH);
+            properties.insert("mesh".into(), mesh);
         }
         properties.insert("labels".into(), labels);
         let spec = kind.json_schema(&mut self.generator).to_value();

@@ -212,8 +212,6 @@ async fn a_good_token_says_who_it_is_and_a_bad_one_is_refused() {
         request.headers_mut().insert("authorization", format!("{scheme} {good}").parse().unwrap());
         assert_eq!(name(&world, request).await, "john");
     }
-    // An administrator by other means is not asked for a token.
-    assert_eq!(name(&world, with("authorization", "Bearer nonsense")).await, ADMIN);
     // Other schemes are not ours to judge.
     let mut basic = remote(Method::GET, "/who-am-i", Body::empty());
     basic.headers_mut().insert("authorization", "Basic abc".parse().unwrap());
@@ -254,6 +252,12 @@ async fn refused_tokens_are_logged_with_the_address_and_the_reason_and_a_flood_i
     let line = of("expired")[0];
     assert_eq!((&line["level"], &line["peer"]), (&json!("WARN"), &json!("192.0.2.7:40000")), "{line}");
     assert!(!line.to_string().contains(&expired), "{line}");
+    // One that tries again and again does not hide another.
+    let mut other = bearer("/who-am-i", "nonsense");
+    other.extensions_mut().insert(peer("192.0.2.8:1"));
+    world.send(other).await.expect(401);
+    let lines = log.lines();
+    assert!(lines.iter().any(|line| line["peer"] == "192.0.2.8:1"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -338,4 +342,20 @@ async fn the_operator_decides_who_may_see_secrets_and_the_configuration() {
         }
     }
     world.get("/secrets").await.expect(403);
+}
+
+#[tokio::test]
+async fn a_local_administrators_token_is_checked_where_it_asks_who_it_is() {
+    let (world, key) = with_key().await;
+    let local = |path: &str, token: &str| {
+        let mut request = request(Method::GET, path, Body::empty());
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    };
+    let refused = world.send(local("/who-am-i", "nonsense")).await.expect(401).json();
+    assert!(refused["detail"].as_str().unwrap().contains("the token is malformed"), "{refused}");
+    let hour = std::time::Duration::from_secs(3600);
+    let good = token::issue(&john(&[]), &key, Timestamp::now(), hour).unwrap();
+    assert_eq!(name(&world, local("/who-am-i", &good)).await, ADMIN);
+    world.send(local("/meshes", "nonsense")).await.expect(200);
 }
