@@ -38,7 +38,9 @@ fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(What) -> Re
     let help = "How long computing the configuration of a proxy took, without waiting for its turn";
     metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
     let help = "Connected proxies that have not answered yet for all of a change";
-    metrics.register("xds_proxies_delivering", help, meter.delivering.clone());
+    metrics.register("xds_proxies_delivering", help, of(What::Delivering));
+    let help = "For how long the oldest change waits for the answer of a connected proxy; 0 when none does";
+    metrics.register("xds_oldest_delivery_seconds", help, of(What::OldestDelivery));
     let help = "Connected proxies that reject part of their configuration now";
     metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
     let help = "When the first certificate of a connected proxy expires, in seconds since 1970";
@@ -61,6 +63,8 @@ enum What {
     Classes,
     Responses,
     Answers,
+    Delivering,
+    OldestDelivery,
     SoonestExpiry,
 }
 
@@ -99,6 +103,8 @@ impl EncodeMetric for Reading {
                     },
                 )
             }),
+            What::Delivering => encoder.encode_gauge(&self.push.meter().delivering()),
+            What::OldestDelivery => encoder.encode_gauge(&self.push.meter().oldest_delivery().as_secs_f64()),
             What::SoonestExpiry => match self.push.meter().soonest_expiry() {
                 Some(expires) => encoder.encode_gauge(&expires.as_second()),
                 None => Ok(()),
@@ -111,9 +117,12 @@ impl EncodeMetric for Reading {
             What::Encoded | What::Woken => MetricType::Counter,
             // Counters whose names must stay as they are.
             What::Responses | What::Answers => MetricType::Unknown,
-            What::Connected | What::ConnectedByMesh | What::Classes | What::SoonestExpiry => {
-                MetricType::Gauge
-            }
+            What::Connected
+            | What::ConnectedByMesh
+            | What::Classes
+            | What::Delivering
+            | What::OldestDelivery
+            | What::SoonestExpiry => MetricType::Gauge,
         }
     }
 }
