@@ -87,13 +87,15 @@ fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
 
 /// The name of a duration that a line of the log would show as text such as `1.5s`, which no program can compare.
 fn duration_field(line: &str) -> Option<&str> {
-    let (_, after) = line.split_once('?')?;
-    let end = after.find(|c: char| !c.is_alphanumeric() && !"_.".contains(c)).unwrap_or(after.len());
-    let field = after[..end].rsplit('.').next()?;
-    // `?` that ends an expression has a letter or a bracket before it, the one of a field has not.
-    let is_field = !line.split('?').next()?.ends_with(|c: char| c.is_alphanumeric() || ")]}_".contains(c));
-    (is_field && DURATIONS.iter().any(|name| field == *name || field.ends_with(&format!("_{name}"))))
-        .then_some(field)
+    line.match_indices('?').find_map(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + 1..]);
+        let end = after.find(|c: char| !c.is_alphanumeric() && !"_.".contains(c)).unwrap_or(after.len());
+        let field = after[..end].rsplit('.').next()?;
+        // `?` that ends an expression has a letter or a bracket before it, the one of a field has not.
+        let is_field = !before.ends_with(|c: char| c.is_alphanumeric() || ")]}_".contains(c));
+        let is_duration = |name: &&str| field == *name || field.ends_with(&format!("_{name}"));
+        (is_field && DURATIONS.iter().any(is_duration)).then_some(field)
+    })
 }
 
 fn check_document(path: &Path, name: &str, text: &str, findings: &mut Vec<String>) {
@@ -166,15 +168,14 @@ mod tests {
 
     #[test]
     fn durations_are_logged_as_numbers() {
-        for line in
-            ["warn!(?delay, \"late\");", "interval = ?collector.interval,", "info!(a, ?drain_time, \"…\")"]
-        {
-            assert_eq!(findings_in(line).len(), 1, "{line}");
+        // The mark apart, so that this file does not find itself.
+        for line in ["warn!(@delay, x);", "interval = @collector.interval,", "info!(@kind, @drain_time, x)"] {
+            assert_eq!(findings_in(&line.replace('@', "?")).len(), 1, "{line}");
         }
         for line in
-            ["let delay = parse(text)?;", "took_ms = took.as_millis(),", "(?kind, delay)", "a()?.timeout"]
+            ["let delay = parse(text)@;", "took_ms = took.as_millis(),", "(@kind, delay)", "a()@.timeout"]
         {
-            assert_eq!(findings_in(line), Vec::<String>::new(), "{line}");
+            assert_eq!(findings_in(&line.replace('@', "?")), Vec::<String>::new(), "{line}");
         }
     }
 
