@@ -1,7 +1,7 @@
 //! What clients share: how many writes and long lists are made and how many watches are open at a time, and the lists
 //! themselves.
 
-mod kept;
+mod response_cache;
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use self::kept::Kept;
+use self::response_cache::ResponseCache;
 use crate::Error;
 
 /// Writes in progress, of all clients. They go on when their client is gone, so connections do not bound them.
@@ -35,7 +35,7 @@ pub struct Gates {
     /// What waits for writes in progress when the process ends.
     shutdown: Shutdown,
     /// Long answers that were made before.
-    pub(crate) answers: Kept,
+    pub(crate) answers: ResponseCache,
     /// Keeps refused tokens from filling the log.
     pub(crate) refusals: Throttle,
 }
@@ -54,7 +54,7 @@ impl Default for Gates {
             watches: Arc::default(),
             writes: Arc::new(Semaphore::new(WRITES)),
             shutdown: Shutdown::default(),
-            answers: Kept::default(),
+            answers: ResponseCache::default(),
             refusals: Throttle::default(),
         }
     }

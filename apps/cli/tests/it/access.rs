@@ -106,7 +106,7 @@ fn what_is_asked_reaches_the_control_plane_and_its_refusal_the_user() {
     program
         .run(&["access", "x", "y"])
         .failed(1)
-        .says("could not tell whether x may call y")
+        .says("could not determine whether x may call y")
         .says("no MeshService and no kuma.io/service");
     server.on("GET", "/meshes/default/_access?from=a&to=b", 200, json!({}));
     program.run(&["access", "a", "b"]).failed(1).says("no verdict");
@@ -121,13 +121,27 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
     let mut denied = answer("Denied", &[check_of("web", false, None, "no rule allows it")], false);
     denied["reachability"] = json!({"verdict": "trimmed", "reason": "its proxy is not sent the destination",
         "decidedBy": [], "answers": [], "truncated": false,
-        "change": {"text": "write this", "resource": resource}});
+        "refusing": ["kri_dp_default___backend-1_80", "kri_dp_default___backend-2_80"], "refusingTotal": 5,
+        "missing": "the proxy is not sent this destination: it is not listed",
+        "change": {"text": "write these", "notes": ["it selects 1 besides"], "resources": [resource, resource]}});
     server.on("GET", PATH, 200, denied);
     let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(3);
     let said = ran.out.split_once("\nReachability: ").unwrap().1;
     let (said, yaml) = said.split_once("\n\n").unwrap();
-    assert_eq!(said, "trimmed\n  its proxy is not sent the destination\nTo allow it: write this");
-    assert_eq!(resources::format::yaml::documents(yaml).unwrap().remove(0).value, resource);
+    assert_eq!(
+        said,
+        "trimmed\n  its proxy is not sent the destination\nRefusing inbounds: kri_dp_default___backend-1_80, \
+         kri_dp_default___backend-2_80 and 3 more\nNot offered: the proxy is not sent this destination: it is not \
+         listed\nTo allow it: write these\nNote: it selects 1 besides"
+    );
+    let documents = resources::format::yaml::documents(yaml).unwrap();
+    assert!(documents.len() == 2 && documents.iter().all(|document| document.value == resource), "{yaml}");
+
+    let mut unknown = answer("Allowed", &[check_of("web", true, None, "allowed: maybe")], false);
+    unknown["reachability"] = json!({"verdict": "unknown", "reason": "it is in another zone"});
+    server.replace("GET", PATH, 200, unknown);
+    let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(0);
+    assert!(ran.out.contains("as far as this control plane knows"), "{}", ran.out);
 
     let rule = "kri_mtp_default___some_rule_0";
     let mut mixed = answer("Mixed", &[check_of("web", true, Some(rule), "it says so")], false);
@@ -143,7 +157,7 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
         said,
         format!(
             "reachable\n  1 of 4\nDecided by: {rule}\nWould refuse: kri_dp_default___backend-1_80 and 2 alike: denied: so\n\
-             There are more servers than were asked.\nTo allow it: change that rule\n"
+             Not all servers were checked.\nTo allow it: change that rule\n"
         )
     );
 }
@@ -155,7 +169,7 @@ fn permissions_that_almost_allow_it_are_named() {
         reachability::{self, Explained},
     };
     let control_plane = ControlPlane::start();
-    let party = |name: &str| Party { kind: "Dataplane", name: name.to_owned(), dataplanes: 1 };
+    let party = |name: &str| Party { kind: "Dataplane", name: name.to_owned(), dataplanes: Some(1) };
     let reason = "web-to-backend wants app=backend; backend-1 has no such label";
     let miss = NearMiss { policy: "kri_mtp_default___web-to-backend_".to_owned(), reason: reason.to_owned() };
     let reachability = Explained {
@@ -163,7 +177,10 @@ fn permissions_that_almost_allow_it_are_named() {
         reason: "no rule allows it".to_owned(),
         decided_by: Vec::new(),
         answers: Vec::new(),
+        refusing: Vec::new(),
+        refusing_total: 0,
         truncated: false,
+        missing: None,
         change: None,
     };
     control_plane.taught.lock().unwrap().reach = Some(Reach {

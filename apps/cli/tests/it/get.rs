@@ -235,7 +235,7 @@ fn watching_tells_each_change_once_and_survives_failures() {
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap();
-    // Changes found by the same look are told in the order of their names.
+    // Changes found by the same look are shown in the order of their names.
     assert_eq!(seen, ["ADDED mesh/a", "MODIFIED mesh/a", "ADDED mesh/b", "DELETED mesh/b"]);
     assert!(lines.try_recv().is_err(), "no change is shown twice");
 }

@@ -1,4 +1,4 @@
-//! A server that records what it is asked and answers what a test told it to.
+//! A server that records requests and gives the answers that a test set.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -8,7 +8,7 @@ use crate::{
 };
 
 const SUGGESTIONS: &str = "/meshes/default/_suggestions";
-const OBSERVED: &str = "/meshes/default/_observed";
+const OBSERVED: &str = "/meshes/default/_observed?wouldBeTrimmed=true";
 const WEEK: u64 = 7 * 24 * 3600;
 
 fn resource(name: &str) -> Value {
@@ -32,7 +32,7 @@ fn permission(name: &str) -> Value {
 fn complete() -> Value {
     json!({ "window": { "since": "2026-01-01T00:00:00Z", "until": "2026-01-08T00:00:00Z", "seconds": WEEK },
         "warnings": [], "permissions": [], "denied": [], "unseen": [], "alreadyAllowed": 3, "allowAll": [],
-        "closing": [] })
+        "open": [], "closing": [] })
 }
 
 fn closing() -> Value {
@@ -42,7 +42,7 @@ fn closing() -> Value {
 }
 
 fn observed() -> Value {
-    json!({ "edges": [], "truncated": false, "proxies": { "reporting": 2, "connected": 2 } })
+    json!({ "total": 0, "edges": [], "dropped": false, "proxies": { "reporting": 2, "connected": 2 } })
 }
 
 fn mesh(mode: &str) -> Value {
@@ -85,7 +85,7 @@ fn refused(server: &Server, step: &str, missing: &str) {
     assert!(ran.err.contains("refused, nothing was changed"), "{ran:#?}");
     assert_eq!(writes(server), Vec::<String>::new());
     let forced = migrate(server, &["--yes", "--step", step, "--force"]).ok();
-    assert!(forced.err.contains("taken all the same, because of --force"), "{forced:#?}");
+    assert!(forced.err.contains("continuing because of --force"), "{forced:#?}");
 }
 
 #[test]
@@ -149,9 +149,12 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
     after["allowAll"] = json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_" }]);
     after["closing"] = json!([closing()]);
     let server = control_plane("off", &before);
-    // Asked by the steps check and permissions, and by all others after the permission was written.
+    // Asked by the steps check and permissions, by all others after the permission was written, and at the end.
     server.on("GET", SUGGESTIONS, 200, before);
-    server.on("GET", SUGGESTIONS, 200, after);
+    for _ in ["shadow", "enforce", "deny"] {
+        server.on("GET", SUGGESTIONS, 200, after.clone());
+    }
+    server.on("GET", SUGGESTIONS, 200, complete());
     // Asked by check and shadow, then by enforce, then by deny.
     for mode in ["off", "shadow", "enforce"] {
         server.on("GET", "/meshes/default", 200, mesh(mode));
@@ -190,7 +193,7 @@ fn a_mesh_where_everything_is_done_is_left_alone() {
     let ran = migrate(&server, &["--yes"]).ok();
     assert_eq!(writes(&server), Vec::<String>::new());
     assert!(ran.err.contains("the mode of the mesh is enforce already"), "{ran:#?}");
-    assert!(ran.err.contains("a policy shows it already"), "{ran:#?}");
+    assert!(ran.err.contains("a policy states it already"), "{ran:#?}");
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let mut short = complete();
     short["window"]["seconds"] = json!(3 * 3600);
     let of = |answer: &Value| control_plane("shadow", answer);
-    refused(&of(&short), "check", "time: calls are observed for 3 h, and 7 d are asked for (--min-window)");
+    refused(&of(&short), "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
     let ran = migrate(&of(&short), &["--step", "check", "--min-window", "2h"]).ok();
     assert!(ran.err.contains("calls are observed since 2026-01-01T00:00:00Z (10800 s)"), "{ran:#?}");
     let mut never = complete();
@@ -232,16 +235,20 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     );
     let mut open = complete();
     open["closing"] = json!([closing()]);
-    refused(&of(&open), "deny", "the mode of the mesh is not enforce: take the step enforce first");
+    refused(&of(&open), "deny", "the mode of the mesh is not enforce: run the step enforce first");
     let server = of(&complete());
     server.replace("GET", "/meshes/default", 200, mesh("off"));
     refused(&server, "enforce", "the mode of the mesh was never shadow");
     let server = of(&complete());
     let mut seen = observed();
     seen["proxies"]["reporting"] = json!(1);
-    seen["truncated"] = json!(true);
     server.replace("GET", OBSERVED, 200, seen);
     refused(&server, "check", "reports of 1 of 2 connected proxies");
+    let server = of(&complete());
+    let mut seen = observed();
+    seen["dropped"] = json!(true);
+    server.replace("GET", OBSERVED, 200, seen);
+    refused(&server, "check", "some of the calls: there were more than the control plane keeps");
 }
 
 #[test]
@@ -249,7 +256,7 @@ fn calls_that_would_be_trimmed_stop_the_walk_unless_a_policy_denies_them_by_name
     let mut edge = call("db", "kri_msvc_default___backend_80");
     edge["wouldBeTrimmed"] = json!(true);
     let mut seen = observed();
-    seen["edges"] = json!([edge.clone(), call("web", "kri_msvc_default___backend_80")]);
+    seen["edges"] = json!([edge.clone()]);
     let server = control_plane("shadow", &complete());
     server.replace("GET", OBSERVED, 200, seen.clone());
     let missing =
@@ -297,6 +304,42 @@ fn nothing_is_changed_without_agreement_and_in_a_dry_run() {
     assert_eq!(writes(&server), Vec::<String>::new());
     program.run_with_stdin(&walk, "y\n").ok();
     assert_eq!(writes(&server).len(), 1);
+}
+
+#[test]
+fn a_policy_that_says_more_than_that_everyone_is_allowed_keeps_the_rest() {
+    let rest = json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {} });
+    let mut answer = complete();
+    answer["allowAll"] =
+        json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_", "rest": rest }]);
+    answer["closing"] = json!([closing()]);
+    let server = control_plane("enforce", &answer);
+    server.on("PUT", "/meshes/default/meshtrafficpermissions/everybody", 200, json!({}));
+    let ran = migrate(&server, &["--yes", "--step", "deny"]).ok();
+    assert!(ran.err.contains("would lose that; what else they say stays"), "{ran:#?}");
+    let paths =
+        ["everybody", "zz-deny-all"].map(|name| format!("PUT /meshes/default/meshtrafficpermissions/{name}"));
+    assert_eq!(writes(&server), paths);
+    assert_eq!(server.puts()[0].json(), rest);
+}
+
+#[test]
+fn the_walk_is_not_done_while_a_policy_lets_in_clients_that_no_rule_names() {
+    let mut answer = complete();
+    let open = json!({ "policy": "kri_mtp_default___public_rule_0", "destinations": ["kri_msvc_default___backend_80"] });
+    answer["open"] = json!([open]);
+    let server = control_plane("enforce", &answer);
+    let ran = migrate(&server, &["--yes"]);
+    let line = "open: kri_mtp_default___public_rule_0 lets every client call kri_msvc_default___backend_80";
+    assert!(ran.code == 3 && ran.err.contains(line) && ran.err.contains("not done"), "{ran:#?}");
+    let forced = migrate(&server, &["--yes", "--force"]).ok();
+    assert!(forced.err.contains(line) && forced.err.contains("done: permissions decide"), "{forced:#?}");
+    let mut answer = complete();
+    answer["allowAll"] = json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_" }]);
+    let server = control_plane("enforce", &answer);
+    let ran = migrate(&server, &["--yes"]);
+    let line = "open: kri_mtp_default___everybody_ lets every client call everything";
+    assert!(ran.code == 3 && ran.err.contains(line), "it could not be deleted: {ran:#?}");
 }
 
 #[test]

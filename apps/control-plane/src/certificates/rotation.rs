@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Server, check_xds_host};
 use crate::{
     config::Config,
-    dp_server::{Certificate, Shown},
+    dp_server::{Certificate, ServerCertificate},
 };
 
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
@@ -29,13 +29,13 @@ pub fn survive_hangups() -> Result<()> {
     signal(SignalKind::hangup()).map(drop).context("cannot handle SIGHUP")
 }
 
-/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate, `expiries` the metric
+/// TLS that follows the files of a server. `shown` is what proxies learn about the certificate, `expiries` the metric
 /// of when it expires.
 pub fn start(
     server: Server,
     config: &Config,
     tls: ServerTls,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     shutdown: &Shutdown,
 ) -> Result<Arc<ServerConfig>> {
@@ -68,7 +68,7 @@ struct Follower {
     files: (PathBuf, PathBuf),
     current: Pair,
     switch: Switch,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     xds_host: String,
     /// Why the last look changed nothing, and whether the log says so.
@@ -124,7 +124,7 @@ impl Follower {
         let said = known.as_ref().is_some_and(|(_, said)| *said);
         if asked || (known.is_some() && !said) {
             let (server, file) = (self.server.name(), self.files.0.display());
-            tracing::warn!(server, %file, error = why, "the new TLS certificate cannot be used; the last one is still shown");
+            tracing::warn!(server, %file, error = why, "cannot use the new TLS certificate; the previous one stays in use");
         }
         self.failure = Some((why, said || asked || known.is_some()));
     }

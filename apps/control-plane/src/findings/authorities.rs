@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) struct Authorities {
     files: Files,
     secrets: watch::Receiver<SecretChanges>,
-    known: Mutex<BTreeMap<Arc<str>, Known>>,
+    known: Mutex<BTreeMap<Arc<str>, AuthorityExpiry>>,
 }
 
 #[derive(Debug, Clone)]

@@ -7,9 +7,13 @@ use crate::{
     output, reachability,
 };
 
-const COLUMNS: [Column; 3] = [
+const COLUMNS: [Column; 4] = [
     ("DESTINATION", |item| text(&item["destination"])),
     ("VERDICT", |item| text(&item["verdict"])),
+    ("REFUSING", |item| match cell::number(&item["refusing"]) {
+        0 => String::new(),
+        count => count.to_string(),
+    }),
     ("DECIDED BY", |item| match item["open"] == true {
         true => "anyone may call it".to_owned(),
         false => cell::list(&item["decidedBy"], text),
@@ -29,7 +33,7 @@ pub fn shown(answer: &Value) -> String {
         .collect();
     let (titles, rows) = cell::grid(&COLUMNS, answer["destinations"].as_array().into_iter().flatten());
     let table = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
-    let more = if answer["truncated"] == true { "\nThere are more: ask for one with --to.\n" } else { "" };
+    let more = if answer["truncated"] == true { "\nThere are more: select one with --to.\n" } else { "" };
     let report = reachability::report(&answer["report"]);
     format!("{mode}Destinations: {}\n{report}{table}{more}", counts.join(", "))
 }

@@ -12,7 +12,7 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
@@ -131,7 +131,7 @@ impl Inspect for Proxies {
     async fn routes(&self, _: &Key, _: &Kri) -> Result<RouteList, InspectError> {
         untaught()
     }
-    async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+    async fn observed(&self, _: &str, _: WantedEdges) -> Result<ObservedCalls, InspectError> {
         untaught()
     }
     async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {
