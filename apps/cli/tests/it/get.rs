@@ -10,6 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    control_plane::ControlPlane,
     program::{Program, cells},
     server::Server,
 };
@@ -289,4 +290,24 @@ fn what_the_control_plane_refuses_is_told_in_its_words() {
     program.run(&["get", "globalsecrets"]).failed(1).says("Access Denied (user \"x\" cannot) [403]");
     program.run(&["get", "zones"]).failed(1).says("answered 502: <html>bad gateway");
     program.run(&["get", "meshes"]).failed(1).says("is there a control plane at this address?");
+}
+
+#[test]
+fn names_of_all_meshes_say_their_mesh_and_are_accepted() {
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({ "type": "Mesh", "name": "shop" }));
+    control_plane.store(json!({ "type": "MeshTimeout", "mesh": "shop", "name": "slow", "spec": {
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "3s" } }] } }));
+    let program = Program::at(&control_plane.url);
+    let named = program.run(&["get", "meshtimeouts", "-A", "-o", "name"]).ok();
+    assert_eq!(named.lines(), ["meshtimeout/shop/slow"]);
+    let ran = program.run(&["get", "meshtimeout/shop/slow", "-o", "json"]).ok();
+    assert_eq!(ran.json()["mesh"], "shop");
+    assert_eq!(
+        program.run(&["get", "meshes", "-A", "-o", "name"]).ok().lines(),
+        ["mesh/default", "mesh/shop"]
+    );
+    program.run(&["get", "mesh/shop/slow"]).failed(2).says("a Mesh is in no mesh: write mesh/slow");
+    program.run(&["delete", "meshtimeout/shop/slow"]).ok();
+    program.run(&["get", "meshtimeout/a/b/c"]).failed(2).says("or TYPE/MESH/NAME");
 }

@@ -148,3 +148,21 @@ fn the_control_plane_is_asked_what_pruning_would_do() {
     let asked = server.requests().into_iter().find(|request| request.method == "POST").unwrap().json();
     assert_eq!(asked["delete"], json!([{"type": "MeshTimeout", "mesh": "a", "name": "t"}]));
 }
+
+#[test]
+fn nothing_is_pruned_when_something_was_skipped() {
+    let server = server("zone", &[], &[resource("MeshTimeout", "t", &[])]);
+    let program = Program::of(&server);
+    let misspelled = "type: MeshTimout\nmesh: a\nname: t\n";
+    for text in [format!("{MESH}---\n{misspelled}"), misspelled.to_owned()] {
+        for dry_run in [&[][..], &["--dry-run"], &["--dry-run=server"]] {
+            let arguments = [&["apply", "--set", "shop", "--prune", "--skip-unknown"], dry_run].concat();
+            program
+                .run_with_stdin(&arguments, &text)
+                .failed(2)
+                .says("did you mean \"MeshTimeout\"?")
+                .says("nothing was sent: --prune cannot tell what to delete");
+        }
+    }
+    assert_eq!((server.puts().len(), deletions(&server).len()), (0, 0));
+}

@@ -1,5 +1,6 @@
 //! `wait`: returns when a state is reached, and says what is missing when it is not.
 
+use api::inspect::sync::SyncState;
 use resources::Kind;
 use serde_json::json;
 
@@ -69,4 +70,39 @@ fn a_wait_that_ends_too_early_says_what_is_missing() {
     }
     program.run(&["wait", "mesh", "default", "--for=online"]).failed(2).says("wait for deleted");
     program.run(&["wait", "mesh", "default", "--for=blue"]).failed(2).says("condition=NAME");
+}
+
+#[test]
+fn a_proxy_is_synced_only_when_it_has_acknowledged_the_last_changes() {
+    let control_plane = ControlPlane::start();
+    // Its insight was written before the change.
+    control_plane.dataplane("web", json!({ "app": "web" }), synced());
+    let teach = |states: &[SyncState]| control_plane.taught.lock().unwrap().sync.extend(states);
+    let program = Program::at(&control_plane.url);
+    for (state, missing) in [
+        (SyncState::Behind, "it has not acknowledged the last changes yet"),
+        (SyncState::Rejected, "it rejected a part of the last changes"),
+    ] {
+        for wanted in ["synced", "ready"] {
+            teach(&[state]);
+            program
+                .run(&["wait", "dataplane", "web", "--for", wanted, "--timeout", "0s"])
+                .failed(1)
+                .says(missing);
+        }
+    }
+    // One that is connected elsewhere has its insight only.
+    teach(&[SyncState::Unknown]);
+    program.run(&["wait", "dataplane", "web", "--for=synced", "--timeout", "0s"]).ok();
+    teach(&[SyncState::Behind, SyncState::Behind]);
+    program.run(&["wait", "dataplane", "web", "--for=synced"]).ok();
+}
+
+#[test]
+fn a_wait_ends_in_time_however_long_an_answer_takes() {
+    // It accepts connections, in its queue, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let program = Program::at(&format!("http://{}", silent.local_addr().unwrap()));
+    let wait = ["wait", "dataplane", "web", "--for=synced", "--timeout", "200ms", "--api-timeout", "1h"];
+    program.run(&wait).failed(1).says("is not synced after 200ms: could not reach the control plane");
 }

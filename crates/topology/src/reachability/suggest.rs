@@ -32,7 +32,7 @@ use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
 use super::{
     policy_names,
-    targets::{Beside, Choice, Place, Wanted},
+    targets::{Beside, Choice, InboundSelection, Place},
 };
 use crate::{
     DestinationId, MeshSnapshot,
@@ -274,7 +274,7 @@ impl<'a> Writing<'a> {
     /// permission might be overruled.
     fn choices(&self, group: &Group) -> Vec<Choice> {
         let Question { mesh, labels, .. } = self.question;
-        let wanted = Wanted {
+        let wanted = InboundSelection {
             mesh,
             places: &group.places,
             preferred: defaults::closing_references(mesh, group),

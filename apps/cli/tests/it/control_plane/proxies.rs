@@ -1,7 +1,7 @@
 //! What is asked of proxies: computed where resources tell it, taught where only a running proxy can.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -18,6 +18,7 @@ use api::{
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
+        sync::SyncState,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -34,6 +35,8 @@ pub struct Taught {
     pub dumps: BTreeMap<String, Value>,
     /// The level of every logger of every proxy.
     pub loggers: BTreeMap<String, String>,
+    /// Where proxies stand, answer by answer; after that they are synced.
+    pub sync: VecDeque<SyncState>,
     /// The answer about who may call whom.
     pub reach: Option<Reach>,
 }
@@ -108,6 +111,11 @@ impl Inspect for Proxies {
 
     async fn reach(&self, _: &Question) -> Result<Reach, InspectError> {
         self.taught.lock().unwrap().reach.clone().map_or_else(untaught, Ok)
+    }
+
+    async fn sync(&self, _: &Key) -> Result<SyncState, InspectError> {
+        let mut taught = self.taught.lock().unwrap();
+        Ok(taught.sync.pop_front().unwrap_or(SyncState::Synced))
     }
 
     async fn config(&self, _: &Key, _: bool) -> Result<Config, InspectError> {

@@ -11,6 +11,7 @@ use api::{
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
+        sync::SyncState,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -52,6 +53,9 @@ impl Inspect for Echo {
         unsupported()
     }
     async fn layout(&self, _: &Key) -> Result<Layout, InspectError> {
+        unsupported()
+    }
+    async fn sync(&self, _: &Key) -> Result<SyncState, InspectError> {
         unsupported()
     }
     async fn hostnames(&self, _: &Key) -> Result<HostnameList, InspectError> {
