@@ -31,11 +31,11 @@ const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) struct Authorities {
     files: Files,
     secrets: watch::Receiver<SecretChanges>,
-    known: Mutex<BTreeMap<Arc<str>, AuthorityExpiry>>,
+    known: Mutex<BTreeMap<Arc<str>, MeshAuthorities>>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct MeshAuthorities {
     as_of: Version,
     all: Arc<[State]>,
 }
@@ -106,7 +106,7 @@ impl Authorities {
         let mut all = of_backends(from, mesh, now);
         all.extend(of_identities(from, &mesh.name));
         let all: Arc<[State]> = all.into();
-        lock(&self.known).insert(mesh.name.clone(), Known { as_of, all: all.clone() });
+        lock(&self.known).insert(mesh.name.clone(), MeshAuthorities { as_of, all: all.clone() });
         all
     }
 

@@ -147,7 +147,7 @@ async fn a_write_whose_client_closes_the_connection_has_its_line() {
     listener.serve(world.router.clone(), None, Limits::default(), &shutdown);
 
     let mut client = TcpStream::connect(addr).await.unwrap();
-    let body = timeout("one").to_string();
+    let body = timeout("one", "1s").to_string();
     let request = format!(
         "PUT /meshes/default/meshtimeouts/one HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
