@@ -27,7 +27,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a proxy: ask the control plane for its configuration, start Envoy and look after it
+    /// Run a proxy: get its configuration from the control plane, and start and supervise Envoy
     #[command(args_override_self = true)]
     Run(Box<Settings>),
     Wait(Wait),

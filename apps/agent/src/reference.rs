@@ -38,7 +38,7 @@ agent: the kernel ends Envoy when the agent is gone.
 
 On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listeners, waits until all \
 connections have ended or the drain time is over, and stops Envoy; a second signal skips the waiting. \
-SIGUSR2, with
+SIGUSR2, with \
 which Kubernetes announces the end of a pod, drains in the same way and stops nothing. An Envoy
 that ends on its own is started again with growing delays, reported in the log and counted in
 `kuma_dp_envoy_restarts_total`; after five starts in a row without getting ready the agent gives up.

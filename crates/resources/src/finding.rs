@@ -90,9 +90,9 @@ codes! {
         traffic with mutual TLS fails.",
         "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
     Contradiction = "contradiction", Warning,
-        "Permissions for the same proxies, or entries of one permission, say the opposite about the same clients. Of \
-         `rules` a deny wins; of `from` the policy that takes precedence wins, and of one policy the last entry. The \
-         finding says which one wins.",
+        "Permissions for the same proxies, or entries of one permission, contradict each other about the same clients. \
+         In `rules` deny takes precedence; in `from` the policy with the higher precedence, and within one policy the \
+         last entry. The finding says which one takes precedence.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \
